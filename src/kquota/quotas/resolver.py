@@ -1,0 +1,270 @@
+"""Which limit binds a client, by which rule, and what it is counted against.
+
+Source: ``ClientQuotaManager.DefaultQuotaCallback`` (tags first, then the limit of those tags), KIP-55's eight levels as
+Kafka implements them, and KIP-55's static broker defaults below them:
+
+    1 user, client-id        4 default user, client-id           7 client-id
+    2 user, default client   5 default user, default client      8 default client-id
+    3 user                   6 default user                      9 static broker default
+
+Each key is resolved on its own. An ``ip`` has two levels: 1 the address, 2 the default.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from kquota.errors import IllegalArgumentError
+from kquota.quotas.address import canonical_ip
+from kquota.quotas.entity import CLIENT_ID, IP, USER, ClientQuotaEntity, QuotaSnapshot
+from kquota.quotas.meter import MeterKey
+from kquota.quotas.model import CONSUMER_BYTE_RATE, KAFKA, PRODUCER_BYTE_RATE, QuotaModel
+
+__all__ = ["STATIC", "STATIC_LEVEL", "Candidate", "QuotaResolver", "ResolvedQuota", "StaticSource"]
+
+
+class StaticSource(Enum):
+    """The source of a limit that comes from the broker's own settings instead of an entity."""
+
+    STATIC = "static"
+
+    def __str__(self) -> str:
+        return self.value
+
+    def to_text(self) -> str:
+        """Canonical text, as :meth:`ClientQuotaEntity.to_text`."""
+        return self.value
+
+
+STATIC: Final = StaticSource.STATIC
+STATIC_LEVEL: Final = 9
+
+_UNLIMITED_STATIC = 9.223372036854775807e18
+"""``quota.producer.default`` and ``quota.consumer.default`` start at Long.MAX_VALUE: no limit."""
+
+_BIT_CLIENT_ID, _BIT_USER, _BIT_USER_CLIENT_ID = 1, 2, 4
+_USER = frozenset({USER})
+_USER_CLIENT = frozenset({USER, CLIENT_ID})
+_IP = frozenset({IP})
+
+
+class Candidate(NamedTuple):
+    """One rule that could bind a client: where it is set, its level and its value."""
+
+    source: ClientQuotaEntity | StaticSource
+    level: int
+    value: float
+
+
+class ResolvedQuota(NamedTuple):
+    """What binds one client for one key. Without a limit, ``value``, ``source``, ``level`` and ``meter`` are None."""
+
+    key: str
+    value: float | None
+    source: ClientQuotaEntity | StaticSource | None
+    level: int | None
+    meter: MeterKey | None
+    overridden: tuple[Candidate, ...]
+    """The rules that would bind this client if those above were removed, in order."""
+
+
+class QuotaResolver:
+    """Answers for one snapshot. Building reads the snapshot once; resolving is a fixed number of look-ups per key.
+
+    ``static_defaults`` maps ``producer_byte_rate`` and ``consumer_byte_rate`` to the broker's
+    ``quota.producer.default`` and ``quota.consumer.default``; Long.MAX_VALUE means none. Entities of other shapes than
+    the ten that Kafka knows are left aside.
+    """
+
+    __slots__ = ("_ip_tables", "_tables")
+
+    def __init__(
+        self,
+        snapshot: QuotaSnapshot,
+        *,
+        static_defaults: Mapping[str, float] = MappingProxyType({}),
+        model: QuotaModel = KAFKA,
+    ) -> None:
+        wrong = set(static_defaults) - {PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE}
+        if wrong:
+            raise IllegalArgumentError(f"a broker has no static default for {', '.join(sorted(wrong))}")
+        self._tables = {
+            key.name: _KeyTable(key.name, static_defaults.get(key.name)) for key in model.keys if _USER in key.shapes
+        }
+        self._ip_tables = {key.name: _IpTable(key.name) for key in model.keys if _IP in key.shapes}
+        for entity, values in snapshot.items():
+            types = entity.entries.keys()
+            tables: Mapping[str, _KeyTable] | Mapping[str, _IpTable]
+            if types == _IP:
+                tables = self._ip_tables
+            elif types and types <= _USER_CLIENT:
+                tables = self._tables
+            else:
+                continue
+            for name, value in values.items():
+                table = tables.get(name)
+                if table is not None:
+                    table.add(entity, value)
+
+    def resolve(self, user: str, client_id: str, ip: str | None = None) -> dict[str, ResolvedQuota]:
+        """Every user and client-id key, and the ip keys if an ``ip`` is given, by name.
+
+        ``user`` is the name of the principal without its type; an empty text is "none", as is an empty client id.
+        """
+        meters: dict[tuple[str, str], MeterKey] = {}
+        resolved = {key: table.resolve(user, client_id, meters) for key, table in self._tables.items()}
+        if ip is not None:
+            for key, ip_table in self._ip_tables.items():
+                resolved[key] = ip_table.resolve(ip)
+        return resolved
+
+    def resolve_key(self, key: str, user: str, client_id: str) -> ResolvedQuota:
+        """One user or client-id key. Raises KeyError for any other key."""
+        return self._tables[key].resolve(user, client_id, {})
+
+    def tags(self, key: str, user: str, client_id: str) -> tuple[str, str]:
+        """The metric tags (user, client-id) that Kafka's default callback gives a request; ``""`` is no tag.
+
+        They exist also where nothing limits the client. Raises KeyError for a key that is not a user or client-id key.
+        """
+        return self._tables[key].tags(user, client_id)
+
+
+_Rules: TypeAlias = tuple[Candidate, ...]
+
+
+class _KeyTable:
+    """All rules of one user and client-id key, level by level, each as a tuple of one rule (or of none)."""
+
+    __slots__ = ("key", "l1", "l2", "l3", "l4", "l5", "l6", "l7", "l8", "l9", "mask", "unlimited")
+
+    def __init__(self, key: str, static_default: float | None) -> None:
+        self.key = key
+        self.mask = 0
+        self.unlimited = ResolvedQuota(key, None, None, None, None, ())
+        self.l1: dict[tuple[str, str], _Rules] = {}  # by user and client-id
+        self.l2: dict[str, _Rules] = {}  # by user
+        self.l3: dict[str, _Rules] = {}  # by user
+        self.l4: dict[str, _Rules] = {}  # by client-id
+        self.l5: _Rules = ()
+        self.l6: _Rules = ()
+        self.l7: dict[str, _Rules] = {}  # by client-id
+        self.l8: _Rules = ()
+        self.l9: _Rules = ()
+        if static_default is not None and static_default < _UNLIMITED_STATIC:
+            self.l9 = (Candidate(STATIC, STATIC_LEVEL, static_default),)
+            self.mask = _BIT_CLIENT_ID
+
+    def add(self, entity: ClientQuotaEntity, value: float) -> None:
+        entries = entity.entries
+        user, client_id = entries.get(USER), entries.get(CLIENT_ID)
+        if USER not in entries:
+            self.mask |= _BIT_CLIENT_ID
+            if client_id is None:
+                self.l8 = (Candidate(entity, 8, value),)
+            else:
+                self.l7[client_id] = (Candidate(entity, 7, value),)
+        elif CLIENT_ID not in entries:
+            self.mask |= _BIT_USER
+            if user is None:
+                self.l6 = (Candidate(entity, 6, value),)
+            else:
+                self.l3[user] = (Candidate(entity, 3, value),)
+        else:
+            self.mask |= _BIT_USER_CLIENT_ID
+            if user is None:
+                if client_id is None:
+                    self.l5 = (Candidate(entity, 5, value),)
+                else:
+                    self.l4[client_id] = (Candidate(entity, 4, value),)
+            elif client_id is None:
+                self.l2[user] = (Candidate(entity, 2, value),)
+            else:
+                self.l1[user, client_id] = (Candidate(entity, 1, value),)
+
+    def tags(self, user: str, client_id: str) -> tuple[str, str]:
+        """By the mask where only one kind of level is in use; otherwise by the first level that has an entry."""
+        if self.mask in (0, _BIT_CLIENT_ID):
+            return "", client_id
+        if self.mask == _BIT_USER:
+            return user, ""
+        if self.mask == _BIT_USER_CLIENT_ID or (user, client_id) in self.l1 or user in self.l2:
+            return user, client_id
+        if user in self.l3:
+            return user, ""
+        if client_id in self.l4 or self.l5:
+            return user, client_id
+        if self.l6:
+            return user, ""
+        return "", client_id
+
+    def resolve(self, user: str, client_id: str, meters: dict[tuple[str, str], MeterKey]) -> ResolvedQuota:
+        """``meters`` keeps the meters made for this client, for the keys that follow."""
+        if not self.mask:
+            return self.unlimited
+        if user and client_id:
+            # The first entry of the walk is also the limit of the tags it gives, whatever the mask says: one pass
+            # over the levels does both phases.
+            rules = (
+                self.l1.get((user, client_id), ())
+                + self.l2.get(user, ())
+                + self.l3.get(user, ())
+                + self.l4.get(client_id, ())
+                + self.l5
+                + self.l6
+                + self.l7.get(client_id, ())
+                + self.l8
+                + self.l9
+            )
+        else:
+            # The tags decide which levels are asked at all; there is no falling through to other groups. That is why
+            # a default for client ids never binds a client that sends none.
+            user_tag, client_tag = self.tags(user, client_id)
+            if user_tag:
+                rules = self.l3.get(user_tag, ()) + self.l6
+            elif client_tag:
+                rules = self.l7.get(client_tag, ()) + self.l8 + self.l9
+            else:
+                rules = ()
+        if not rules:
+            return self.unlimited
+        source, level, value = rules[0]
+        if level in (1, 2, 4, 5):
+            tags = user, client_id
+        elif level in (3, 6):
+            tags = user, ""
+        else:
+            tags = "", client_id
+        meter = meters.get(tags)
+        if meter is None:
+            meter = meters[tags] = MeterKey({USER: tags[0], CLIENT_ID: tags[1]})
+        return ResolvedQuota(self.key, value, source, level, meter, rules[1:])
+
+
+class _IpTable:
+    """All rules of one ip key. Addresses are compared as addresses, host names as text."""
+
+    __slots__ = ("addresses", "default", "key", "unlimited")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.addresses: dict[str, Candidate] = {}
+        self.default: Candidate | None = None
+        self.unlimited = ResolvedQuota(key, None, None, None, None, ())
+
+    def add(self, entity: ClientQuotaEntity, value: float) -> None:
+        name = entity.entries[IP]
+        if name is None:
+            self.default = Candidate(entity, 2, value)
+        else:
+            self.addresses[canonical_ip(name) or name] = Candidate(entity, 1, value)
+
+    def resolve(self, ip: str) -> ResolvedQuota:
+        address = canonical_ip(ip) or ip
+        own, default = self.addresses.get(address), self.default
+        winner = own or default
+        if winner is None or not address:
+            return self.unlimited
+        overridden = (default,) if own is not None and default is not None else ()
+        return ResolvedQuota(self.key, winner.value, winner.source, winner.level, MeterKey({IP: address}), overridden)
