@@ -1,0 +1,65 @@
+"""The Spark session that the command line uses."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kquota.errors import KquotaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["start_session"]
+
+_QUIET_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+def start_session(*, master: str | None = None, app_name: str = "kquota", settings: Mapping[str, str] = {}) -> SparkSession:
+    """Start Spark, or join the session that is there (spark-submit).
+
+    :param master: a Spark master URL; by default what spark-submit says, otherwise ``local[*]``.
+    :raises KquotaError: PySpark is not installed, or there is no Java 17 or 21; the message says what to install.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise KquotaError(f"PySpark is not installed ({error}): pip install 'kquota[spark]'") from error
+
+    from kquota.pipeline.java import ensure_java
+
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        os.environ["JAVA_HOME"] = str(ensure_java())
+    # Spark's workers would otherwise run whichever python3 comes first in PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    if master is not None:
+        builder = builder.master(master)
+    elif "PYSPARK_GATEWAY_PORT" not in os.environ:
+        builder = builder.master("local[*]")
+    defaults = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Parquet of ours is small next to the logs: few partitions are quicker than many.
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.parquet.compression.codec": "snappy",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.python.worker.reuse": "true",
+    }
+    if master is None or master.startswith("local"):
+        defaults |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "2g",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()} -XX:+UseParallelGC",
+        }
+    for key, value in {**defaults, **settings}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

@@ -1,0 +1,242 @@
+"""Which files to read, whose they are, and how they are cut into pieces that workers read on their own.
+
+A plain log is cut into byte ranges: a line belongs to the range that holds its first byte, so ranges need not know
+each other. A compressed log cannot be entered in the middle and is one range.
+"""
+
+from __future__ import annotations
+
+import glob
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import RawIOBase
+from pathlib import Path
+from typing import Final
+
+from kquota.errors import InputError
+
+__all__ = ["LogFile", "LogRange", "cut_into_ranges", "find_log_files", "group_ranges", "read_lines"]
+
+MIB: Final = 1024 * 1024
+MAX_RANGE_BYTES: Final = 128 * MIB
+MIN_RANGE_BYTES: Final = 4 * MIB
+# Plain JSON lines shrink about 20 times; used only to weigh and estimate, never to read.
+GZIP_RATIO: Final = 20
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_OTHER_COMPRESSION: Final = {b"\x28\xb5\x2f\xfd": "zstd -d", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"PK\x03\x04": "unzip"}
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A request log of one broker."""
+
+    path: str
+    broker_id: int
+    size_bytes: int
+    compressed: bool
+
+    @property
+    def plain_bytes(self) -> int:
+        """Size when decompressed; an estimate for a compressed file."""
+        return self.size_bytes * GZIP_RATIO if self.compressed else self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """The lines of a file whose first byte lies in [start, end)."""
+
+    file: int
+    path: str
+    broker_id: int
+    start: int
+    end: int
+    compressed: bool
+    weight: int
+
+
+def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFile]:
+    """Expand ``[N=]GLOB`` patterns; N is the broker of those files, `broker_id` where it is not given.
+
+    :raises InputError: a pattern matches no file, a file cannot be read, or is compressed in a way other than gzip.
+    """
+    found: dict[str, LogFile] = {}
+    for pattern in patterns:
+        broker, path_pattern = _split_broker(pattern, broker_id)
+        paths = [path_pattern] if Path(path_pattern).is_file() else sorted(glob.glob(path_pattern, recursive=True))
+        files = [path for path in paths if Path(path).is_file()]
+        if not files:
+            raise InputError(
+                f"no such log: {path_pattern}: give a file, or a quoted glob such as '/var/log/kafka/kafka-request.log*'"
+            )
+        for path in files:
+            absolute = str(Path(path).resolve())
+            known = found.get(absolute)
+            if known is not None and known.broker_id != broker:
+                raise InputError(f"{path} is given as the log of broker {known.broker_id} and of broker {broker}")
+            found[absolute] = _inspect(absolute, broker)
+    return list(found.values())
+
+
+def _split_broker(pattern: str, default: int) -> tuple[int, str]:
+    head, equals, rest = pattern.partition("=")
+    if equals and rest and head.isascii() and head.isdigit():
+        return int(head), rest
+    return default, pattern
+
+
+def _inspect(path: str, broker_id: int) -> LogFile:
+    try:
+        with open(path, "rb") as stream:
+            magic = stream.read(6)
+            size = stream.seek(0, 2)
+    except OSError as error:
+        raise InputError(f"cannot read the log {path}: {error.strerror}") from error
+    for prefix, command in _OTHER_COMPRESSION.items():
+        if magic.startswith(prefix):
+            raise InputError(f"{path} is compressed, but not by gzip: decompress it first ({command})")
+    return LogFile(path, broker_id, size, magic.startswith(_GZIP_MAGIC))
+
+
+def cut_into_ranges(files: Iterable[LogFile], *, parallelism: int) -> list[LogRange]:
+    """Cut plain files so that every core has work and no piece is larger than 128 MiB."""
+    files = list(files)
+    total = sum(file.plain_bytes for file in files)
+    size = max(MIN_RANGE_BYTES, min(MAX_RANGE_BYTES, -(-total // max(1, parallelism * 4))))
+    ranges = []
+    for index, file in enumerate(files):
+        step = size if not file.compressed else max(1, file.size_bytes)
+        for start in range(0, file.size_bytes, step):
+            end = min(start + step, file.size_bytes)
+            weight = (end - start) * (GZIP_RATIO if file.compressed else 1)
+            ranges.append(LogRange(index, file.path, file.broker_id, start, end, file.compressed, weight))
+    return ranges
+
+
+def group_ranges(ranges: Sequence[LogRange], *, parallelism: int) -> list[list[int]]:
+    """Put ranges (by index) together into tasks, so that a thousand small files are not a thousand tasks.
+
+    Largest first, so that one long compressed file does not start last.
+    """
+    total = sum(piece.weight for piece in ranges)
+    target = max(MIN_RANGE_BYTES, min(MAX_RANGE_BYTES, -(-total // max(1, parallelism * 4))))
+    tasks: list[list[int]] = []
+    filled = target
+    for index in sorted(range(len(ranges)), key=lambda i: (-ranges[i].weight, i)):
+        if filled + ranges[index].weight > target:
+            tasks.append([])
+            filled = 0
+        tasks[-1].append(index)
+        filled += ranges[index].weight
+    return tasks
+
+
+def read_lines(piece: LogRange, *, chunk_bytes: int = 4 * MIB) -> Iterator[list[bytes]]:
+    """The lines of a range in blocks, without their ``\\n``.
+
+    :raises EOFError: a compressed file ends within its data; all lines before were handed out.
+    :raises zlib.error: a compressed file is damaged; all lines before were handed out.
+    """
+    if piece.compressed:
+        yield from _read_compressed_lines(piece.path, chunk_bytes)
+    else:
+        yield from _read_plain_lines(piece, chunk_bytes)
+
+
+class _Splitter:
+    """Cuts chunks into whole lines, holding back the line that a chunk ends within."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        lines = chunk.split(b"\n")
+        last = lines.pop()
+        if lines and self._rest:
+            self._rest.append(lines[0])
+            lines[0] = b"".join(self._rest)
+            self._rest.clear()
+        if last:
+            self._rest.append(last)
+        return lines
+
+    def finish(self, tail: bytes = b"") -> list[bytes]:
+        """The held-back line, completed by `tail`; none where nothing was held back."""
+        return [b"".join((*self._rest, tail))] if self._rest else []
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._rest)
+
+
+def _read_plain_lines(piece: LogRange, chunk_bytes: int) -> Iterator[list[bytes]]:
+    splitter = _Splitter()
+    with open(piece.path, "rb", buffering=0) as stream:
+        position = piece.start
+        if position > 0:
+            # The line that holds the byte before `start` belongs to the range before.
+            stream.seek(position - 1)
+            position += _skip_line(stream) - 1
+        while position < piece.end:
+            chunk = stream.read(min(chunk_bytes, piece.end - position))
+            if not chunk:
+                break
+            position += len(chunk)
+            yield splitter.feed(chunk)
+        tail: list[bytes] = []
+        # A line that begins in this range is ours to its end.
+        while splitter.pending and (chunk := stream.read(64 * 1024)):
+            head, ending, _ = chunk.partition(b"\n")
+            tail.append(head)
+            if ending:
+                break
+        yield splitter.finish(b"".join(tail))
+
+
+def _skip_line(stream: RawIOBase) -> int:
+    """Move past the next line ending; returns the number of bytes skipped."""
+    skipped = 0
+    while chunk := stream.read(64 * 1024):
+        cut = chunk.find(b"\n")
+        if cut >= 0:
+            stream.seek(cut + 1 - len(chunk), 1)
+            return skipped + cut + 1
+        skipped += len(chunk)
+    return skipped
+
+
+def _read_compressed_lines(path: str, chunk_bytes: int) -> Iterator[list[bytes]]:
+    splitter = _Splitter()
+    for chunk in _decompress(path, chunk_bytes):
+        yield splitter.feed(chunk)
+    # Not reached where the file is broken: half a line before the damage is not a line.
+    yield splitter.finish()
+
+
+def _decompress(path: str, chunk_bytes: int) -> Iterator[bytes]:
+    """Decompressed chunks of a gzip file of one or more members.
+
+    :raises EOFError: the file ends within a member.
+    :raises zlib.error: the data is damaged.
+    """
+    with open(path, "rb") as stream:
+        member = None
+        data = b""
+        while data := data or stream.read(256 * 1024):
+            if member is None:
+                data = data.lstrip(b"\0")  # padding between members is legal
+                if not data:
+                    continue
+                member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            yield member.decompress(data, chunk_bytes)
+            data = member.unconsumed_tail
+            if member.eof:
+                data = member.unused_data
+                member = None
+        if member is not None:
+            yield member.flush()
+            if not member.eof:
+                raise EOFError("the compressed file ends too early")

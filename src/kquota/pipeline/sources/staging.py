@@ -1,0 +1,111 @@
+"""What workers hand over: Parquet files in a staging folder, and a small manifest of each stretch of log they read.
+
+Workers write their files themselves, so that no row passes through the JVM only to be written down again. A file
+counts only once its stretch's manifest has reached the driver; what a failed or repeated task left behind is removed
+with the folder. See docs/adr on this.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct, field
+
+__all__ = [
+    "CONNECTIONS_SCHEMA",
+    "MUTATIONS_SCHEMA",
+    "REJECTED_SCHEMA",
+    "REQUESTS_SCHEMA",
+    "StagedFile",
+    "Stretch",
+    "write_staged",
+]
+
+REQUESTS_SCHEMA: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("broker_id", pa.int32()),
+        ("connection", pa.string()),
+        ("seq", pa.int64()),
+        ("end_ms", pa.float64()),
+        ("record_ms", pa.float64()),
+        ("api_key", pa.int32()),
+        ("api_version", pa.int32()),
+        ("user", pa.string()),
+        ("client_id", pa.string()),
+        ("ip", pa.string()),
+        ("key", pa.string()),
+        ("charged", pa.float64()),
+        ("local_ms", pa.float64()),
+        ("remote_ms", pa.float64()),
+        ("throttle_ms", pa.int64()),
+        ("listener", pa.string()),
+    ]
+)
+MUTATIONS_SCHEMA: Final = pa.schema(
+    [
+        *(column for column in REQUESTS_SCHEMA if column.name not in ("charged", "ip", "key")),
+        ("connection_id", pa.int64()),
+        ("topic", pa.string()),
+        ("operation", pa.string()),
+        ("partitions", pa.int64()),
+        ("validate_only", pa.bool_()),
+    ]
+)
+"""One row per topic of a CreateTopics, CreatePartitions or DeleteTopics request, in request order; `partitions` is
+the count that the topic has afterwards, null where the line does not say, and `operation` is none where the topic
+was refused. What is only validated is charged, too, but leaves the topic as it was. A request without topics has one row with null topic."""
+CONNECTIONS_SCHEMA: Final = pa.schema(
+    [("broker_id", pa.int32()), ("connection", pa.string()), ("ip", pa.string()), ("second", pa.int64())]
+)
+"""One row per connection seen in a stretch, with the first second."""
+REJECTED_SCHEMA: Final = pa.schema(
+    [("range", pa.int64()), ("line", pa.int64()), ("reason", pa.string()), ("sample", pa.string())]
+)
+"""One row per rejected line; `line` counts from 1 within its range."""
+
+
+class StagedFile(Struct, frozen=True):
+    """A Parquet file under the staging folder; `partition` such as ``date=2026-01-02``, or empty."""
+
+    kind: str
+    path: str
+    rows: int
+    partition: str = ""
+
+
+class Stretch(Struct, frozen=True):
+    """What one worker read in one go: a byte range, or a part of a compressed file.
+
+    Seconds in [inner_from, inner_to] were written as final `usage`; cells of other seconds, from `seen_from` to
+    `seen_to`, went to the edges. All null where no request was counted.
+    """
+
+    range: int
+    broker_id: int
+    lines: int
+    good: int
+    rejected: int
+    blank: int
+    forwarded: int
+    followers: int
+    unknown_amounts: int
+    versions: dict[str, int]
+    files: list[StagedFile] = field(default_factory=list)
+    inner_from: int | None = None
+    inner_to: int | None = None
+    seen_from: int | None = None
+    seen_to: int | None = None
+
+
+def write_staged(folder: str, kind: str, table: pa.Table, *, partition: str = "") -> StagedFile:
+    """Write one staged Parquet file (snappy) under a name that no other attempt can have."""
+    name = f"{kind}/{partition}/{uuid4().hex}.parquet" if partition else f"{kind}/{uuid4().hex}.parquet"
+    path = Path(folder) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path, compression="snappy", store_schema=False)
+    return StagedFile(kind, name, table.num_rows, partition)
