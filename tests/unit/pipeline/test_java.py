@@ -185,7 +185,7 @@ class TestHomeWithoutModuleFlag:
             "",
             "a b",
             "*",
-            "--add-modules=other",
+            "--add-modules=x",
             "-cp",
             "'x'",
         ]
