@@ -10,6 +10,8 @@ from kquota.quotas.sanitizer import desanitize, sanitize
 
 __all__ = ["MeterKey"]
 
+_set = object.__setattr__
+
 
 class MeterKey:
     """The tags of one meter, raw names, empty ones left out: all clients with the same key share its usage.
@@ -28,8 +30,8 @@ class MeterKey:
 
     def __init__(self, tags: Mapping[str, str]) -> None:
         own = {tag: name for tag, name in tags.items() if name}
-        object.__setattr__(self, "tags", MappingProxyType(own))
-        object.__setattr__(self, "_hash", hash(frozenset(own.items())))
+        _set(self, "tags", MappingProxyType(own))
+        _set(self, "_hash", hash(frozenset(own.items())))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"MeterKey is frozen; cannot set {name}")

@@ -43,9 +43,10 @@ def parse_quantity(text: str) -> float:
         sized = _SIZED.fullmatch(stripped)
         if sized is not None and (factor := _FACTORS.get(sized[2])) is not None:
             whole, _, fraction = sized[1].partition(".")
+            scale: int = 10 ** len(fraction)
             # One correctly rounded division; multiplying floats would make 2.3MB a fraction less than 2300000.
             try:
-                return int(whole + fraction) * factor / int("1" + "0" * len(fraction))
+                return int(whole + fraction) * factor / scale
             except OverflowError:
                 return -math.inf if whole.startswith("-") else math.inf
     shown = stripped if len(stripped) <= 40 else stripped[:40] + "..."

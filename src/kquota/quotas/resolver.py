@@ -152,8 +152,9 @@ class _KeyTable:
         self.l7: dict[str, _Rules] = {}  # by client-id
         self.l8: _Rules = ()
         self.l9: _Rules = ()
-        if static_default is not None and static_default < _UNLIMITED_STATIC:
-            self.l9 = (Candidate(STATIC, STATIC_LEVEL, static_default),)
+        # Compared as a double: that is what Long.MAX_VALUE becomes.
+        if static_default is not None and float(static_default) != _UNLIMITED_STATIC:
+            self.l9 = (Candidate(STATIC, STATIC_LEVEL, float(static_default)),)
             self.mask = _BIT_CLIENT_ID
 
     def add(self, entity: ClientQuotaEntity, value: float) -> None:

@@ -1,0 +1,136 @@
+"""Hypothesis strategies for quotas: awkward names, legal entities, snapshots, clients."""
+
+import math
+
+from hypothesis import strategies as st
+
+from kquota.quotas import CLIENT_ID, IP, KAFKA, USER, ClientQuotaEntity, QuotaKey, ValueType
+
+AWKWARD_NAMES = [
+    "<default>",
+    "null",
+    "None",
+    "~",
+    "yes",
+    "no",
+    "0123",
+    "1e3",
+    "-",
+    "- a",
+    "a: b",
+    "a #b",
+    "a,b",
+    "a=b",
+    "a,client-id=b",
+    'say "hi"',
+    "it's",
+    "back\\slash",
+    "100%",
+    "%3Cdefault%3E",
+    "+",
+    " ",
+    " padded ",
+    "tab\tbed",
+    "line\nbreak",
+    "\r\n",
+    "\x00",
+    "\x7f\x85\u2028\ufeff",
+    "O=A client,CN=localhost",
+    "!@#$%^&*()",
+    "naïve",
+    "日本語",
+    "😀",
+    "[x]",
+    "{x}",
+    "&a",
+    "*a",
+    "!!str x",
+    "%TAG",
+    "---",
+    "...",
+    "=",
+    "<<",
+    "2024-01-01",
+    "0x1F",
+    "1_000",
+    ".inf",
+    "12:30:45",
+]
+
+unicode_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+"""Any text that UTF-8 can carry, the empty one too."""
+
+legal_names = st.one_of(st.sampled_from(AWKWARD_NAMES), unicode_text.filter(bool))
+"""Names that Kafka accepts for users and client ids: anything but the empty text."""
+
+any_names = st.one_of(legal_names, st.just(""))
+entity_names = st.one_of(st.none(), legal_names)
+
+ip_names = st.one_of(st.none(), st.ip_addresses(v=4).map(str), st.ip_addresses(v=6).map(str))
+
+user_client_entities = st.one_of(
+    st.builds(lambda user: ClientQuotaEntity({USER: user}), entity_names),
+    st.builds(lambda client_id: ClientQuotaEntity({CLIENT_ID: client_id}), entity_names),
+    st.builds(lambda user, client_id: ClientQuotaEntity({USER: user, CLIENT_ID: client_id}), entity_names, entity_names),
+)
+ip_entities = st.builds(lambda ip: ClientQuotaEntity({IP: ip}), ip_names)
+entities = st.one_of(user_client_entities, ip_entities)
+"""Entities that Kafka accepts."""
+
+arbitrary_entities = st.dictionaries(
+    st.one_of(st.sampled_from([USER, CLIENT_ID, IP, "group", ""]), unicode_text), st.one_of(st.none(), any_names)
+).map(ClientQuotaEntity)
+"""Anything that an entity can hold, legal or not."""
+
+
+def values_of(key: QuotaKey) -> st.SearchStrategy[float]:
+    """Values that Kafka accepts for ``key``."""
+    match key.value_type:
+        case ValueType.LONG:
+            return st.integers(1, 2**63).map(float)
+        case ValueType.INT:
+            return st.integers(1, 2**31 - 1).map(float)
+        case ValueType.DOUBLE:
+            return st.one_of(st.floats(min_value=0, exclude_min=True), st.just(math.nan))
+
+
+_VALUES = {
+    shape: st.dictionaries(st.sampled_from(sorted(keys)), st.none(), min_size=1, max_size=3).flatmap(
+        lambda chosen, keys=keys: st.fixed_dictionaries({name: values_of(keys[name]) for name in chosen})
+    )
+    for shape in (frozenset({USER}), frozenset({IP}))
+    if (keys := KAFKA.keys_for(shape))
+}
+
+
+def quotas_of(entity: ClientQuotaEntity) -> st.SearchStrategy[dict[str, float]]:
+    """At least one value that Kafka accepts on ``entity``."""
+    return _VALUES[frozenset({IP} if IP in entity.entries else {USER})]
+
+
+def snapshots(
+    of: st.SearchStrategy[ClientQuotaEntity] = user_client_entities, max_size: int = 6
+) -> st.SearchStrategy[dict[ClientQuotaEntity, dict[str, float]]]:
+    """Legal quotas on the user and client-id entities ``of``, and on a few ips."""
+    return st.builds(
+        lambda own, ips: {**own, **ips},
+        st.dictionaries(of, _VALUES[frozenset({USER})], max_size=max_size),
+        st.dictionaries(ip_entities, _VALUES[frozenset({IP})], max_size=2),
+    )
+
+
+FEW_NAMES = ["a", "b", "<default>", "a,b", "é"]
+
+crowded_entities = st.one_of(
+    st.builds(lambda n: ClientQuotaEntity({USER: n}), st.sampled_from([None, *FEW_NAMES])),
+    st.builds(lambda n: ClientQuotaEntity({CLIENT_ID: n}), st.sampled_from([None, *FEW_NAMES])),
+    st.builds(
+        lambda u, c: ClientQuotaEntity({USER: u, CLIENT_ID: c}),
+        st.sampled_from([None, *FEW_NAMES]),
+        st.sampled_from([None, *FEW_NAMES]),
+    ),
+)
+"""User and client-id entities over few names, so that several rules meet in one client."""
+
+crowded_clients = st.tuples(st.sampled_from([*FEW_NAMES, "other", ""]), st.sampled_from([*FEW_NAMES, "other", ""]))
+"""(user, client-id) pairs that those entities often match; an empty text is "none"."""
