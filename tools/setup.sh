@@ -46,7 +46,7 @@ Install one, or name one that is elsewhere: make setup PYTHON=/path/to/python3.1
 }
 
 # The whole of what the environment is made from: where any of it changes, it is installed again.
-ingredients() { echo "$1"; pwd -P; cat pyproject.toml "requirements/$1.txt"; }
+ingredients() { echo "$1"; pwd -P; cat pyproject.toml requirements/build.txt "requirements/$1.txt"; }
 is_installed() { ingredients "$1" | cmp -s - "$stamp"; }
 install() { "$venv/bin/python" -m pip install --quiet "$@" </dev/null; }
 
@@ -77,7 +77,9 @@ fi
 if ! is_installed "$kind" && ! { [ "$kind" = run ] && is_installed dev; }; then
     say "Installing the packages of requirements/$kind.txt; the first time this takes a minute or two."
     rm -f "$stamp"
-    install --require-hashes --requirement "requirements/$kind.txt"
+    # PySpark comes as source only. What it is built with is locked too, so it must not be fetched apart (isolation).
+    install --require-hashes --requirement requirements/build.txt
+    install --require-hashes --no-build-isolation --use-pep517 --requirement "requirements/$kind.txt"
     install --no-deps --no-build-isolation --editable .
     ingredients "$kind" > "$stamp"
 fi
