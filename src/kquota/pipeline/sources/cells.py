@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import date, timedelta
-from typing import Final
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -48,25 +50,35 @@ _EPOCH: Final = date(1970, 1, 1)
 
 
 class CellBlock:
-    """The cells of one stretch of one broker's log: (second, client, key) and what was asked there."""
+    """The cells of one stretch of one broker's log: (second, client, key) and what was asked there.
 
-    __slots__ = ("_clients", "_current", "_current_second", "_numbers", "_seconds", "count")
+    Clients and connections are numbered within the block.
+    """
+
+    __slots__ = ("_clients", "_connections", "_current", "_current_second", "_seconds", "count")
 
     def __init__(self) -> None:
-        self._seconds: dict[int, dict[int, list[object]]] = {}
-        self._current: dict[int, list[object]] = {}
+        self._seconds: dict[int, dict[int, list[Any]]] = {}
+        self._current: dict[int, list[Any]] = {}
         self._current_second = -1
-        self._numbers: dict[tuple[str, str], int] = {}
         self._clients: list[tuple[str, str]] = []
+        self._connections: list[tuple[str, int]] = []
         self.count = 0
 
-    def client(self, user: str, client_id: str) -> int:
-        """The number of a client within this block."""
-        number = self._numbers.get((user, client_id))
-        if number is None:
-            number = self._numbers[user, client_id] = len(self._clients)
-            self._clients.append((user, client_id))
-        return number
+    def add_client(self, user: str, client_id: str) -> int:
+        """The number of a new client."""
+        self._clients.append((user, client_id))
+        return len(self._clients) - 1
+
+    def add_connection(self, connection: str, second: int) -> int:
+        """The number of a new connection, first seen in `second`."""
+        self._connections.append((connection, second))
+        return len(self._connections) - 1
+
+    @property
+    def connections(self) -> list[tuple[str, int]]:
+        """(connection, the second in which it was first seen)."""
+        return self._connections
 
     def add(
         self, second: int, client: int, key: int, amount: float | None, throttle_ms: int, connection: int
@@ -85,35 +97,32 @@ class CellBlock:
         cell = self._current.get(slot)
         if cell is None:
             self.count += 1
-            known = amount is not None
-            self._current[slot] = [
-                amount if known else 0.0,  # sum of the known amounts
-                amount if known else 0.0,  # the largest
-                1 if known else 0,  # how many are known
-                1,  # requests
-                1 if throttle_ms else 0,  # throttled
-                throttle_ms,  # sum
-                throttle_ms,  # longest
-                connection,  # the only connection, or the set of them
-            ]
+            # Sum and largest of the known amounts; how many are known; requests; throttled requests; sum and longest
+            # of their throttle times; the only connection, or the set of them.
+            if amount is None:
+                self._current[slot] = [0.0, 0.0, 0, 1, 1 if throttle_ms else 0, throttle_ms, throttle_ms, connection]
+            else:
+                self._current[slot] = [
+                    amount, amount, 1, 1, 1 if throttle_ms else 0, throttle_ms, throttle_ms, connection
+                ]  # fmt: skip
             return
         if amount is not None:
-            cell[0] += amount  # type: ignore[operator]
-            cell[2] += 1  # type: ignore[operator]
-            if amount > cell[1]:  # type: ignore[operator]
+            cell[0] += amount
+            cell[2] += 1
+            if amount > cell[1]:
                 cell[1] = amount
-        cell[3] += 1  # type: ignore[operator]
+        cell[3] += 1
         if throttle_ms:
-            cell[4] += 1  # type: ignore[operator]
-            cell[5] += throttle_ms  # type: ignore[operator]
-            if throttle_ms > cell[6]:  # type: ignore[operator]
+            cell[4] += 1
+            cell[5] += throttle_ms
+            if throttle_ms > cell[6]:
                 cell[6] = throttle_ms
-        known_connection = cell[7]
-        if known_connection != connection:
-            if known_connection.__class__ is set:
-                known_connection.add(connection)  # type: ignore[attr-defined]
+        seen = cell[7]
+        if seen != connection:
+            if seen.__class__ is set:
+                seen.add(connection)
             else:
-                cell[7] = {known_connection, connection}
+                cell[7] = {seen, connection}
 
     @property
     def seconds(self) -> list[int]:
@@ -164,9 +173,17 @@ class CellBlock:
             counts = [len(seen) if seen.__class__ is set else 1 for seen in connections]
             columns["connections"] = pa.array(counts, pa.int32())
         else:
-            ids = [list(seen) if seen.__class__ is set else [seen] for seen in connections]
+            number = lru_cache(maxsize=None)(self._connection_id)
+            ids = [
+                [number(one) for one in seen] if seen.__class__ is set else [number(seen)] for seen in connections
+            ]
             columns["connection_ids"] = pa.array(ids, pa.list_(pa.int64()))
         return pa.table([columns[name] for name in schema.names], schema=schema)
+
+    def _connection_id(self, number: int) -> int:
+        """A number for the connection that other blocks give it, too."""
+        name = self._connections[number][0]
+        return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
 
 
 def split_by_date(seconds: list[int]) -> dict[date, list[int]]:

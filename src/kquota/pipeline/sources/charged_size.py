@@ -53,10 +53,10 @@ def _string_size(text: str | None, *, flexible: bool) -> int:
 
 @lru_cache(maxsize=65536)
 def _produce_head_size(api_version: int, client_id: str | None, transactional_id: str | None) -> int:
-    """Request header and the fixed part of the body, without the length of the topic array."""
+    """Request header and the fixed part of the body, with the length of an array of fewer than 127 topics."""
     flexible = api_version >= _PRODUCE_FLEXIBLE
     header = 8 + _string_size(client_id, flexible=False) + (1 if flexible else 0)
-    body = 2 + 4 + (1 if flexible else 4)
+    body = 2 + 4 + (2 if flexible else 4)
     if api_version >= 3:
         body += _string_size(transactional_id, flexible=flexible)
     return header + body
@@ -85,7 +85,7 @@ def _records_size(partition: ProducePartition | FetchPartition | SharePartition)
     return None if records is None else len(b64decode(records, validate=True))
 
 
-def produce_charge(request: ProduceRequest, *, api_version: int, client_id: str | None) -> int:
+def produce_charge(request: ProduceRequest, api_version: int, client_id: str | None) -> int:
     """Bytes recorded on ``producer_byte_rate`` for a produce request (``Request.sizeInBytes``).
 
     :raises ValueError: a partition has no record size.
@@ -113,7 +113,7 @@ def produce_charge(request: ProduceRequest, *, api_version: int, client_id: str 
     return size
 
 
-def fetch_charge(response: FetchResponse, *, api_version: int) -> int:
+def fetch_charge(response: FetchResponse, api_version: int) -> int:
     """Bytes recorded on ``consumer_byte_rate`` for a fetch response, before a throttled one is taken back.
 
     :raises ValueError: a partition has no record size.
@@ -174,7 +174,7 @@ def _endpoints_size(endpoints: list[NodeEndpoint]) -> int:
     return size
 
 
-def share_fetch_charge(response: ShareFetchResponse, *, api_version: int) -> int:
+def share_fetch_charge(response: ShareFetchResponse, api_version: int) -> int:
     """Bytes recorded on ``consumer_byte_rate`` for a share fetch response (KIP-932).
 
     :raises ValueError: a partition has no record size.

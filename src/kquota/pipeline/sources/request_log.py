@@ -9,11 +9,9 @@ from __future__ import annotations
 import gc
 import re
 import zlib
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
@@ -33,6 +31,7 @@ from kquota.pipeline.sources.request_line import (
     FetchLine,
     FetchResponse,
     LogLine,
+    OtherLine,
     ProduceLine,
     RejectedLineError,
     ShareFetchLine,
@@ -129,14 +128,14 @@ def _read_range(index: int, piece: LogRange, options: IngestOptions) -> Iterator
                 if reader.stretch_lines >= STRETCH_LINES:
                     yield reader.hand_over()
         except (EOFError, zlib.error) as error:
-            reader.reject(b"", f"broken compressed file: {error}")
+            reader.reject_tail(f"broken compressed file: {error}")
         yield reader.hand_over()
     finally:
         gc.enable()
 
 
 class _RangeReader:
-    """State of reading one range: clock, identities, and what the current stretch has gathered."""
+    """State of reading one range: its clock, and what the current stretch has gathered."""
 
     def __init__(self, index: int, piece: LogRange, options: IngestOptions) -> None:
         self._index = index
@@ -144,8 +143,6 @@ class _RangeReader:
         self._options = options
         self._zone = ZoneInfo(options.timezone)
         self._epoch_ms: dict[bytes, float] = {}
-        self._users: dict[str, str] = {}
-        self._connections: dict[str, int] = {}
         self._line = 0
         self._begin()
 
@@ -155,17 +152,20 @@ class _RangeReader:
         self._first_ms: float | None = None
         self._last_ms = 0.0
         self._block = CellBlock()
-        self._versions: Counter[tuple[int, int]] = Counter()
-        self._first_seen: dict[str, int] = {}
+        self._clients: dict[tuple[str, str | None], int] = {}
+        self._connections: dict[str, int] = {}
+        self._versions: dict[tuple[int, int], int] = {}
         self._requests: list[tuple[object, ...]] = []
         self._mutations: list[tuple[object, ...]] = []
         self._rejected: list[tuple[int, int, str, str]] = []
 
-    def reject(self, line: bytes, reason: str) -> None:
-        """Put a line aside. Only for what counts as a line: the tail of a broken compressed file is one."""
-        if not line:
-            self._line += 1
-            self.stretch_lines += 1
+    def reject_tail(self, reason: str) -> None:
+        """Count what is left of a broken compressed file as one rejected line."""
+        self._line += 1
+        self.stretch_lines += 1
+        self._reject(b"", reason)
+
+    def _reject(self, line: bytes, reason: str) -> None:
         sample = line[:_SAMPLE_BYTES].decode("utf-8", "backslashreplace")
         sample = _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), sample)
         self._rejected.append((self._index, self._line, reason, sample))
@@ -183,92 +183,91 @@ class _RangeReader:
                 self._count(end_ms + millisecond, request)
             except RejectedLineError as error:
                 if line.strip():
-                    self.reject(line, str(error))
+                    self._reject(line, str(error))
                 else:
                     self._blank += 1
 
     def _count(self, end_ms: float, request: LogLine) -> None:
+        """Count one request, wholly or (where it is refused) not at all.
+
+        :raises RejectedLineError: the line says something impossible.
+        """
         header = request.requestHeader
-        api_key, client_id = header.requestApiKey, header.clientId or ""
+        api_version = header.requestApiVersion
+        record_ms = end_ms - request.sendTimeMs - request.responseQueueTimeMs
+        second = int(record_ms // 1000)
+        client = self._clients.get((request.principal, header.clientId))
+        if client is None:
+            client = self._new_client(request.principal, header.clientId)
+        if second < 0:
+            raise RejectedLineError("impossible times: recorded before 1970")
+
+        line_class = request.__class__
+        throttle_ms = request.throttleTimeMs
+        percentage = True
+        key = charged = None
+        follower = False
+        if request.isForwarded:
+            pass
+        elif line_class is ProduceLine:
+            key = PRODUCER
+            charged = _charge(produce_charge, request.request, api_version, header.clientId)
+            percentage = request.request.acks != 0
+        elif line_class is FetchLine:
+            key = CONSUMER
+            follower = request.is_follower
+            if throttle_ms:
+                charged = 0  # taken back: the client is sent an empty answer
+            elif request.response.__class__ is FetchResponse:
+                charged = _charge(fetch_charge, request.response, api_version)
+        elif line_class is OtherLine:
+            percentage = header.requestApiKey not in EXEMPT_APIS
+        elif line_class is ShareFetchLine:
+            key = CONSUMER
+            if throttle_ms:
+                charged = 0
+            elif request.response.__class__ is ShareFetchResponse:
+                charged = _charge(share_fetch_charge, request.response, api_version)
+        else:
+            throttle_ms = 0  # counted with the mutation
+
+        # From here on nothing refuses the line.
         if self._first_ms is None:
             self._first_ms = end_ms
         if end_ms > self._last_ms:
             self._last_ms = end_ms
-        # Checked before anything is counted: a rejected line leaves no trace.
-        user = self._users.get(request.principal)
-        if user is None:
-            user = self._read_principal(request.principal)
-        record_ms = end_ms - request.sendTimeMs - request.responseQueueTimeMs
-        second = int(record_ms // 1000)
-        if second < 0:
-            raise RejectedLineError("impossible times: recorded before 1970")
-        connection = self._connections.get(request.connection)
-        if connection is None:
-            connection = self._read_connection(request.connection)
-
-        throttle_ms = request.throttleTimeMs
-        key: int | None = None
-        charged: float | None = None
-        percentage = api_key not in EXEMPT_APIS
-        try:
-            match request:
-                case _ if request.isForwarded:
-                    pass
-                case ProduceLine():
-                    key = PRODUCER
-                    charged = produce_charge(
-                        request.request, api_version=header.requestApiVersion, client_id=header.clientId
-                    )
-                    percentage = request.request.acks != 0
-                case FetchLine():
-                    if request.is_follower:
-                        self._versions[api_key, header.requestApiVersion] += 1
-                        self._followers += 1
-                        self._first_seen.setdefault(request.connection, second)
-                        return
-                    key = CONSUMER
-                    if throttle_ms:
-                        charged = 0.0  # taken back: the client is sent an empty answer
-                    elif isinstance(request.response, FetchResponse):
-                        charged = fetch_charge(request.response, api_version=header.requestApiVersion)
-                case ShareFetchLine():
-                    key = CONSUMER
-                    if throttle_ms:
-                        charged = 0.0
-                    elif isinstance(request.response, ShareFetchResponse):
-                        charged = share_fetch_charge(request.response, api_version=header.requestApiVersion)
-                case CreateTopicsLine() | CreatePartitionsLine() | DeleteTopicsLine():
-                    throttle_ms = self._add_mutation(request, end_ms, record_ms, user, connection)
-                case _:
-                    pass
-        except ValueError as error:
-            raise RejectedLineError(f"not the request that Kafka logs: {error}") from None
-
-        self._versions[api_key, header.requestApiVersion] += 1
+        version = (header.requestApiKey, api_version)
+        self._versions[version] = self._versions.get(version, 0) + 1
         if request.isForwarded:
             self._forwarded += 1
             return
-        self._first_seen.setdefault(request.connection, second)
-        client = self._block.client(user, client_id)
+        connection = self._connections.get(request.connection)
+        if connection is None:
+            connection = self._block.add_connection(request.connection, second)
+            self._connections[request.connection] = connection
+        if follower:
+            self._followers += 1
+            return
         if key is not None:
+            self._block.add(second, client, key, charged, throttle_ms, connection)
             if charged is None:
                 self._unknown += 1
-            self._block.add(second, client, key, charged, throttle_ms, connection)
             if self._options.keep_requests:
-                self._keep(request, end_ms, record_ms, user, CELL_KEYS[key], charged, throttle_ms)
+                self._keep(request, end_ms, record_ms, CELL_KEYS[key], charged, throttle_ms)
             throttle_ms = 0
+        elif line_class is not OtherLine:
+            self._add_mutation(request, end_ms, record_ms)
         if percentage:
             used = request.localTimeMs * PERCENT_SECONDS_PER_MS
             self._block.add(second, client, PERCENTAGE, used, throttle_ms, connection)
             if self._options.keep_requests:
-                self._keep(request, end_ms, record_ms, user, CELL_KEYS[PERCENTAGE], used, throttle_ms)
+                self._keep(request, end_ms, record_ms, CELL_KEYS[PERCENTAGE], used, throttle_ms)
 
     def _keep(
         self,
         request: LogLine,
         end_ms: float,
         record_ms: float,
-        user: str,
         key: str,
         charged: float | None,
         throttle_ms: int,
@@ -282,7 +281,7 @@ class _RangeReader:
                 record_ms,
                 header.requestApiKey,
                 header.requestApiVersion,
-                user,
+                _user(request.principal),
                 header.clientId or "",
                 key,
                 charged,
@@ -294,22 +293,16 @@ class _RangeReader:
         )
 
     def _add_mutation(
-        self,
-        request: CreateTopicsLine | CreatePartitionsLine | DeleteTopicsLine,
-        end_ms: float,
-        record_ms: float,
-        user: str,
-        connection: int,
-    ) -> int:
-        """Put the topics of a mutation aside; returns the throttle time that is left for request_percentage: none.
+        self, request: CreateTopicsLine | CreatePartitionsLine | DeleteTopicsLine, end_ms: float, record_ms: float
+    ) -> None:
+        """Put the topics of a mutation aside: what they cost can depend on lines that other workers read.
 
-        Only the body of these answers has the throttle time, the line's own is 0 (the controller computed it).
+        The line's own throttle time is 0 for these, because the controller computed it; the answer has it.
         """
         header = request.requestHeader
-        response = request.response
         told = request.throttleTimeMs
-        if not isinstance(response, str | None):
-            told = max(told, response.throttleTimeMs)
+        if not isinstance(request.response, str | None):
+            told = max(told, request.response.throttleTimeMs)
         checked_only = not isinstance(request, DeleteTopicsLine) and request.request.validateOnly
         topics = _mutated_topics(request, self._options.default_partitions) or [(None, "none", None)]
         for topic, operation, partitions in topics:
@@ -321,20 +314,18 @@ class _RangeReader:
                     record_ms,
                     header.requestApiKey,
                     header.requestApiVersion,
-                    user,
+                    _user(request.principal),
                     header.clientId or "",
                     request.localTimeMs,
                     request.remoteTimeMs,
                     told,
                     request.listener,
-                    connection,
                     topic,
                     operation,
                     partitions,
                     checked_only,
                 )
             )
-        return 0
 
     def _read_second(self, second: bytes) -> float:
         """Epoch milliseconds of a logged second, e.g. ``2026-01-02 03:04:05`` or the same with ``+01:00``."""
@@ -348,17 +339,12 @@ class _RangeReader:
         self._epoch_ms[second] = epoch_ms
         return epoch_ms
 
-    def _read_principal(self, principal: str) -> str:
-        kind, colon, name = principal.partition(":")
-        if not kind or not colon:
-            raise RejectedLineError("not the request that Kafka logs: `principal` has no type")
-        self._users[principal] = name
-        return name
-
-    def _read_connection(self, connection: str) -> int:
-        number = int.from_bytes(blake2b(connection.encode(), digest_size=8).digest(), signed=True)
-        self._connections[connection] = number
-        return number
+    def _new_client(self, principal: str, client_id: str | None) -> int:
+        client = self._clients.get((principal, client_id or ""))
+        if client is None:
+            client = self._block.add_client(_user(principal), client_id or "")
+        self._clients[principal, client_id] = self._clients[principal, client_id or ""] = client
+        return client
 
     def hand_over(self) -> Stretch:
         """Write what the stretch gathered and begin the next one."""
@@ -414,12 +400,30 @@ class _RangeReader:
             count = len(self._mutations)
             columns = [(cluster,) * count, (broker,) * count, *zip(*self._mutations, strict=True)]
             yield write_staged(folder, "mutations", _table(columns, MUTATIONS_SCHEMA))
-        if self._first_seen:
-            names = list(self._first_seen)
-            columns = [(broker,) * len(names), names, [_remote_ip(name) for name in names], self._first_seen.values()]
+        if self._connections:
+            names, seconds = zip(*self._block.connections, strict=True)
+            columns = [(broker,) * len(names), names, [_remote_ip(name) for name in names], seconds]
             yield write_staged(folder, "connections", _table(columns, CONNECTIONS_SCHEMA))
         if self._rejected:
             yield write_staged(folder, "rejected", _table(list(zip(*self._rejected, strict=True)), REJECTED_SCHEMA))
+
+
+def _charge(charge: Callable[..., int], body: object, api_version: int, *client_id: str | None) -> int:
+    try:
+        return charge(body, api_version, *client_id)
+    except ValueError as error:
+        raise RejectedLineError(f"not the request that Kafka logs: {error}") from None
+
+
+def _user(principal: str) -> str:
+    """The principal's name: quotas do not look at its type.
+
+    :raises RejectedLineError: it has none.
+    """
+    kind, colon, name = principal.partition(":")
+    if not kind or not colon:
+        raise RejectedLineError("not the request that Kafka logs: `principal` has no type")
+    return name
 
 
 def _table(columns: Sequence[object], schema: pa.Schema) -> pa.Table:

@@ -49,7 +49,6 @@ REQUESTS_SCHEMA: Final = pa.schema(
 MUTATIONS_SCHEMA: Final = pa.schema(
     [
         *(column for column in REQUESTS_SCHEMA if column.name not in ("charged", "ip", "key")),
-        ("connection_id", pa.int64()),
         ("topic", pa.string()),
         ("operation", pa.string()),
         ("partitions", pa.int64()),

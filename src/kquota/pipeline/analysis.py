@@ -1,0 +1,156 @@
+"""The main job: from a broker's logs and the quotas to who is limited by what, how close, and who was throttled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from kquota import __version__
+from kquota.config import BrokerConfig
+from kquota.pipeline.ingest import IngestResult, ingest_logs, write_table
+from kquota.pipeline.sources.log_files import LogFile
+from kquota.pipeline.tables import CLIENTS, THROTTLED, USAGE, UTILISATION
+from kquota.pipeline.transforms.clients import KEPT_METER, to_client_totals, with_limits
+from kquota.pipeline.transforms.throttled import to_throttled
+from kquota.pipeline.transforms.utilisation import enforced_rates, to_utilisation, with_meters
+from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, QuotaSnapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kquota.pipeline.output import OutputDirectory
+    from kquota.pipeline.progress import Progress
+
+__all__ = ["LogSettings", "ingest_step", "read_usage", "resolve_step", "static_defaults", "utilisation_step"]
+
+UNLIMITED_DEFAULT: Final = float(2**63 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How the logs are to be read. `timezone` is the zone that the brokers logged in."""
+
+    timezone: str = "UTC"
+    cluster: str = ""
+    keep_requests: bool | None = None
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+
+def static_defaults(broker_config: BrokerConfig) -> dict[str, float]:
+    """The static broker defaults of KIP-55 that are in force, by quota key."""
+    given = {
+        PRODUCER_BYTE_RATE: broker_config.quota_producer_default,
+        CONSUMER_BYTE_RATE: broker_config.quota_consumer_default,
+    }
+    return {key: float(value) for key, value in given.items() if value is not None and value < UNLIMITED_DEFAULT}
+
+
+def ingest_step(
+    spark: SparkSession,
+    files: list[LogFile],
+    output: OutputDirectory,
+    settings: LogSettings,
+    broker_config: BrokerConfig,
+    progress: Progress,
+) -> tuple[IngestResult, dict[str, Any]]:
+    """Logs to `usage`, `rejected` and, if kept, `requests` in the staging folder; also the part of summary.json."""
+    result = ingest_logs(
+        spark,
+        files,
+        output.staging,
+        cluster=settings.cluster,
+        timezone=settings.timezone,
+        keep_requests=settings.keep_requests,
+        default_partitions=broker_config.num_partitions,
+        topics=settings.topics,
+        progress=progress,
+    )
+    span = read_usage(spark, output.staging).agg(
+        F.min("cell_start_ms").alias("first"), F.max(F.col("cell_start_ms") + F.col("cell_ms")).alias("last")
+    )
+    first_ms, last_ms = span.first() or (None, None)
+    summary = {
+        "kquota": __version__,
+        "inputs": [{"file": file.path, "broker_id": file.broker_id, "bytes": file.size_bytes} for file in files],
+        "timezone": settings.timezone,
+        "cluster": settings.cluster,
+        "start_ms": first_ms,
+        "end_ms": last_ms,
+        "lines": result.lines,
+        "good": result.good,
+        "rejected": result.rejected,
+        "blank": result.blank,
+        "forwarded": result.forwarded,
+        "followers": result.followers,
+        "unknown_amounts": result.unknown_amounts,
+        "versions": result.versions,
+        "kept_requests": result.kept_requests,
+        "settings": _settings(broker_config),
+    }
+    return result, summary
+
+
+def _settings(broker_config: BrokerConfig) -> dict[str, int]:
+    return {
+        "quota.window.num": broker_config.quota_window_num,
+        "quota.window.size.seconds": broker_config.quota_window_size_seconds,
+        "controller.quota.window.num": broker_config.controller_quota_window_num,
+        "controller.quota.window.size.seconds": broker_config.controller_quota_window_size_seconds,
+    }
+
+
+def read_usage(spark: SparkSession, directory: Path) -> DataFrame:
+    """The `usage` table under `directory`."""
+    return spark.read.schema(USAGE.schema).parquet(str(directory / USAGE.name))
+
+
+def resolve_step(
+    spark: SparkSession,
+    usage: DataFrame,
+    snapshot: QuotaSnapshot,
+    staging: Path,
+    broker_config: BrokerConfig,
+    progress: Progress,
+) -> tuple[DataFrame, dict[str, Any]]:
+    """`usage` to `clients`; returns the resolved clients (kept in memory) and the part of summary.json."""
+    with progress.stage("resolve the limits"):
+        clients = with_limits(to_client_totals(usage), snapshot, static_defaults=static_defaults(broker_config))
+        clients = clients.persist()
+        write_table(clients.select(*CLIENTS.columns), staging, CLIENTS)
+        known = (F.col("user").isNotNull() & F.col("client_id").isNotNull()) | F.col("ip").isNotNull()
+        totals = clients.agg(
+            F.count_distinct(F.when(F.col("ip").isNull() & known, F.struct("user", "client_id"))).alias("clients"),
+            F.count_distinct(F.when(F.col(KEPT_METER).isNotNull(), F.struct("key", KEPT_METER))).alias("meters"),
+            F.count_distinct(F.when(F.col("meter").isNotNull(), F.struct("key", "meter"))).alias("limited_meters"),
+            F.coalesce(F.sum("throttle_ms"), F.lit(0)).alias("throttle_ms"),
+            F.coalesce(F.sum("throttled_requests"), F.lit(0)).alias("throttled_requests"),
+        ).first()
+    assert totals is not None
+    return clients, totals.asDict()
+
+
+def utilisation_step(
+    usage: DataFrame, clients: DataFrame, staging: Path, broker_config: BrokerConfig, progress: Progress
+) -> dict[str, Any]:
+    """`usage` and resolved clients to `utilisation` and `throttled`; returns the part of summary.json."""
+    with progress.stage("measure utilisation"):
+        rates = enforced_rates(with_meters(usage, clients), broker_config)
+        write_table(to_utilisation(rates), staging, UTILISATION)
+    with progress.stage("find who was throttled"):
+        throttled = to_throttled(usage, clients, broker_config).persist()
+        write_table(throttled, staging, THROTTLED)
+        named = throttled.where(F.col("meter").isNotNull()).agg(F.count_distinct("key", "meter")).first()
+        throttled.unpersist()
+    assert named is not None
+    return {"throttled_meters": named[0]}
+
+
+def write_summary(staging: Path, summary: Mapping[str, Any]) -> None:
+    """Write summary.json."""
+    text = json.dumps(summary, indent=2, ensure_ascii=False)
+    (staging / "summary.json").write_text(text + "\n", encoding="utf-8")

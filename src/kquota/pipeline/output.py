@@ -1,0 +1,88 @@
+"""The directory that results are written to: refused where it is not ours, and never left half replaced.
+
+Everything new is written to a hidden staging folder inside the directory, and each table is swapped in on its own
+once it is whole. A run that fails leaves the old tables as they were.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+from uuid import uuid4
+
+from kquota import __version__
+from kquota.errors import InputError
+from kquota.pipeline.tables import TABLES
+
+__all__ = ["MARKER", "OutputDirectory"]
+
+MARKER: Final = "_kquota.json"
+"""Says that a directory is ours, and of which format."""
+FORMAT: Final = 1
+_STAGING_PREFIX: Final = ".staging-"
+_FILES: Final = frozenset({"summary.json", "quotas.yaml", "report.html"})
+
+
+class OutputDirectory:
+    """A context: enter to get a staging folder, :meth:`publish` what is whole; leaving removes the staging folder."""
+
+    def __init__(self, path: Path, *, overwrite: bool = False) -> None:
+        """Check that `path` may be written to.
+
+        :raises InputError: it holds anything that kquota did not write, or is ours and `overwrite` is not given.
+        """
+        self.path = path
+        self.staging = path / f"{_STAGING_PREFIX}{uuid4().hex[:12]}"
+        self._check(overwrite)
+
+    def _check(self, overwrite: bool) -> None:
+        path = self.path
+        if not path.exists():
+            return
+        if not path.is_dir():
+            raise InputError(f"the output {path} is not a directory: give another --out")
+        entries = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(_STAGING_PREFIX))
+        if not entries:
+            return
+        foreign = [name for name in entries if name not in TABLES and name not in _FILES and name != MARKER]
+        if MARKER not in entries or foreign:
+            shown = ", ".join((foreign or entries)[:3])
+            raise InputError(
+                f"the output directory {path} holds what kquota did not write ({shown}): "
+                "give another --out, nothing was touched"
+            )
+        if not overwrite:
+            raise InputError(
+                f"the output directory {path} holds earlier results: give --overwrite to replace them, or another --out"
+            )
+
+    def __enter__(self) -> Self:
+        self.path.mkdir(parents=True, exist_ok=True)
+        for leftover in self.path.glob(f"{_STAGING_PREFIX}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        (self.path / MARKER).write_text(json.dumps({"format": FORMAT, "kquota": __version__}) + "\n", encoding="utf-8")
+        self.staging.mkdir()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.staging, ignore_errors=True)
+
+    def publish(self, name: str) -> None:
+        """Swap in the table or file `name` from the staging folder in place of its old version."""
+        new, target, old = self.staging / name, self.path / name, self.staging / f"old-{name}"
+        if target.exists():
+            target.rename(old)
+        new.rename(target)
+
+    def remove_others(self, kept: Iterable[str]) -> None:
+        """Remove tables and files of an earlier run that this one did not write: they no longer belong together."""
+        for name in (TABLES.keys() | _FILES) - set(kept):
+            target = self.path / name
+            if target.exists():
+                target.rename(self.staging / f"old-{name}")

@@ -1,0 +1,104 @@
+"""The summary that is shown where people first look: the meters, worst first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from kquota.pipeline.transforms.throttled import AMBIGUOUS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["MeterLine", "UnexplainedLine", "unexplained_throttles", "worst_meters"]
+
+_METER = ("cluster", "broker_id", "meter", "key")
+
+
+@dataclass(frozen=True, slots=True)
+class MeterLine:
+    """One meter of one broker. Rates are in the unit of the key; times in milliseconds.
+
+    `throttled_requests` and `throttle_ms` are what this limit caused, or may have caused where `ambiguous`.
+    """
+
+    broker_id: int
+    meter: str
+    key: str
+    limit: float
+    limit_source: str
+    level: int
+    clients: int
+    rate_p95: float | None
+    rate_max: float | None
+    seconds_active: int
+    seconds_over_100: int
+    throttled_requests: int
+    throttle_ms: int
+    ambiguous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnexplainedLine:
+    """Throttles of an API's key that no limit given could have caused."""
+
+    broker_id: int
+    key: str
+    throttled_requests: int
+    throttle_ms: int
+
+
+def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFrame, *, count: int) -> list[MeterLine]:
+    """The `count` meters that were throttled longest, then those that came closest to their limit."""
+    told = (
+        throttled.where(F.col("meter").isNotNull())
+        .groupBy(*_METER)
+        .agg(
+            F.sum("requests").alias("_requests"),
+            F.sum("throttle_ms").alias("_ms"),
+            F.every(F.col("cause") == AMBIGUOUS).alias("_ambiguous"),
+        )
+    )
+    of_meter = (
+        clients.where(F.col("meter").isNotNull())
+        .groupBy("cluster", "meter", "key")
+        .agg(F.count(F.lit(1)).alias("_clients"), F.min("level").alias("_level"))
+    )
+    worst = (
+        utilisation.join(told, list(_METER), "left")
+        .join(of_meter, ["cluster", "meter", "key"], "left")
+        .orderBy(F.coalesce("_ms", F.lit(0)).desc(), (F.col("rate_max") / F.col("limit")).desc_nulls_last(), "meter", "key")
+        .limit(count)
+    )
+    return [
+        MeterLine(
+            broker_id=row.broker_id,
+            meter=row.meter,
+            key=row.key,
+            limit=row["limit"],
+            limit_source=row.limit_source,
+            level=row["_level"],
+            clients=row["_clients"],
+            rate_p95=row.rate_p95,
+            rate_max=row.rate_max,
+            seconds_active=row.seconds_active,
+            seconds_over_100=row.seconds_over_100,
+            throttled_requests=row["_requests"] or 0,
+            throttle_ms=row["_ms"] or 0,
+            ambiguous=bool(row["_ambiguous"]),
+        )
+        for row in worst.collect()
+    ]
+
+
+def unexplained_throttles(throttled: DataFrame) -> list[UnexplainedLine]:
+    """Throttles without a limit that explains them, by broker and key (as many rows as there are of those)."""
+    rows = (
+        throttled.where(F.col("meter").isNull())
+        .groupBy("broker_id", "key")
+        .agg(F.sum("requests").alias("requests"), F.sum("throttle_ms").alias("throttle_ms"))
+        .orderBy(F.col("throttle_ms").desc())
+    )
+    return [UnexplainedLine(row.broker_id, row.key, row.requests, row.throttle_ms) for row in rows.collect()]

@@ -1,0 +1,114 @@
+"""Clients and what binds them: usage summed per client and key, with the limit that the rules give it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from kquota.pipeline.tables import CLIENTS
+from kquota.quotas import (
+    CLIENT_ID,
+    CONNECTION_CREATION_RATE,
+    IP,
+    USER,
+    ClientQuotaEntity,
+    MeterKey,
+    QuotaResolver,
+    QuotaSnapshot,
+    ResolvedQuota,
+)
+
+__all__ = ["CLIENT_TEXT", "KEPT_METER", "to_client_totals", "with_limits"]
+
+CLIENT_TEXT = "client"
+"""Column with the canonical text of a client, such as ``user=alice,client-id=etl``; an empty half is left out."""
+
+KEPT_METER = "kept_meter"
+"""Column with the meter that Kafka keeps for a client and key, limited or not; null where it keeps none."""
+
+
+def to_client_totals(usage: DataFrame) -> DataFrame:
+    """Sums per client and key: cluster, user, client_id, ip, key, amount, requests, throttled_requests, throttle_ms.
+
+    `amount` is the sum of the known amounts, null where none is known.
+    """
+    return usage.groupBy("cluster", "user", "client_id", "ip", "key").agg(
+        F.sum("amount").alias("amount"),
+        F.sum("requests").alias("requests"),
+        F.sum("throttled_requests").alias("throttled_requests"),
+        F.sum("throttle_ms").alias("throttle_ms"),
+    )
+
+
+def with_limits(
+    identities: DataFrame, snapshot: QuotaSnapshot, *, static_defaults: Mapping[str, float] | None = None
+) -> DataFrame:
+    """Add limit, limit_source, level and meter (null without a limit), CLIENT_TEXT and KEPT_METER.
+
+    The rules are those of :class:`kquota.quotas.QuotaResolver`, called once per row on whole Arrow batches: give it
+    distinct identities, not usage. An identity with an unknown half (null) is not resolved: it is not known which
+    rules could bind it.
+
+    :param identities: any columns, among them user, client_id, ip and key.
+    """
+    rules = {_plain(entity): dict(values) for entity, values in snapshot.items()}
+    defaults = dict(static_defaults or {})
+    # Kafka keeps meters of a key only while some rule sets it.
+    limited_keys = frozenset(defaults).union(*rules.values())
+    columns = identities.columns
+
+    def resolve(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        resolver = QuotaResolver(
+            {ClientQuotaEntity(dict(entity)): values for entity, values in rules.items()}, static_defaults=defaults
+        )
+        for batch in batches:
+            rows = zip(*(batch.column(name).to_pylist() for name in ("user", "client_id", "ip", "key")), strict=True)
+            resolved = [_limit_of(resolver, limited_keys, *row) for row in rows]
+            limit, source, level, meter, client, kept = zip(*resolved, strict=True) if resolved else ((),) * 6
+            yield pa.RecordBatch.from_arrays(
+                [
+                    *(batch.column(name) for name in columns),
+                    pa.array(limit, pa.float64()),
+                    pa.array(source, pa.string()),
+                    pa.array(level, pa.int32()),
+                    pa.array(meter, pa.string()),
+                    pa.array(client, pa.string()),
+                    pa.array(kept, pa.string()),
+                ],
+                names=[*columns, "limit", "limit_source", "level", "meter", CLIENT_TEXT, KEPT_METER],
+            )
+
+    resolved_fields = [CLIENTS.schema[name] for name in ("limit", "limit_source", "level", "meter")]
+    texts = [StructField(CLIENT_TEXT, StringType()), StructField(KEPT_METER, StringType())]
+    return identities.mapInArrow(resolve, StructType([*identities.schema.fields, *resolved_fields, *texts]))
+
+
+def _plain(entity: ClientQuotaEntity) -> tuple[tuple[str, str | None], ...]:
+    """An entity as plain values, which travel to any worker."""
+    return tuple(entity.entries.items())
+
+
+def _limit_of(
+    resolver: QuotaResolver, limited_keys: Set[str], user: str | None, client_id: str | None, ip: str | None, key: str
+) -> tuple[float | None, str | None, int | None, str | None, str, str | None]:
+    names = {USER: user, CLIENT_ID: client_id, IP: ip}
+    client = ClientQuotaEntity({kind: name for kind, name in names.items() if name})
+    text = client.to_text() if client.entries else ""
+    resolved: ResolvedQuota | None = None
+    kept: str | None = None
+    if key == CONNECTION_CREATION_RATE:
+        if ip is not None:
+            resolved = resolver.resolve("", "", ip)[key]
+            kept = resolved.meter.to_text() if resolved.meter is not None else None
+    elif user is not None and client_id is not None:
+        resolved = resolver.resolve_key(key, user, client_id)
+        if key in limited_keys:
+            tags = zip((USER, CLIENT_ID), resolver.tags(key, user, client_id), strict=True)
+            kept = MeterKey({tag: name for tag, name in tags if name}).to_text()
+    if resolved is None or resolved.value is None or resolved.source is None or resolved.meter is None:
+        return None, None, None, None, text, kept
+    return resolved.value, resolved.source.to_text(), resolved.level, resolved.meter.to_text(), text, kept
