@@ -71,7 +71,9 @@ ip_names = st.one_of(st.none(), st.ip_addresses(v=4).map(str), st.ip_addresses(v
 user_client_entities = st.one_of(
     st.builds(lambda user: ClientQuotaEntity({USER: user}), entity_names),
     st.builds(lambda client_id: ClientQuotaEntity({CLIENT_ID: client_id}), entity_names),
-    st.builds(lambda user, client_id: ClientQuotaEntity({USER: user, CLIENT_ID: client_id}), entity_names, entity_names),
+    st.builds(
+        lambda user, client_id: ClientQuotaEntity({USER: user, CLIENT_ID: client_id}), entity_names, entity_names
+    ),
 )
 ip_entities = st.builds(lambda ip: ClientQuotaEntity({IP: ip}), ip_names)
 entities = st.one_of(user_client_entities, ip_entities)
@@ -94,18 +96,20 @@ def values_of(key: QuotaKey) -> st.SearchStrategy[float]:
             return st.one_of(st.floats(min_value=0, exclude_min=True), st.just(math.nan))
 
 
-_VALUES = {
-    shape: st.dictionaries(st.sampled_from(sorted(keys)), st.none(), min_size=1, max_size=3).flatmap(
-        lambda chosen, keys=keys: st.fixed_dictionaries({name: values_of(keys[name]) for name in chosen})
+def _values_on(types: set[str]) -> st.SearchStrategy[dict[str, float]]:
+    keys = KAFKA.keys_for(types) or {}
+    return st.sets(st.sampled_from(sorted(keys)), min_size=1, max_size=3).flatmap(
+        lambda chosen: st.fixed_dictionaries({name: values_of(keys[name]) for name in sorted(chosen)})
     )
-    for shape in (frozenset({USER}), frozenset({IP}))
-    if (keys := KAFKA.keys_for(shape))
-}
+
+
+_USER_CLIENT_VALUES = _values_on({USER})
+_IP_VALUES = _values_on({IP})
 
 
 def quotas_of(entity: ClientQuotaEntity) -> st.SearchStrategy[dict[str, float]]:
     """At least one value that Kafka accepts on ``entity``."""
-    return _VALUES[frozenset({IP} if IP in entity.entries else {USER})]
+    return _IP_VALUES if IP in entity.entries else _USER_CLIENT_VALUES
 
 
 def snapshots(
@@ -114,8 +118,8 @@ def snapshots(
     """Legal quotas on the user and client-id entities ``of``, and on a few ips."""
     return st.builds(
         lambda own, ips: {**own, **ips},
-        st.dictionaries(of, _VALUES[frozenset({USER})], max_size=max_size),
-        st.dictionaries(ip_entities, _VALUES[frozenset({IP})], max_size=2),
+        st.dictionaries(of, _USER_CLIENT_VALUES, max_size=max_size),
+        st.dictionaries(ip_entities, _IP_VALUES, max_size=2),
     )
 
 

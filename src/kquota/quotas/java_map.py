@@ -5,12 +5,14 @@ and prints entities in that order. To report the same error as a broker one has 
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 __all__ = ["hash_map_order", "string_hash_code"]
 
 _MASK = 0xFFFFFFFF
 
 
+@lru_cache(maxsize=1024)  # the same few types and keys, over and over
 def string_hash_code(text: str) -> int:
     """``java.lang.String.hashCode`` as an unsigned 32-bit number: over UTF-16 code units, wrapping."""
     code = 0

@@ -1,6 +1,7 @@
 """``decide``: Kafka's validation rules, messages and order (ClientQuotaControlManager)."""
 
 import math
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -33,7 +34,7 @@ IP_DEFAULT = ClientQuotaEntity({IP: None})
 OWN_KEYS = {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"}
 
 
-def alteration(entries: dict[str, str | None], **values: float | None) -> ClientQuotaAlteration:
+def alteration(entries: Mapping[str, str | None], **values: float | None) -> ClientQuotaAlteration:
     return ClientQuotaAlteration(ClientQuotaEntity(entries), [Op(key, value) for key, value in values.items()])
 
 
@@ -80,9 +81,7 @@ COMBINATION = "Invalid quota entity combination, IP entity shouldnot be combined
     ],
 )
 @pytest.mark.parametrize("ops", [{}, {"producer_byte_rate": 1.0}, {"bad": -1.0}, {"bad": None}])
-def test_entities_that_are_refused(
-    entries: dict[str, str | None], message: str, ops: dict[str, float | None]
-) -> None:
+def test_entities_that_are_refused(entries: dict[str, str | None], message: str, ops: dict[str, float | None]) -> None:
     """Rows a to e of the rules, in the order of Kafka's hash map, before any key is looked at."""
     assert refusal(entries, ops) == ApiError(42, message)
 
@@ -154,9 +153,7 @@ def test_values_that_are_refused(entries: dict[str, str | None], ops: dict[str, 
         ({USER: "user with spaces"}, "producer_byte_rate", 20000),
     ],
 )
-def test_values_that_are_accepted_are_kept_as_they_are(
-    entries: dict[str, str | None], key: str, value: float
-) -> None:
+def test_values_that_are_accepted_are_kept_as_they_are(entries: dict[str, str | None], key: str, value: float) -> None:
     """A hair above a whole number is stored unrounded; NaN slips through every check."""
     entity = ClientQuotaEntity(entries)
     decision = decide({}, [alteration(entries, **{key: value})])
@@ -189,7 +186,8 @@ def test_with_several_bad_keys_the_first_of_kafkas_hash_map_is_named() -> None:
 def test_one_bad_value_refuses_the_whole_entity_and_no_other() -> None:
     """Upstream: testInvalidQuotaKeys; atomic per entity, partial success across entities."""
     decision = decide(
-        {}, [alteration({USER: "alice"}, request_percentage=99.9, bad=1), alteration({USER: "bob"}, request_percentage=1)]
+        {},
+        [alteration({USER: "alice"}, request_percentage=99.9, bad=1), alteration({USER: "bob"}, request_percentage=1)],
     )
     assert decision.results == {ALICE: ApiError(42, "Invalid configuration key bad"), BOB: None}
     assert decision.changes == (QuotaChange(BOB, "request_percentage", None, 1.0),)
@@ -243,9 +241,7 @@ def test_of_a_duplicate_entity_the_first_entry_is_written_although_the_result_is
     pair = {USER: "alice", CLIENT_ID: "x"}
     reversed_pair = {CLIENT_ID: "x", USER: "alice"}
     entity = ClientQuotaEntity(pair)
-    decision = decide(
-        {}, [alteration(pair, producer_byte_rate=1), alteration(reversed_pair, producer_byte_rate=2)] * 2
-    )
+    decision = decide({}, [alteration(pair, producer_byte_rate=1), alteration(reversed_pair, producer_byte_rate=2)] * 2)
     message = "Ignoring duplicate entity ClientQuotaEntity(entries={client-id=x, user=alice})"
     assert decision.results == {entity: ApiError(42, message)}
     assert decision.changes == (QuotaChange(entity, "producer_byte_rate", None, 1.0),)
@@ -411,15 +407,12 @@ def test_a_key_or_an_entity_that_is_none_is_an_illegal_argument() -> None:
         ClientQuotaAlteration({USER: "a"}, [])  # type: ignore[arg-type]
 
 
+def alterations_of(entity: ClientQuotaEntity) -> st.SearchStrategy[ClientQuotaAlteration]:
+    return quotas_of(entity).map(lambda values: ClientQuotaAlteration(entity, [Op(k, v) for k, v in values.items()]))
+
+
 legal_alterations = st.lists(entities, unique=True, max_size=6).flatmap(
-    lambda chosen: st.tuples(
-        *[
-            quotas_of(entity).map(
-                lambda values, entity=entity: ClientQuotaAlteration(entity, [Op(k, v) for k, v in values.items()])
-            )
-            for entity in chosen
-        ]
-    )
+    lambda chosen: st.tuples(*map(alterations_of, chosen))
 )
 spoiled = st.sampled_from([Op("nonsense", 1), Op("producer_byte_rate", -1), Op("connection_creation_rate", 0.5)])
 
@@ -429,11 +422,11 @@ def test_deciding_is_atomic_per_entity(
     snapshot: dict[ClientQuotaEntity, dict[str, float]],
     alterations: tuple[ClientQuotaAlteration, ...],
     bad: set[int],
-    bad_op: object,
+    bad_op: ClientQuotaAlteration.Op,
 ) -> None:
     """Refused entities keep exactly what they had; accepted ones hold all that was asked for; no other is touched."""
     asked = [
-        ClientQuotaAlteration(a.entity, [o for o in a.ops if o.key != bad_op.key] + [bad_op]) if i in bad else a  # type: ignore[attr-defined]
+        ClientQuotaAlteration(a.entity, [o for o in a.ops if o.key != bad_op.key] + [bad_op]) if i in bad else a
         for i, a in enumerate(alterations)
     ]
     decision = decide(snapshot, asked)

@@ -165,9 +165,7 @@ COMBINATION = (
     ],
 )
 @pytest.mark.parametrize("strict", [False, True])
-def test_filters_that_are_refused(
-    components: list[ClientQuotaFilterComponent], error: ApiError, strict: bool
-) -> None:
+def test_filters_that_are_refused(components: list[ClientQuotaFilterComponent], error: ApiError, strict: bool) -> None:
     """An unknown type is UNSUPPORTED_VERSION here, although it is INVALID_REQUEST when altering."""
     assert describe(QUOTAS, ClientQuotaFilter(tuple(components), strict)) == error
 
@@ -176,7 +174,9 @@ def test_a_registered_type_can_be_asked_for() -> None:
     model = KAFKA.with_entity_type("group", keys=["producer_byte_rate"])
     group = ClientQuotaEntity({"group": "g"})
     quotas = {**QUOTAS, group: {"producer_byte_rate": 1.0}}
-    assert describe(quotas, ClientQuotaFilter.contains([of_entity("group", "g")]), model=model) == {group: quotas[group]}
+    assert describe(quotas, ClientQuotaFilter.contains([of_entity("group", "g")]), model=model) == {
+        group: quotas[group]
+    }
 
 
 @pytest.mark.parametrize(

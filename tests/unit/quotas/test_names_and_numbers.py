@@ -87,7 +87,9 @@ def test_literal_addresses_are_those_of_the_jvm(name: str, address: str | None) 
             assert canonical_ip(name) == address
 
 
-@pytest.mark.parametrize("name", ["localhost", "example.invalid", "a name with spaces", "RFC2606.invalid", "fe80::1%eth0", "", "[::1"])
+@pytest.mark.parametrize(
+    "name", ["localhost", "example.invalid", "a name with spaces", "RFC2606.invalid", "fe80::1%eth0", "", "[::1"]
+)
 def test_host_names_are_not_literal(name: str) -> None:
     assert not is_literal_ip(name)
 
@@ -132,7 +134,10 @@ def test_parse_quantity_reads_nan() -> None:
     assert math.isnan(parse_quantity("NaN"))
 
 
-@pytest.mark.parametrize("text", ["", "x", "10mb", "10Mb", "10m", "10XB", "1_000", "1,000", "0x10", "nan", "inf", "10MiB/h", "1 e3", "٣", "9" * 500])
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "10mb", "10Mb", "10m", "10XB", "1_000", "1,000", "0x10", "nan", "inf", "10MiB/h", "1 e3", "٣", "9" * 500],
+)
 def test_parse_quantity_says_what_it_takes(text: str) -> None:
     with pytest.raises(IllegalArgumentError, match="is not a number; write digits, or a size such as 10MiB"):
         parse_quantity(text)

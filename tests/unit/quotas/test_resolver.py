@@ -15,6 +15,7 @@ from kquota.quotas import (
     KAFKA,
     STATIC,
     USER,
+    Candidate,
     ClientQuotaEntity,
     MeterKey,
     QuotaResolver,
@@ -55,7 +56,7 @@ def test_precedence(first: int) -> None:
         source=LEVELS[first],
         level=first + 1,
         meter=METERS[first],
-        overridden=tuple((e, i + 1, i + 1.0) for i, e in enumerate(LEVELS) if i > first),
+        overridden=tuple(Candidate(e, i + 1, i + 1.0) for i, e in enumerate(LEVELS) if i > first),
     )
 
 
@@ -269,7 +270,9 @@ def test_unlimited_has_no_meter() -> None:
 
 def test_ips() -> None:
     key = "connection_creation_rate"
-    snapshot = quotas(({IP: "10.0.0.1"}, 10.0), ({IP: None}, 20.0), ({IP: "127.1"}, 3.0), ({IP: "0:0::1"}, 4.0), key=key)
+    snapshot = quotas(
+        ({IP: "10.0.0.1"}, 10.0), ({IP: None}, 20.0), ({IP: "127.1"}, 3.0), ({IP: "0:0::1"}, 4.0), key=key
+    )
     own, default = (ClientQuotaEntity({IP: name}) for name in ("10.0.0.1", None))
     resolver = QuotaResolver(snapshot)
     assert resolver.resolve("U", "C", "10.0.0.1")[key] == (

@@ -1,0 +1,258 @@
+"""Text to nodes that know their place: YAML from PyYAML's events, JSON from a scanner of our own.
+
+One walker then checks both formats. JSON is not read as YAML, although it nearly is YAML: surrogate pairs, tabs, keys
+of more than 1024 characters and some control characters are where they differ. YAML is built from events, not with
+``yaml.compose``: that recurses in C without a bound, and works out a type for every scalar that nobody asks for.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
+
+from kquota.errors import QuotaFileProblem
+
+__all__ = ["Mapping", "Node", "Scalar", "Sequence", "json_nodes", "yaml_nodes"]
+
+_DEEPEST: Final = 50
+"""A quota file is five levels deep; aliases may add some."""
+
+
+@dataclass(slots=True)
+class Scalar:
+    """Text, or what is written without quotes; ``line`` and ``column`` count from 1."""
+
+    line: int
+    column: int
+    text: str
+    is_null: bool = False
+    is_string: bool = True
+    """False for numbers and words of JSON; YAML's plain scalars are taken as they are written."""
+
+
+@dataclass(slots=True)
+class Sequence:
+    """A list."""
+
+    line: int
+    column: int
+    items: list["Node"]
+
+
+@dataclass(slots=True)
+class Mapping:
+    """Pairs, in the order of the file and with their duplicates."""
+
+    line: int
+    column: int
+    pairs: list[tuple["Node", "Node"]]
+
+
+Node: TypeAlias = Scalar | Sequence | Mapping
+
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+
+# The one of libyaml comes with PyYAML's wheels; without it the other does the same, ten times slower.
+_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_TOO_DEEP = QuotaFileProblem(None, None, "", "this is nested too deeply to be a quota file")
+
+
+def yaml_nodes(text: str) -> Node | QuotaFileProblem | None:
+    """The root node of the only document; None if there is none."""
+    try:
+        return _YamlBuilder(yaml.parse(text, Loader=_Loader)).document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        last_line = text.count("\n") + 1  # libyaml puts the end of the text on the line after
+        line, column = (None, None) if mark is None else (min(mark.line + 1, last_line), mark.column + 1)
+        reason = " ".join(part for part in (error.context, error.problem) if part)
+        if mark is not None and text[mark.index : mark.index + 1] == "\t":
+            reason += "; a tab cannot indent, use spaces"
+        return QuotaFileProblem(line, column, "", f"this is not YAML: {reason}")
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        return QuotaFileProblem(line, None, "", f"YAML has no character U+{code:04X}; write it as an escape in quotes")
+    except _ProblemError as error:
+        return error.problem
+
+
+class _ProblemError(Exception):
+    def __init__(self, problem: QuotaFileProblem) -> None:
+        self.problem = problem
+
+
+class _YamlBuilder:
+    """Builds nodes from the events of one stream."""
+
+    __slots__ = ("anchors", "events")
+
+    def __init__(self, events: Iterator[Any]) -> None:
+        self.events = events
+        self.anchors: dict[str, Node] = {}
+
+    def document(self) -> Node | QuotaFileProblem | None:
+        events = self.events
+        next(events)  # the start of the stream
+        if not isinstance(next(events), DocumentStartEvent):
+            return None
+        root = self.node(next(events), 1)
+        next(events)  # the end of the document
+        following = next(events)
+        if isinstance(following, StreamEndEvent):
+            return root
+        return QuotaFileProblem(following.start_mark.line + 1, 1, "", "a second document begins here; one is read")
+
+    def node(self, event: Any, depth: int) -> Node:
+        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        node: Node
+        if isinstance(event, ScalarEvent):
+            # A plain scalar has no style: None, or an empty text from libyaml.
+            plain = not event.style and event.tag is None
+            tagged_null = event.tag == "tag:yaml.org,2002:null"
+            is_null = tagged_null or (plain and event.value in _NULLS)
+            node = Scalar(line, column, "null" if tagged_null else event.value, is_null)
+        elif isinstance(event, AliasEvent):
+            # An alias inside the node that it names is not known yet, so nothing can hold itself.
+            if event.anchor not in self.anchors:
+                raise _ProblemError(QuotaFileProblem(line, column, "", f"nothing is called *{event.anchor} so far"))
+            return self.anchors[event.anchor]
+        elif depth > _DEEPEST:
+            raise _ProblemError(_TOO_DEEP)
+        elif isinstance(event, SequenceStartEvent):
+            node = Sequence(line, column, list(self.nodes_until(SequenceEndEvent, depth)))
+        else:
+            flat = self.nodes_until(MappingEndEvent, depth)
+            node = Mapping(line, column, list(zip(flat, flat, strict=True)))
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+        return node
+
+    def nodes_until(self, end: type, depth: int) -> Iterator[Node]:
+        while not isinstance(event := next(self.events), end):
+            yield self.node(event, depth + 1)
+
+
+def json_nodes(text: str) -> Node | QuotaFileProblem:
+    """The root node."""
+    try:
+        json.loads(text, parse_constant=_refuse_constant, parse_int=str, parse_float=str)
+    except json.JSONDecodeError as error:
+        return QuotaFileProblem(error.lineno, error.colno, "", f"this is not JSON: {error.msg}")
+    except _ConstantError as error:
+        return QuotaFileProblem(
+            _line_of_constant(text, str(error)), None, "", f'JSON has no {error}; write it as a string: "{error}"'
+        )
+    except RecursionError:
+        return _TOO_DEEP
+    try:
+        return _JsonScanner(text).node(1)
+    except _ProblemError as error:
+        return error.problem
+
+
+class _ConstantError(Exception):
+    pass
+
+
+def _refuse_constant(name: str) -> None:
+    raise _ConstantError(name)
+
+
+def _line_of_constant(text: str, name: str) -> int | None:
+    """The line of a bare NaN or Infinity: the first that stands outside a string."""
+    outside = re.compile(rf'"(?:[^"\\]|\\.)*"|({re.escape(name)})')
+    found = next((match for match in outside.finditer(text) if match[1]), None)
+    return None if found is None else text.count("\n", 0, found.start()) + 1
+
+
+# Decodes the rest of a JSON string from a position, at C speed.
+_scan_string: Callable[[str, int, bool], tuple[str, int]] = json.decoder.scanstring  # type: ignore[attr-defined]
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_WORD = re.compile(r"[-+.0-9a-zA-Z]*")
+
+
+class _JsonScanner:
+    """Builds nodes from JSON that is known to be well formed."""
+
+    __slots__ = ("line", "line_start", "position", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+        self.line = 1
+        self.line_start = 0
+        self.next_token()
+
+    def next_token(self, skipped: int = 0) -> str:
+        """Moves past ``skipped`` characters and the space after them; the character there."""
+        start = self.position + skipped
+        end = start
+        if self.text[start : start + 1] in " \t\n\r":
+            space = _SPACE.match(self.text, start)
+            end = start if space is None else space.end()
+            newlines = self.text.count("\n", start, end)
+            if newlines:
+                self.line += newlines
+                self.line_start = self.text.rindex("\n", start, end) + 1
+        self.position = end
+        return self.text[end : end + 1]
+
+    def node(self, depth: int) -> Node:
+        line, column = self.line, self.position - self.line_start + 1
+        first = self.text[self.position]
+        if first == '"':
+            return self.string()
+        if first in "[{":
+            if depth > _DEEPEST:
+                raise _ProblemError(_TOO_DEEP)
+            if first == "[":
+                return Sequence(line, column, self.items(depth))
+            return Mapping(line, column, self.pairs(depth))
+        start, self.position = self.position, _WORD.match(self.text, self.position).end()  # type: ignore[union-attr]
+        word = self.text[start : self.position]
+        return Scalar(line, column, word, is_null=word == "null", is_string=False)
+
+    def string(self) -> Scalar:
+        line, column = self.line, self.position - self.line_start + 1
+        value, self.position = _scan_string(self.text, self.position + 1, True)
+        return Scalar(line, column, value)
+
+    def items(self, depth: int) -> list[Node]:
+        items: list[Node] = []
+        at = self.next_token(1)
+        while at != "]":
+            items.append(self.node(depth + 1))
+            at = self.next_token()
+            if at == ",":
+                self.next_token(1)
+        self.position += 1
+        return items
+
+    def pairs(self, depth: int) -> list[tuple[Node, Node]]:
+        pairs: list[tuple[Node, Node]] = []
+        at = self.next_token(1)
+        while at != "}":
+            key = self.string()
+            self.next_token()
+            self.next_token(1)  # the colon
+            pairs.append((key, self.node(depth + 1)))
+            at = self.next_token()
+            if at == ",":
+                self.next_token(1)
+        self.position += 1
+        return pairs
