@@ -38,7 +38,9 @@ _SHAPE: Final = {
     "response": {
         "throttleTimeMs": "BIGINT",
         "topics": [{"numPartitions": "INTEGER"}],
-        "responses": [{"topic": "VARCHAR", "partitions": [{**_PARTITION, "abortedTransactions": [{"producerId": "BIGINT"}]}]}],
+        "responses": [
+            {"topic": "VARCHAR", "partitions": [{**_PARTITION, "abortedTransactions": [{"producerId": "BIGINT"}]}]}
+        ],
     },
     "localTimeMs": "DOUBLE",
     "throttleTimeMs": "BIGINT",
@@ -151,7 +153,8 @@ def run(out: Path, files: Sequence[Path]) -> dict[str, int]:
         connection.execute(f"copy (select * from usage) to '{out / 'usage.parquet'}' (format parquet)")
         connection.execute(f"copy ({_CLIENTS}) to '{out / 'clients.parquet'}' (format parquet)")
         lines, rejected = connection.execute(
-            "select coalesce(sum(requests), 0)::BIGINT, coalesce(sum(requests) filter (kind = 'rejected'), 0)::BIGINT from cells"
+            "select coalesce(sum(requests), 0)::BIGINT,"
+            " coalesce(sum(requests) filter (kind = 'rejected'), 0)::BIGINT from cells"
         ).fetchall()[0]
     counts = {"lines": lines, "good": lines - rejected, "rejected": rejected}
     (out / "summary.json").write_text(json.dumps(counts) + "\n", encoding="utf-8")

@@ -77,7 +77,8 @@ def fetch_bytes(response: dict[str, Any]) -> int:
 
 
 def is_follower(request: dict[str, Any]) -> bool:
-    return request.get("replicaId", -1) >= 0 or request.get("replicaState", {}).get("replicaId", -1) >= 0
+    replica_id: int = request.get("replicaId", request.get("replicaState", {}).get("replicaId", -1))
+    return replica_id >= 0
 
 
 def charged(entry: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
@@ -100,7 +101,7 @@ def charged(entry: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
         throttle_ms = 0
     elif api_key in MUTATIONS:
         response = entry["response"]
-        partitions = sum(topic["numPartitions"] for topic in response["topics"]) if api_key == 19 else 0
+        partitions = sum(max(topic["numPartitions"], 0) for topic in response["topics"]) if api_key == 19 else 0
         yield "controller_mutation_rate", partitions, response["throttleTimeMs"]
         throttle_ms = 0
     yield "request_percentage", percent_seconds, throttle_ms
@@ -111,11 +112,10 @@ def read(paths: Iterable[Path]) -> tuple[Cells, dict[str, int]]:
     cells: Cells = {}
     lines = rejected = 0
     for path in paths:
-        stream = cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
-        with stream:
-            for line in stream:
+        with cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as stream:
+            for raw in stream:
                 lines += 1
-                line = line.rstrip(b"\r\n")
+                line = raw.rstrip(b"\r\n")
                 try:
                     if not line.endswith(SUFFIX):
                         raise ValueError("not a line of kafka.request.logger")

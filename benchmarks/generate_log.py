@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.log_shapes import Drawn, Family, Ints, build_clients, build_families
+from benchmarks.log_mix import Drawn, Family, Ints, build_clients, build_families
 
 __all__ = ["KEYS", "MANIFEST", "Profile", "ensure", "generate"]
 
@@ -115,7 +115,7 @@ class _Log:
         self._rng = rng = np.random.Generator(np.random.PCG64(profile.seed))
         self._clients = build_clients(rng, profile.clients)
         self._families = [family for family in build_families(rng, self._clients) if family.templates]
-        skew = rng.permutation(1.0 / (np.arange(len(self._clients)) + 3.0) ** 1.05)
+        skew = rng.permutation(1.0 / (np.arange(len(self._clients)) + 3.0) ** 1.2)
         over = np.array([client.over_quota for client in self._clients])
         self._owners = [np.array(family.clients) for family in self._families]
         self._fixed_bytes = [np.array(family.fixed_bytes) for family in self._families]
@@ -201,12 +201,13 @@ class _Log:
         for place, shape, *values in zip(places.tolist(), picked.tolist(), *columns, strict=True):
             lines[place] = templates[shape] % tuple(values)
         if family.key is not None:
-            self._add(family, self._owners[index][picked], self._fixed_bytes[index][picked], drawn, throttle_ms, local_us)
+            owners, fixed_bytes = self._owners[index][picked], self._fixed_bytes[index][picked]
+            self._add(family, owners, fixed_bytes, drawn, throttle_ms, local_us)
 
     def _connections(self, owners: Ints) -> list[bytes]:
-        """The remote port and the connection's number: every client has one to three connections."""
+        """Remote port, network processor and index of a connection: every client has one to three connections."""
         numbers = owners * 3 + (self._rng.random(len(owners)) * (1 + owners % 3)).astype(np.int64)
-        return [b"%d-%d" % (33_000 + number * 131 % 20_000, number) for number in numbers.tolist()]
+        return [b"%d-%d-%d" % (33_000 + number * 131 % 20_000, number % 3, number) for number in numbers.tolist()]
 
     def _texts(self, values_us: Ints) -> list[bytes]:
         texts = self._ms_texts
@@ -262,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bad", type=int, default=0, help="how many of the lines are unusable")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clients", type=int, default=4_000)
-    parser.add_argument("--lines-per-s", type=int, default=800, help="pace of the pretended broker: more, fewer seconds")
+    parser.add_argument("--lines-per-s", type=int, default=800, help="pace of the pretended broker")
     parser.add_argument("--gz", action="store_true")
     options = vars(parser.parse_args(arguments))
     out = options.pop("out")

@@ -1,0 +1,139 @@
+"""Run a command and measure what its whole process tree took: wall time, CPU time and peak memory.
+
+Linux only: it makes itself the parent of orphaned descendants, so that the CPU time of Python workers that outlive
+their JVM is counted as well, and reads the proportional share of memory from /proc, so that pages which forked
+workers share are counted once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+__all__ = ["CommandFailedError", "Measured", "machine", "measure"]
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_SAMPLE_S: Final = 0.25
+_ORPHANS_END_WITHIN_S: Final = 20.0
+
+
+class CommandFailedError(RuntimeError):
+    """A measured command did not end with exit code 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One run. `peak_rss_mb` sums the resident memory of all processes, `peak_pss_mb` counts shared pages once."""
+
+    wall_s: float
+    cpu_s: float
+    peak_rss_mb: float
+    peak_pss_mb: float
+    peak_processes: int
+
+
+def measure(command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None) -> Measured:
+    """Run `command`, its output in `log`, until it and every process it started have ended.
+
+    :raises CommandFailedError: with the end of its output.
+    """
+    _adopt_orphans()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    rss = pss = 0.0
+    most = 0
+    with log.open("wb") as stream:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, env=environment
+        )
+        while True:
+            try:
+                code = process.wait(timeout=_SAMPLE_S)
+                break
+            except subprocess.TimeoutExpired:
+                sample = _memory(process.pid)
+                rss, pss, most = max(rss, sample[0]), max(pss, sample[1]), max(most, sample[2])
+        wall_s = time.perf_counter() - started
+    _reap_orphans()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if code != 0:
+        tail = log.read_text(encoding="utf-8", errors="replace")[-3000:]
+        raise CommandFailedError(f"exit code {code}: {' '.join(command)[:500]}\n{tail}")
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Measured(wall_s=wall_s, cpu_s=cpu_s, peak_rss_mb=rss, peak_pss_mb=pss, peak_processes=most)
+
+
+def machine() -> dict[str, str | int | float]:
+    """What has to be known to read a result: processor, memory, versions."""
+    model = next(
+        (line.partition(":")[2].strip() for line in _text("/proc/cpuinfo").splitlines() if line.startswith("model name")),
+        "unknown",
+    )
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "processor": model,
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "kernel": os.uname().release,
+        "python": sys.version.split()[0],
+        "load_1min": round(os.getloadavg()[0], 2),
+    }
+
+
+def _adopt_orphans() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def _reap_orphans() -> None:
+    """Wait for descendants that outlived the command, so that their CPU time is counted.
+
+    :raises CommandFailedError: one is still there after a while: the command leaves processes behind.
+    """
+    deadline = time.monotonic() + _ORPHANS_END_WITHIN_S
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            if time.monotonic() > deadline:
+                names = [child.name() for child in psutil.Process().children(recursive=True)]
+                raise CommandFailedError(f"processes left behind: {', '.join(names)}")
+            time.sleep(0.02)
+
+
+def _memory(root: int) -> tuple[float, float, int]:
+    """MB resident, MB with shared pages counted once, and processes, of a process and its descendants now."""
+    try:
+        top = psutil.Process(root)
+        tree = [top, *top.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0.0, 0.0, 0
+    rss = pss = 0
+    for process in tree:
+        for line in _text(f"/proc/{process.pid}/smaps_rollup").splitlines():
+            name, _, value = line.partition(":")
+            if name == "Rss":
+                rss += int(value.split()[0])
+            elif name == "Pss":
+                pss += int(value.split()[0])
+    return rss / 1024, pss / 1024, len(tree)
+
+
+def _text(path: str) -> str:
+    """A file of /proc, empty when its process has just ended."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return ""
