@@ -10,35 +10,32 @@ __all__ = ["ClientQuotaAlteration"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Op:
-    """Set ``key`` to ``value``, or remove it where ``value`` is None. Neither key nor range is checked here."""
-
-    key: str
-    value: float | None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.key, str):
-            raise IllegalArgumentError(f"a quota key must be text, not {self.key!r}")
-        if self.value is None:
-            return
-        if isinstance(self.value, (bool, str, bytes)):
-            raise IllegalArgumentError(f"the value of {self.key} must be a number or None, not {self.value!r}")
-        try:
-            object.__setattr__(self, "value", float(self.value))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise IllegalArgumentError(f"the value of {self.key} cannot be sent as a double: {error}") from None
-
-
-@dataclass(frozen=True, slots=True)
 class ClientQuotaAlteration:
-    """What to change on one entity. ``ClientQuotaAlteration.Op`` is the single change (KIP-546)."""
+    """What to change on one entity: :class:`Op` is a single change (KIP-546)."""
+
+    @dataclass(frozen=True, slots=True)
+    class Op:
+        """Set ``key`` to ``value``, or remove it where ``value`` is None. Neither key nor range is checked here."""
+
+        key: str
+        value: float | None
+
+        def __post_init__(self) -> None:
+            if not isinstance(self.key, str):
+                raise IllegalArgumentError(f"a quota key must be text, not {self.key!r}")
+            if self.value is None:
+                return
+            if isinstance(self.value, (bool, str, bytes)):
+                raise IllegalArgumentError(f"the value of {self.key} must be a number or None, not {self.value!r}")
+            try:
+                object.__setattr__(self, "value", float(self.value))
+            except (TypeError, ValueError, OverflowError) as error:
+                raise IllegalArgumentError(f"the value of {self.key} cannot be sent as a double: {error}") from None
 
     entity: ClientQuotaEntity
-    ops: tuple[_Op, ...]
+    ops: tuple[Op, ...]
 
-    Op = _Op
-
-    def __init__(self, entity: ClientQuotaEntity, ops: Iterable[_Op]) -> None:
+    def __init__(self, entity: ClientQuotaEntity, ops: Iterable[Op]) -> None:
         if not isinstance(entity, ClientQuotaEntity):
             raise IllegalArgumentError(f"an alteration needs a ClientQuotaEntity, not {entity!r}")
         object.__setattr__(self, "entity", entity)

@@ -1,6 +1,7 @@
 """``decide``: Kafka's validation rules, messages and order (ClientQuotaControlManager)."""
 
 import math
+import pickle
 from collections.abc import Mapping
 
 import pytest
@@ -397,6 +398,12 @@ def test_a_model_that_contradicts_itself_is_refused() -> None:
 def test_a_value_that_is_no_double_is_an_illegal_argument(value: float) -> None:
     with pytest.raises(ValueError, match="value of producer_byte_rate"):
         Op("producer_byte_rate", value)
+
+
+def test_alterations_survive_pickle() -> None:
+    asked = ClientQuotaAlteration(ALICE, [Op("producer_byte_rate", 1), Op("x", None)])
+    assert pickle.loads(pickle.dumps(asked)) == asked
+    assert decide({}, pickle.loads(pickle.dumps([asked]))) == decide({}, [asked])
 
 
 def test_a_key_or_an_entity_that_is_none_is_an_illegal_argument() -> None:
