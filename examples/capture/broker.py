@@ -2,6 +2,9 @@
 
 Versions before 3.3 run with the ZooKeeper that comes in their jars, later ones in KRaft mode; 3.x can be asked
 for either. Clocks are UTC and texts UTF-8, so that the log can be read without knowing this machine.
+
+SCRAM carries only ASCII names. For others the same listener accepts OAUTHBEARER with unsecured tokens, whose ``sub``
+is the user: anybody may be anybody, which suits a broker on 127.0.0.1 that lives for minutes.
 """
 
 from __future__ import annotations
@@ -164,13 +167,16 @@ def running_broker(
 
 def _common_properties(folder: Path, *, plain_port: int, sasl_port: int) -> dict[str, str]:
     listeners = f"PLAINTEXT://{HOST}:{plain_port},SASL_PLAINTEXT://{HOST}:{sasl_port}"
+    sasl = "listener.name.sasl_plaintext"
     return {
         "listeners": listeners,
         "advertised.listeners": listeners,
         "inter.broker.listener.name": "PLAINTEXT",
-        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
-        "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (
-            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256,OAUTHBEARER",
+        f"{sasl}.scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+        f"{sasl}.oauthbearer.sasl.jaas.config": (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+            'unsecuredLoginStringClaim_sub="broker";'
         ),
         "log.dirs": f"{folder}/data",
         **_SINGLE_NODE,
@@ -189,9 +195,7 @@ def _kraft_properties(*, plain_port: int, sasl_port: int, controller_port: int) 
         "controller.quorum.voters": f"{NODE_ID}@{HOST}:{controller_port}",
         "controller.listener.names": "CONTROLLER",
         "listeners": f"{clients},CONTROLLER://{HOST}:{controller_port}",
-        "listener.security.protocol.map": (
-            "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
-        ),
+        "listener.security.protocol.map": ("PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"),
     }
 
 

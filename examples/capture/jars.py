@@ -126,7 +126,9 @@ def _fetch_with_maven(version: str, work: Path) -> Path:
 def _fetch_with_ivy(version: str, work: Path) -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise KafkaUnavailable("Kafka's jars cannot be fetched: neither mvn nor pyspark (which brings Ivy) is installed")
+        raise KafkaUnavailable(
+            "Kafka's jars cannot be fetched: neither mvn nor pyspark (which brings Ivy) is installed"
+        )
     ivy = next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     (work / "ivy.xml").write_text(_IVY.format(dependencies=_dependencies(version, _IVY_DEPENDENCY)), encoding="utf-8")
     (work / "settings.xml").write_text(_IVY_SETTINGS, encoding="utf-8")
