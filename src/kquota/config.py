@@ -1,0 +1,191 @@
+"""What is configured: kquota's own settings, and those settings of a broker that its quotas depend on.
+
+Settings come from flags, then from the environment (``KQUOTA_<OPTION>``), then from the file given with ``--config``,
+then from defaults. Each source is read once, at the start.
+"""
+
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from kquota.errors import InputError
+
+__all__ = ["BrokerConfig", "Setting", "Settings", "load_broker_config", "load_settings"]
+
+SettingValue = str | int | float | bool | list[str]
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INT_MAX: Final = 2**31 - 1
+_LONG_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """The broker settings that decide how its quotas work, with Kafka's defaults.
+
+    A field is called like its setting, with underscores for dots. Source: ``QuotaConfig`` and ``SocketServerConfigs``;
+    the two static defaults are KIP-55's, which Kafka dropped in 3.0.
+    """
+
+    quota_window_num: int = 11
+    quota_window_size_seconds: int = 1
+    controller_quota_window_num: int = 11
+    controller_quota_window_size_seconds: int = 1
+    quota_producer_default: int | None = None
+    """Bytes per second for each client-id without any other rule; None: no limit (Kafka's Long.MAX_VALUE)."""
+    quota_consumer_default: int | None = None
+    num_io_threads: int = 8
+    num_network_threads: int = 3
+    num_partitions: int = 1
+
+    @property
+    def static_defaults(self) -> dict[str, float]:
+        """The static defaults that limit anything, by quota key: what ``QuotaResolver`` takes."""
+        given = {
+            "producer_byte_rate": self.quota_producer_default,
+            "consumer_byte_rate": self.quota_consumer_default,
+        }
+        return {key: float(value) for key, value in given.items() if value is not None}
+
+
+_FIELDS: Final = {field.name.replace("_", "."): field.name for field in fields(BrokerConfig)}
+_LONG_SETTINGS: Final = ("quota.producer.default", "quota.consumer.default")
+_OURS: Final = ("quota.", "controller.quota.")
+
+
+def load_broker_config(path: str | None = None, defines: Iterable[str] = ()) -> BrokerConfig:
+    """The settings in a server.properties file, overridden by ``key=value`` texts (``-D``).
+
+    Other settings of a broker are left aside. Raises :class:`~kquota.errors.InputError` for a file that cannot be read,
+    a value that a broker would refuse, and a ``-D`` that looks like one of these settings mistyped.
+    """
+    values: dict[str, int | None] = {}
+    if path is not None:
+        for key, text in _read_properties(path).items():
+            if key in _FIELDS:
+                values[_FIELDS[key]] = _broker_value(key, text, f"{path}: ")
+    for define in defines:
+        key, equals, text = define.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise InputError(f"-D {define}: write it as key=value, such as -D quota.window.num=11")
+        if key in _FIELDS:
+            values[_FIELDS[key]] = _broker_value(key, text, "-D ")
+            continue
+        close = get_close_matches(key, _FIELDS, 1, 0.85)
+        if close or key.startswith(_OURS):
+            raise InputError(
+                f"-D {define}: a broker has no such setting" + (f"; did you mean {close[0]}?" if close else "")
+            )
+    return BrokerConfig(**values)  # type: ignore[arg-type] # only the two static defaults can be None
+
+
+def _read_properties(path: str) -> dict[str, str]:
+    import javaproperties  # noqa: PLC0415 - only where there is such a file
+
+    try:
+        with Path(path).open("rb") as stream:
+            return dict(javaproperties.load(stream))
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the broker's settings: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: this is not a Java properties file: {error}") from None
+
+
+def _broker_value(key: str, text: str, place: str) -> int | None:
+    stripped = text.strip()
+    largest = _LONG_MAX if key in _LONG_SETTINGS else _INT_MAX
+    if not _INTEGER.fullmatch(stripped) or len(stripped) > 20 or not 1 <= int(stripped) <= largest:
+        raise InputError(f"{place}{key}={stripped}: a broker takes a whole number from 1 to {largest} here")
+    value = int(stripped)
+    return None if key in _LONG_SETTINGS and value == _LONG_MAX else value
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value that was set outside the command line, and where, for messages."""
+
+    value: SettingValue
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment and the settings file say, before any command is known."""
+
+    environment: Mapping[str, str]
+    path: str | None
+    table: Mapping[str, object]
+
+    def lookup(self, command: tuple[str, ...], option: str) -> Setting | None:
+        """The value for ``--option`` of ``command`` (such as ``("pipeline", "ingest")``).
+
+        The environment goes before the file; in the file the table of the command before those around it.
+        """
+        variable = "KQUOTA_" + option.upper().replace("-", "_")
+        if variable in self.environment:
+            return Setting(self.environment[variable], variable)
+        tables = [self.table]
+        for name in command:
+            inner = tables[-1].get(name, {})
+            tables.append(inner if isinstance(inner, Mapping) else {})
+        for depth in range(len(tables) - 1, -1, -1):
+            if option in tables[depth]:
+                where = ".".join((*command[:depth], option))
+                return Setting(self._value(tables[depth][option], where), f"{self.path}: {where}")
+        return None
+
+    def check_tables(self, commands: Collection[str], shared: Collection[str]) -> None:
+        """Refuse what stands at the top of the file and is neither the table of a command nor a shared option."""
+        for name, value in self.table.items():
+            if name in (commands if isinstance(value, Mapping) else shared):
+                continue
+            if isinstance(value, Mapping):
+                raise InputError(f"{self.path}: [{name}]: there is no such command{_closest(name, commands)}")
+            hint = _closest(name, shared) or "; options of one command stand in its table, such as [resolve]"
+            raise InputError(f"{self.path}: {name}: there is no such option for all commands{hint}")
+
+    def check_options(self, command: tuple[str, ...], known: Collection[str]) -> None:
+        """Refuse what stands in the table of ``command`` and is neither an option of it nor one of its steps."""
+        table: object = self.table
+        for name in command:
+            table = table.get(name, {}) if isinstance(table, Mapping) else {}
+        if not isinstance(table, Mapping):
+            raise InputError(f"{self.path}: {'.'.join(command)} is a table: write [{'.'.join(command)}]")
+        for name in table:
+            if name not in known:
+                where = ".".join((*command, name))
+                raise InputError(f"{self.path}: {where}: there is no such option{_closest(name, known)}")
+
+    def _value(self, value: object, where: str) -> SettingValue:
+        if isinstance(value, (str, int, float, bool)):
+            return value
+        if isinstance(value, list) and all(isinstance(item, (str, int, float)) for item in value):
+            return [str(item) for item in value]
+        raise InputError(f"{self.path}: {where}: text, a number, true, false or a list of these is expected")
+
+
+def load_settings(path: str | None, environment: Mapping[str, str]) -> Settings:
+    """The settings of a TOML file (None: no file) and of the environment."""
+    own = MappingProxyType({name: text for name, text in environment.items() if name.startswith("KQUOTA_")})
+    if path is None:
+        return Settings(own, None, MappingProxyType({}))
+    try:
+        table = tomllib.loads(Path(path).read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the settings: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: the settings are not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: this is not TOML: {error}") from None
+    return Settings(own, path, table)
+
+
+def _closest(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]}?" if close else ""
