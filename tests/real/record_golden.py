@@ -516,18 +516,20 @@ class Recording:
         return self.last
 
 
-def charged_bytes(recorder: Recorder, exchange: Exchange) -> int | None:
+def charged_bytes(recorder: Recorder, exchange: Exchange, line: str) -> int | None:
     """What the broker's byte-rate meter keeps of an exchange; None for requests that it does not meter in bytes.
 
     Produce: the frame without its size. Fetch: the size and the body of the answer; a throttled one is taken back,
-    and a follower's is never charged.
+    and a follower's is never charged. Whether it was throttled is read from the line, since version 0 of the answer has
+    no field for it.
     """
     match exchange.api_key:
         case 0:
             return exchange.request_frame_bytes
         case 1:
             assert exchange.response is not None
-            if exchange.correlation_id in recorder.followers or _told_ms(FETCH, exchange.version, exchange.response):
+            throttled = json.loads(line[line.index("{") : line.rindex("}") + 1])["throttleTimeMs"] > 0
+            if exchange.correlation_id in recorder.followers or throttled:
                 return 0
             return 4 + len(exchange.response)
     return None
@@ -668,7 +670,7 @@ def sizes(recorder: Recorder, lines: list[str]) -> Iterator[dict[str, int]]:
     for number, line in enumerate(lines, start=1):
         found = _CORRELATION.search(line)
         exchange = recorder.exchanges.get(int(found[1])) if found else None
-        if exchange is None or (charged := charged_bytes(recorder, exchange)) is None:
+        if exchange is None or (charged := charged_bytes(recorder, exchange, line)) is None:
             continue
         row = {"line": number, "api_key": exchange.api_key, "api_version": exchange.version, "charged": charged}
         if (told := recorder.measured.get(exchange.correlation_id)) is not None:

@@ -44,15 +44,24 @@ if TYPE_CHECKING:
 
 __all__ = ["IngestResult", "estimate_lines", "ingest_logs", "write_table"]
 
-API_NAMES: Final = {
-    0: "PRODUCE", 1: "FETCH", 2: "LIST_OFFSETS", 3: "METADATA", 8: "OFFSET_COMMIT", 9: "OFFSET_FETCH",
-    10: "FIND_COORDINATOR", 11: "JOIN_GROUP", 12: "HEARTBEAT", 13: "LEAVE_GROUP", 14: "SYNC_GROUP",
-    15: "DESCRIBE_GROUPS", 16: "LIST_GROUPS", 18: "API_VERSIONS", 19: "CREATE_TOPICS", 20: "DELETE_TOPICS",
-    22: "INIT_PRODUCER_ID", 24: "ADD_PARTITIONS_TO_TXN", 26: "END_TXN", 32: "DESCRIBE_CONFIGS",
-    37: "CREATE_PARTITIONS", 44: "INCREMENTAL_ALTER_CONFIGS", 48: "DESCRIBE_CLIENT_QUOTAS",
-    49: "ALTER_CLIENT_QUOTAS", 50: "DESCRIBE_USER_SCRAM_CREDENTIALS", 51: "ALTER_USER_SCRAM_CREDENTIALS",
-    60: "DESCRIBE_CLUSTER", 68: "CONSUMER_GROUP_HEARTBEAT", 75: "DESCRIBE_TOPIC_PARTITIONS", 78: "SHARE_FETCH",
-}  # fmt: skip
+API_NAMES: Final = """
+    PRODUCE FETCH LIST_OFFSETS METADATA LEADER_AND_ISR STOP_REPLICA UPDATE_METADATA CONTROLLED_SHUTDOWN
+    OFFSET_COMMIT OFFSET_FETCH FIND_COORDINATOR JOIN_GROUP HEARTBEAT LEAVE_GROUP SYNC_GROUP DESCRIBE_GROUPS
+    LIST_GROUPS SASL_HANDSHAKE API_VERSIONS CREATE_TOPICS DELETE_TOPICS DELETE_RECORDS INIT_PRODUCER_ID
+    OFFSET_FOR_LEADER_EPOCH ADD_PARTITIONS_TO_TXN ADD_OFFSETS_TO_TXN END_TXN WRITE_TXN_MARKERS TXN_OFFSET_COMMIT
+    DESCRIBE_ACLS CREATE_ACLS DELETE_ACLS DESCRIBE_CONFIGS ALTER_CONFIGS ALTER_REPLICA_LOG_DIRS
+    DESCRIBE_LOG_DIRS SASL_AUTHENTICATE CREATE_PARTITIONS CREATE_DELEGATION_TOKEN RENEW_DELEGATION_TOKEN
+    EXPIRE_DELEGATION_TOKEN DESCRIBE_DELEGATION_TOKEN DELETE_GROUPS ELECT_LEADERS INCREMENTAL_ALTER_CONFIGS
+    ALTER_PARTITION_REASSIGNMENTS LIST_PARTITION_REASSIGNMENTS OFFSET_DELETE DESCRIBE_CLIENT_QUOTAS
+    ALTER_CLIENT_QUOTAS DESCRIBE_USER_SCRAM_CREDENTIALS ALTER_USER_SCRAM_CREDENTIALS VOTE BEGIN_QUORUM_EPOCH
+    END_QUORUM_EPOCH DESCRIBE_QUORUM ALTER_PARTITION UPDATE_FEATURES ENVELOPE FETCH_SNAPSHOT DESCRIBE_CLUSTER
+    DESCRIBE_PRODUCERS BROKER_REGISTRATION BROKER_HEARTBEAT UNREGISTER_BROKER DESCRIBE_TRANSACTIONS
+    LIST_TRANSACTIONS ALLOCATE_PRODUCER_IDS CONSUMER_GROUP_HEARTBEAT CONSUMER_GROUP_DESCRIBE
+    CONTROLLER_REGISTRATION GET_TELEMETRY_SUBSCRIPTIONS PUSH_TELEMETRY ASSIGN_REPLICAS_TO_DIRS
+    LIST_CONFIG_RESOURCES DESCRIBE_TOPIC_PARTITIONS SHARE_GROUP_HEARTBEAT SHARE_GROUP_DESCRIBE SHARE_FETCH
+    SHARE_ACKNOWLEDGE ADD_RAFT_VOTER REMOVE_RAFT_VOTER UPDATE_RAFT_VOTER
+""".split()
+"""Kafka's names of its APIs, by key (org.apache.kafka.common.protocol.ApiKeys)."""
 
 AUTO_KEEP_LINES: Final = 5_000_000
 """Up to so many lines (estimated from the files' sizes) `requests` is written without being asked for."""
@@ -128,7 +137,8 @@ def ingest_logs(
             counts[int(api), number] += count
     versions: dict[str, dict[str, int]] = defaultdict(dict)
     for (api_key, number), count in sorted(counts.items(), key=lambda item: (item[0][0], int(item[0][1]))):
-        versions[API_NAMES.get(api_key, f"API_{api_key}")][number] = count
+        name = API_NAMES[api_key] if 0 <= api_key < len(API_NAMES) else f"API_{api_key}"
+        versions[name][number] = count
     return IngestResult(
         lines=sum(stretch.lines for stretch in stretches),
         good=sum(stretch.good for stretch in stretches),
@@ -137,7 +147,7 @@ def ingest_logs(
         forwarded=sum(stretch.forwarded for stretch in stretches),
         followers=sum(stretch.followers for stretch in stretches),
         unknown_amounts=sum(stretch.unknown_amounts for stretch in stretches) + unknown,
-        versions=versions,
+        versions=dict(versions),
         kept_requests=keep,
         tables=("usage", "rejected", "requests") if keep else ("usage", "rejected"),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +14,17 @@ if TYPE_CHECKING:
 
 __all__ = ["start_session"]
 
+# Of log; its cells are some ten times smaller.
+_BYTES_PER_PARTITION = 1024**3
+
 _QUIET_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
-def start_session(*, master: str | None = None, app_name: str = "kquota", settings: Mapping[str, str] = {}) -> SparkSession:
+def start_session(*, master: str | None = None, app_name: str = "kquota", input_bytes: int = 0) -> SparkSession:
     """Start Spark, or join the session that is there (spark-submit).
 
     :param master: a Spark master URL; by default what spark-submit says, otherwise ``local[*]``.
+    :param input_bytes: about how much will be read; sizes the shuffles of a local session.
     :raises KquotaError: PySpark is not installed, or there is no Java 17 or 21; the message says what to install.
     """
     try:
@@ -56,10 +59,16 @@ def start_session(*, master: str | None = None, app_name: str = "kquota", settin
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "2g",
+            # Every partition costs a task, and a small job would spend its time on those.
+            "spark.sql.shuffle.partitions": str(max(_cores(), -(-input_bytes // _BYTES_PER_PARTITION))),
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()} -XX:+UseParallelGC",
         }
-    for key, value in {**defaults, **settings}.items():
+    for key, value in defaults.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -62,21 +62,15 @@ class Table:
 
         :raises SchemaMismatchError: a column is missing, is not part of the table, or has another type.
         """
-        actual = {field.name: field.dataType for field in frame.schema}
-        wanted = {field.name: field.dataType for field in self.schema}
+        actual = {field.name: field.dataType.simpleString() for field in frame.schema}
+        wanted = {field.name: field.dataType.simpleString() for field in self.schema}
         if actual != wanted:
-            differing = sorted(
-                name for name in actual.keys() | wanted.keys() if actual.get(name) != wanted.get(name)
-            )
+            differing = sorted(name for name in actual.keys() | wanted.keys() if actual.get(name) != wanted.get(name))
             details = ", ".join(
-                f"{name}: {_type_text(actual.get(name))}, expected {_type_text(wanted.get(name))}" for name in differing
+                f"{name}: {actual.get(name, 'absent')}, expected {wanted.get(name, 'absent')}" for name in differing
             )
             raise SchemaMismatchError(f"not a {self.name} table: {details}")
         return frame.select(*self.columns)
-
-
-def _type_text(data_type: DataType | None) -> str:
-    return "absent" if data_type is None else data_type.simpleString()
 
 
 def _table(name: str, grain: str, *columns: tuple[str, DataType], partition_by: tuple[str, ...] = ()) -> Table:

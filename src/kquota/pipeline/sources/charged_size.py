@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import UNSET, UnsetType
 
@@ -75,14 +75,14 @@ def _records_size(partition: ProducePartition | FetchPartition | SharePartition)
 
     The JSON says ``recordsSizeInBytes``, or ``records``: null, or base64 where Kafka used its default converter.
     """
-    size = partition.recordsSizeInBytes
-    if size is not UNSET:
-        assert not isinstance(size, UnsetType)
-        return size
-    records = partition.records
-    if records is UNSET or isinstance(records, UnsetType):
-        raise ValueError("missing field `recordsSizeInBytes`")
-    return None if records is None else len(b64decode(records, validate=True))
+    if not isinstance(partition.recordsSizeInBytes, UnsetType):
+        return partition.recordsSizeInBytes
+    if not isinstance(partition.records, UnsetType):
+        return None if partition.records is None else len(b64decode(partition.records, validate=True))
+    older = getattr(partition, "recordSetSizeInBytes", UNSET)
+    if isinstance(older, UnsetType):
+        raise ValueError("a partition has no `recordsSizeInBytes`")
+    return cast("int | None", older)
 
 
 def produce_charge(request: ProduceRequest, api_version: int, client_id: str | None) -> int:
@@ -124,8 +124,7 @@ def fetch_charge(response: FetchResponse, api_version: int) -> int:
     # The four, throttle time (v1+), error and session (v7+), the topic array's length, tag section (flexible).
     size = 4 + (4 if api_version >= 1 else 0) + (6 if api_version >= 7 else 0)
     size += _uvarint_size(len(topics) + 1) + 1 if flexible else 4
-    if response.nodeEndpoints is not UNSET:
-        assert not isinstance(response.nodeEndpoints, UnsetType)
+    if not isinstance(response.nodeEndpoints, UnsetType):
         endpoints = _endpoints_size(response.nodeEndpoints)
         size += 1 + _uvarint_size(endpoints) + endpoints
     # Index, error, high watermark, last stable offset (v4+), log start (v5+), preferred replica (v11+), tags.
@@ -133,6 +132,10 @@ def fetch_charge(response: FetchResponse, api_version: int) -> int:
     fixed += 1 if flexible else 0
     for topic in topics:
         partitions = topic.partitions
+        if isinstance(partitions, UnsetType):
+            partitions = topic.partitionResponses
+            if isinstance(partitions, UnsetType):
+                raise ValueError("a topic has no `partitions`")
         size += _topic_size(topic.topic, flexible=flexible, by_id=by_id)
         size += _uvarint_size(len(partitions) + 1) if flexible else 4
         size += fixed * len(partitions)

@@ -104,7 +104,10 @@ class NodeEndpoint(Struct, frozen=True, gc=False):
 
 
 class FetchPartition(Struct, frozen=True, gc=False):
+    """`recordSetSizeInBytes` is what Kafka 2.8 calls `recordsSizeInBytes`."""
+
     recordsSizeInBytes: _Size | None | UnsetType = UNSET
+    recordSetSizeInBytes: _Size | None | UnsetType = UNSET
     records: str | None | UnsetType = UNSET
     abortedTransactions: list[msgspec.Raw] | None = None
     divergingEpoch: msgspec.Raw | UnsetType = UNSET
@@ -113,7 +116,10 @@ class FetchPartition(Struct, frozen=True, gc=False):
 
 
 class FetchTopic(Struct, frozen=True, gc=False):
-    partitions: list[FetchPartition]
+    """`partitionResponses` is what Kafka 2.8 calls `partitions`."""
+
+    partitions: list[FetchPartition] | UnsetType = UNSET
+    partitionResponses: list[FetchPartition] | UnsetType = UNSET
     topic: str | None = None
     topicId: str | None = None
 
@@ -247,6 +253,8 @@ _API_AT: Final = _JSON_AT + len(_JSON_HEAD)
 _DECODERS_BY_BYTES: Final = {(str(key).encode() + b',"')[:3]: decode for key, decode in _DECODERS.items()}
 
 _COMPLETED: Final = b"Completed request:"
+_BEFORE_2_8: Final = b"Completed request:RequestHeader("
+_TEXT_FORMAT: Final = "text format of Kafka before 2.8: only the JSON request log can be read"
 _TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
 _LOGGER: Final = re.compile(rb"\s*(?:\([\w.$]*\))?\s*")
 
@@ -269,6 +277,8 @@ def decode_line(line: bytes) -> tuple[bytes, int, LogLine]:
     except msgspec.ValidationError as error:
         raise RejectedLineError(f"not the request that Kafka logs: {error}") from None
     except msgspec.DecodeError as error:
+        if _BEFORE_2_8 in line:
+            raise RejectedLineError(_TEXT_FORMAT) from None
         raise RejectedLineError(f"broken JSON: {error}") from None
     except UnicodeDecodeError:
         raise RejectedLineError("broken JSON: not UTF-8") from None
@@ -286,8 +296,8 @@ def _take_apart(line: bytes) -> tuple[bytes, int, bytes]:
     if at < 0:
         raise RejectedLineError("not a line of the request log (no `Completed request:`)")
     body = line[at + len(_COMPLETED) :].lstrip()
-    if body.startswith(b"RequestHeader("):
-        raise RejectedLineError("text format of Kafka before 2.8: only the JSON request log can be read")
+    if line.startswith(_BEFORE_2_8, at):
+        raise RejectedLineError(_TEXT_FORMAT)
     if not body.startswith(b"{"):
         raise RejectedLineError("broken JSON: no object after `Completed request:`")
     end = body.rfind(b"}") + 1

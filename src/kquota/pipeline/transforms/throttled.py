@@ -26,7 +26,8 @@ def to_throttled(usage: DataFrame, clients: DataFrame, broker_config: BrokerConf
 
     An episode ends when no request of the meter was throttled for ``quota.window.num`` x size seconds. The cause is
     the key of the only limit that could apply; where the byte rate or mutation rate and the request percentage of a
-    client are both limited it is :data:`AMBIGUOUS`, and the episode stands once for each meter that it may be. So
+    client are both limited it is :data:`AMBIGUOUS` (unless it is longer than a request percentage can throttle), and the
+    episode stands once for each meter that it may be. So
     throttle times must not be summed over this table; `usage` and `clients` hold each once.
 
     :param clients: the `clients` table with the column CLIENT_TEXT.
@@ -49,9 +50,12 @@ def to_throttled(usage: DataFrame, clients: DataFrame, broker_config: BrokerConf
     def candidate(key: Column, meter: str, cause: Column) -> Column:
         return F.struct(key.alias("key"), F.col(meter).alias("meter"), cause.alias("cause"))
 
+    # A request percentage throttles for one window at most (ClientRequestQuotaManager).
+    too_long = F.col("throttle_max_ms") > broker_config.quota_window_size_seconds * 1000
+    all_too_long = too_long & (F.col("throttled_requests") == 1)
     has_own = F.col("own_meter").isNotNull()
     has_percentage = F.col("percentage_meter").isNotNull() & ~is_percentage
-    by_own = candidate(F.col("key"), "own_meter", F.when(has_percentage, F.lit(AMBIGUOUS)).otherwise(F.col("key")))
+    by_own = candidate(F.col("key"), "own_meter", F.when(has_percentage & ~too_long, F.lit(AMBIGUOUS)).otherwise(F.col("key")))
     by_percentage = candidate(
         F.lit(REQUEST_PERCENTAGE),
         "percentage_meter",
@@ -59,7 +63,7 @@ def to_throttled(usage: DataFrame, clients: DataFrame, broker_config: BrokerConf
     )
     unexplained = candidate(F.col("key"), "own_meter", F.lit(UNEXPLAINED))
     candidates = (
-        F.when(has_own & has_percentage, F.array(by_own, by_percentage))
+        F.when(has_own & has_percentage & ~all_too_long, F.array(by_own, by_percentage))
         .when(has_own, F.array(by_own))
         .when(has_percentage, F.array(by_percentage))
         .otherwise(F.array(unexplained))
