@@ -17,7 +17,7 @@ import json
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from benchmarks.log_mix import Drawn, Family, Ints, build_clients, build_families
 
-__all__ = ["KEYS", "MANIFEST", "Profile", "ensure", "generate"]
+__all__ = ["KEYS", "MANIFEST", "Profile", "ensure", "generate", "quotas"]
 
 MANIFEST: Final = "manifest.json"
 KEYS: Final = ("producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate", "request_percentage")
@@ -94,6 +94,23 @@ def ensure(root: Path, profile: Profile) -> tuple[Path, dict[str, Any]]:
     for leftover in out.glob("kafka-request.*"):
         leftover.unlink()
     return out, generate(out, profile)
+
+
+def quotas(manifest: Mapping[str, Any]) -> str:
+    """A quota file for the clients of a log: defaults of two levels, and rules for some users, clients and pairs."""
+    rules: dict[str, dict[str, float]] = {
+        "{user: null}": {"producer_byte_rate": 1_000_000, "consumer_byte_rate": 2_000_000, "request_percentage": 50},
+        "{client-id: kafka-ui}": {"consumer_byte_rate": 100_000},
+    }
+    clients = sorted({(user, client_id) for user, client_id, *_ in manifest["sums"]})
+    for number, (user, client_id) in enumerate(clients):
+        if number % 7 == 0:
+            rules[f"{{user: {json.dumps(user)}}}"] = {"producer_byte_rate": 20_000 + 10 * number}
+        if number % 11 == 0:
+            pair = f"{{user: {json.dumps(user)}, client-id: {json.dumps(client_id)}}}"
+            rules[pair] = {"producer_byte_rate": 30_000 + 10 * number, "consumer_byte_rate": 40_000 + 10 * number}
+    lines = [f"  - {{entity: {entity}, values: {json.dumps(values)}}}" for entity, values in rules.items()]
+    return "\n".join(["quotas:", *lines, ""])
 
 
 def _write_file(out: Path, number: int, blocks: list[bytes], *, gz: bool) -> str:

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 __all__ = ["CommandFailedError", "Measured", "machine", "measure"]
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -56,10 +54,10 @@ def measure(command: Sequence[str], *, log: Path, environment: Mapping[str, str]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, env=environment
         )
-        while True:
+        code: int | None = None
+        while code is None:
             try:
                 code = process.wait(timeout=_SAMPLE_S)
-                break
             except subprocess.TimeoutExpired:
                 sample = _memory(process.pid)
                 rss, pss, most = max(rss, sample[0]), max(pss, sample[1]), max(most, sample[2])
@@ -76,13 +74,17 @@ def measure(command: Sequence[str], *, log: Path, environment: Mapping[str, str]
 def machine() -> dict[str, str | int | float]:
     """What has to be known to read a result: processor, memory, versions."""
     model = next(
-        (line.partition(":")[2].strip() for line in _text("/proc/cpuinfo").splitlines() if line.startswith("model name")),
+        (
+            line.partition(":")[2].strip()
+            for line in _text("/proc/cpuinfo").splitlines()
+            if line.startswith("model name")
+        ),
         "unknown",
     )
     return {
         "cores": len(os.sched_getaffinity(0)),
         "processor": model,
-        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, 1),
         "kernel": os.uname().release,
         "python": sys.version.split()[0],
         "load_1min": round(os.getloadavg()[0], 2),
@@ -108,32 +110,43 @@ def _reap_orphans() -> None:
             return
         if pid == 0:
             if time.monotonic() > deadline:
-                names = [child.name() for child in psutil.Process().children(recursive=True)]
-                raise CommandFailedError(f"processes left behind: {', '.join(names)}")
+                names = ", ".join(_text(f"/proc/{left}/comm").strip() for left in _descendants(os.getpid()))
+                raise CommandFailedError(f"processes left behind: {names}")
             time.sleep(0.02)
+
+
+def _descendants(root: int) -> list[int]:
+    """The processes below `root` now, as far as they can still be seen."""
+    children: dict[int, list[int]] = {}
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdigit():
+            # The name may hold spaces and brackets; state and parent stand after its last bracket.
+            fields = _text(f"{directory}/stat").rpartition(")")[2].split()
+            if fields:
+                children.setdefault(int(fields[1]), []).append(int(directory.name))
+    found = list(children.get(root, ()))
+    for pid in found:  # grows while it is walked
+        found += children.get(pid, ())
+    return found
 
 
 def _memory(root: int) -> tuple[float, float, int]:
     """MB resident, MB with shared pages counted once, and processes, of a process and its descendants now."""
-    try:
-        top = psutil.Process(root)
-        tree = [top, *top.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return 0.0, 0.0, 0
-    rss = pss = 0
-    for process in tree:
-        for line in _text(f"/proc/{process.pid}/smaps_rollup").splitlines():
+    tree = [root, *_descendants(root)]
+    rss_kb = pss_kb = 0
+    for pid in tree:
+        for line in _text(f"/proc/{pid}/smaps_rollup").splitlines():
             name, _, value = line.partition(":")
             if name == "Rss":
-                rss += int(value.split()[0])
+                rss_kb += int(value.split()[0])
             elif name == "Pss":
-                pss += int(value.split()[0])
-    return rss / 1024, pss / 1024, len(tree)
+                pss_kb += int(value.split()[0])
+    return rss_kb / 1024, pss_kb / 1024, len(tree)
 
 
 def _text(path: str) -> str:
     """A file of /proc, empty when its process has just ended."""
     try:
         return Path(path).read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
+    except OSError:
         return ""

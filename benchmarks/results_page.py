@@ -1,0 +1,106 @@
+"""`results/README.md`: one page that shows every result file beside it, with the commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["write_readme"]
+
+_HEAD: Final = """# Results
+
+Written by the benchmarks from the JSON files beside it. Compare within one run: machines are noisy and differ, ratios
+between tools that ran interleaved on one machine are what is claimed. What each benchmark claims, and how to run it:
+[../README.md](../README.md).
+"""
+
+
+def write_readme(results: Path) -> None:
+    """Write the page anew from all result files."""
+    sections = [_HEAD]
+    analyses = sorted((_load(path) for path in results.glob("analyze-*.json")), key=lambda one: int(one["lines"]))
+    if analyses:
+        sections.append(_analyze(analyses))
+    if (results / "memory.json").exists():
+        sections.append(_memory(_load(results / "memory.json")))
+    if (results / "resolve.json").exists():
+        sections.append(_resolve(_load(results / "resolve.json")))
+    (results / "README.md").write_text("\n".join(sections), encoding="utf-8")
+
+
+def _load(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return loaded
+
+
+def _where(result: dict[str, Any]) -> str:
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in result.get("versions", {}).items())
+    text = (
+        f"{machine['cores']} cores, {machine['processor']}, {machine['memory_gb']:.0f} GB, Python {machine['python']}"
+    )
+    return f"{text}{', ' if versions else ''}{versions}; {result['date']}"
+
+
+def _analyze(analyses: list[dict[str, Any]]) -> str:
+    rows = [
+        "## `kquota analyze` beside DuckDB and one Python process",
+        "",
+        "Medians, least and most of the interleaved rounds; start included; all tools gave the same sums.",
+        "",
+        "| lines | tool | wall s | CPU s | peak memory MB | wall beside DuckDB | wall beside json.loads | start s |",
+        "|---:|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for result in analyses:
+        for tool, found in result["tools"].items():
+            wall = found["wall_s"]
+            ratios = [f"{found[name]:.2f} x" for name in ("wall_beside_duckdb", "wall_beside_json")]
+            rows.append(
+                f"| {result['lines']:,} | {tool} | {wall['median']:.1f} ({wall['least']:.1f}-{wall['most']:.1f}) "
+                f"| {found['cpu_s']['median']:.1f} | {found['peak_pss_mb']:.0f} | {' | '.join(ratios)} "
+                f"| {found['start_s']:.1f} |"
+            )
+    rows += ["", "Start is the wall time of the same command over 1,000 lines.", ""]
+    for result in analyses:
+        rows.append(
+            f"- {result['lines']:,} lines ({result['log_bytes'] / 1e9:.1f} GB), {result['rounds']} rounds, "
+            f"load {result['machine']['load_1min']} before: {_where(result)}"
+        )
+    rows += ["", "```", *analyses[-1]["commands"].values(), "```", ""]
+    return "\n".join(rows)
+
+
+def _memory(result: dict[str, Any]) -> str:
+    rows = [
+        "## Memory of `kquota analyze` as lines grow",
+        "",
+        "Peak of the whole process tree (JVM and Python workers), shared pages counted once.",
+        "",
+        "| lines | peak MB | wall s |",
+        "|---:|---:|---:|",
+    ]
+    rows += [f"| {run['lines']:,} | {run['peak_pss_mb']:.0f} | {run['wall_s']:.1f} |" for run in result["runs"]]
+    rows += [
+        "",
+        f"{result['growth']:.2f} x the memory for {result['line_growth']:.0f} x the lines. {_where(result)}",
+        "",
+    ]
+    return "\n".join(rows)
+
+
+def _resolve(result: dict[str, Any]) -> str:
+    sizes = list(result["median_ns"]["resolve"])
+    rows = [
+        "## Resolving one client",
+        "",
+        f"| median ns | {' | '.join(f'{int(size):,} entities' for size in sizes)} |",
+        f"|---|{'---:|' * len(sizes)}",
+    ]
+    rows += [
+        f"| {tool} | {' | '.join(f'{by_size[size]:,.0f}' for size in sizes)} |"
+        for tool, by_size in result["median_ns"].items()
+    ]
+    rows += ["", *(f"- {name}: {value:,.2f}" for name, value in result["ratios"].items())]
+    rows += ["", f"`{result['command']}`: {_where(result)}", ""]
+    return "\n".join(rows)
