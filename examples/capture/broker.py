@@ -28,7 +28,7 @@ NODE_ID: Final = 1
 
 _LOG4J1: Final = """\
 log4j.rootLogger=INFO, server
-log4j.logger.kafka.request.logger=DEBUG, requests
+log4j.logger.kafka.request.logger={level}, requests
 log4j.additivity.kafka.request.logger=false
 log4j.appender.server=org.apache.log4j.FileAppender
 log4j.appender.server.file={folder}/server.log
@@ -54,7 +54,7 @@ _LOG4J2: Final = """\
   </Appenders>
   <Loggers>
     <Root level="INFO"><AppenderRef ref="server"/></Root>
-    <Logger name="kafka.request.logger" level="DEBUG" additivity="false"><AppenderRef ref="requests"/></Logger>
+    <Logger name="kafka.request.logger" level="{level}" additivity="false"><AppenderRef ref="requests"/></Logger>
   </Loggers>
 </Configuration>
 """
@@ -91,6 +91,11 @@ class Broker:
     def request_log(self) -> Path:
         return self.folder / "kafka-request.log"
 
+    def log_requests(self) -> None:
+        """Switch the request log on, for a broker that was started without it. Raises BrokerFailed."""
+        logger = ("--entity-type", "broker-loggers", "--entity-name", str(NODE_ID))
+        self.configs("--alter", *logger, "--add-config", "kafka.request.logger=DEBUG")
+
     def configs(self, *arguments: str) -> str:
         """What the broker's own ConfigCommand (``kafka-configs``) prints. Raises BrokerFailed."""
         return _run_class(self.jars, "kafka.admin.ConfigCommand", "--bootstrap-server", self.plaintext, *arguments)
@@ -105,11 +110,13 @@ def running_broker(
     zookeeper: bool | None = None,
     properties: Mapping[str, str] | None = None,
     heap_mb: int = 512,
+    log_requests: bool = True,
 ) -> Iterator[Broker]:
     """A broker of ``version`` whose files are in ``folder``, stopped at the end whatever happens.
 
-    ``zookeeper`` chooses the mode (None: ZooKeeper before 3.3, KRaft from then on) and ``properties`` are added to
-    its server.properties. Raises KafkaUnavailable where its jars cannot be fetched, BrokerFailed where it does not start.
+    ``zookeeper`` chooses the mode (None: ZooKeeper before 3.3, KRaft from then on), ``properties`` are added to its
+    server.properties, and with ``log_requests=False`` the request log stays empty until it is switched on.
+    Raises KafkaUnavailable where its jars cannot be fetched, BrokerFailed where it does not start.
     """
     major, minor = (int(part) for part in version.split(".")[:2])
     if zookeeper is None:
@@ -154,7 +161,7 @@ def running_broker(
             processes.enter_context(_process(folder, "zookeeper", _command(jars, 128, (), main, str(zoo_cfg))))
         else:
             _format(jars, server_properties, at_format)
-        flags = [*_logging_flags(major, folder), *_jmx_flags(jmx_port)]
+        flags = [*_logging_flags(major, folder, level="DEBUG" if log_requests else "INFO"), *_jmx_flags(jmx_port)]
         command = _command(jars, heap_mb, flags, "kafka.Kafka", str(server_properties))
         server = processes.enter_context(_process(folder, "broker", command))
         _wait_until_ready(broker, server)
@@ -221,13 +228,13 @@ def _run_class(jars: Path, main: str, *arguments: str) -> str:
     return done.stdout
 
 
-def _logging_flags(major: int, folder: Path) -> list[str]:
+def _logging_flags(major: int, folder: Path, *, level: str) -> list[str]:
     if major >= 4:
         configuration = folder / "log4j2.xml"
-        configuration.write_text(_LOG4J2.format(folder=folder), encoding="utf-8")
+        configuration.write_text(_LOG4J2.format(folder=folder, level=level), encoding="utf-8")
         return [f"-Dlog4j2.configurationFile={configuration}"]
     configuration = folder / "log4j.properties"
-    configuration.write_text(_LOG4J1.format(folder=folder), encoding="utf-8")
+    configuration.write_text(_LOG4J1.format(folder=folder, level=level), encoding="utf-8")
     return [f"-Dlog4j.configuration=file:{configuration}"]
 
 
