@@ -107,5 +107,5 @@ class TestInstalled:
             *["analyze", "--log", str(log), "--quotas", str(quotas), "--out", str(tmp_path / "out")],
         )
         assert result.returncode == 1
-        assert "pip install 'kquota[spark]'" in result.stderr
+        assert "pip install 'kquota[spark" in result.stderr
         assert "Traceback" not in result.stderr
