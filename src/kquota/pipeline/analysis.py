@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import functions as F
 
 from kquota import __version__
 from kquota.config import BrokerConfig
+from kquota.errors import InputError
 from kquota.pipeline.ingest import IngestResult, ingest_logs, write_table
 from kquota.pipeline.sources.log_files import LogFile
-from kquota.pipeline.tables import CLIENTS, THROTTLED, USAGE, UTILISATION
+from kquota.pipeline.tables import CLIENTS, THROTTLED, USAGE, UTILISATION, Table
 from kquota.pipeline.transforms.clients import KEPT_METER, to_client_totals, with_limits
 from kquota.pipeline.transforms.throttled import to_throttled
 from kquota.pipeline.transforms.utilisation import enforced_rates, to_utilisation, with_meters
-from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, QuotaSnapshot
+from kquota.quotas import QuotaSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,9 +28,16 @@ if TYPE_CHECKING:
     from kquota.pipeline.output import OutputDirectory
     from kquota.pipeline.progress import Progress
 
-__all__ = ["LogSettings", "ingest_step", "read_usage", "resolve_step", "static_defaults", "utilisation_step"]
-
-UNLIMITED_DEFAULT: Final = float(2**63 - 1)
+__all__ = [
+    "LogSettings",
+    "RejectLimit",
+    "ingest_step",
+    "read_table",
+    "read_usage",
+    "resolve_step",
+    "utilisation_step",
+    "write_summary",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +50,36 @@ class LogSettings:
     topics: Mapping[str, int] = field(default_factory=dict)
 
 
-def static_defaults(broker_config: BrokerConfig) -> dict[str, float]:
-    """The static broker defaults of KIP-55 that are in force, by quota key."""
-    given = {
-        PRODUCER_BYTE_RATE: broker_config.quota_producer_default,
-        CONSUMER_BYTE_RATE: broker_config.quota_consumer_default,
-    }
-    return {key: float(value) for key, value in given.items() if value is not None and value < UNLIMITED_DEFAULT}
+@dataclass(frozen=True, slots=True)
+class RejectLimit:
+    """How many lines may be rejected before the job fails: a number, or per cent of good and rejected lines."""
+
+    value: float
+    per_cent: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``25`` or ``10%``.
+
+        :raises InputError: it is neither.
+        """
+        number = text.strip().removesuffix("%")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        per_cent = text.strip().endswith("%")
+        if not value >= 0 or (per_cent and value > 100) or (not per_cent and value % 1):
+            raise InputError(f"--max-rejected {text}: give a number of lines such as 100, or a share such as 10%")
+        return cls(value, per_cent)
+
+    def exceeded(self, *, good: int, rejected: int) -> bool:
+        """Whether so many rejected lines are too many."""
+        allowed = self.value * (good + rejected) / 100 if self.per_cent else self.value
+        return rejected > allowed
+
+    def __str__(self) -> str:
+        return f"{self.value:g}{' %' if self.per_cent else ' lines'}"
 
 
 def ingest_step(
@@ -104,9 +136,20 @@ def _settings(broker_config: BrokerConfig) -> dict[str, int]:
     }
 
 
+def read_table(spark: SparkSession, directory: Path, table: Table) -> DataFrame:
+    """A table under `directory`.
+
+    :raises InputError: it is not there.
+    """
+    path = directory / table.name
+    if not path.is_dir():
+        raise InputError(f"{directory} has no table {table.name}")
+    return spark.read.schema(table.schema).parquet(str(path))
+
+
 def read_usage(spark: SparkSession, directory: Path) -> DataFrame:
     """The `usage` table under `directory`."""
-    return spark.read.schema(USAGE.schema).parquet(str(directory / USAGE.name))
+    return read_table(spark, directory, USAGE)
 
 
 def resolve_step(
@@ -119,7 +162,7 @@ def resolve_step(
 ) -> tuple[DataFrame, dict[str, Any]]:
     """`usage` to `clients`; returns the resolved clients (kept in memory) and the part of summary.json."""
     with progress.stage("resolve the limits"):
-        clients = with_limits(to_client_totals(usage), snapshot, static_defaults=static_defaults(broker_config))
+        clients = with_limits(to_client_totals(usage), snapshot, static_defaults=broker_config.static_defaults)
         clients = clients.persist()
         write_table(clients.select(*CLIENTS.columns), staging, CLIENTS)
         known = (F.col("user").isNotNull() & F.col("client_id").isNotNull()) | F.col("ip").isNotNull()

@@ -39,6 +39,16 @@ class OutputDirectory:
         self.staging = path / f"{_STAGING_PREFIX}{uuid4().hex[:12]}"
         self._check(overwrite)
 
+    @classmethod
+    def existing(cls, path: Path) -> Self:
+        """The directory of an earlier run, to add to.
+
+        :raises InputError: it is not one.
+        """
+        if not (path / MARKER).is_file():
+            raise InputError(f"{path} is not a directory that `kquota analyze` or `kquota pipeline ingest` wrote")
+        return cls(path, overwrite=True)
+
     def _check(self, overwrite: bool) -> None:
         path = self.path
         if not path.exists():
@@ -46,7 +56,7 @@ class OutputDirectory:
         if not path.is_dir():
             raise InputError(f"the output {path} is not a directory: give another --out")
         entries = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(_STAGING_PREFIX))
-        if not entries:
+        if not entries or entries == [MARKER]:  # empty, or a first run that did not get far
             return
         foreign = [name for name in entries if name not in TABLES and name not in _FILES and name != MARKER]
         if MARKER not in entries or foreign:

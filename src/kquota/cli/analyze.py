@@ -1,0 +1,74 @@
+"""``kquota analyze``: the main job."""
+
+from pathlib import Path
+
+import click
+
+from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options
+from kquota.cli.targets import broker_options, quotas_option, read_quotas
+from kquota.config import load_broker_config
+from kquota.errors import InputError
+
+__all__ = ["analyze"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kquota analyze --log /var/log/kafka/kafka-request.log --quotas quotas.yaml --out report
+  kquota analyze --log '1=broker1/kafka-request.log*' --log '2=broker2/kafka-request.log*' \\
+                 --quotas quotas.yaml --timezone Europe/Berlin --out report --overwrite
+  kquota analyze kafka-request.log.*.gz --quotas quotas.yaml --broker-config server.properties --out report
+  kquota analyze --log 'logs/*' --quotas quotas.yaml --master spark://master:7077 --out /shared/report
+
+\b
+The log is that of the broker's logger kafka.request.logger at DEBUG, as JSON (Kafka 2.8 and later).
+--out gets the tables (Parquet), summary.json, the quotas and report.html.
+Exit codes: 0 done, 1 failed or too many lines rejected, 2 something given cannot be used."""
+)
+@log_options
+@quotas_option
+@click.option("--out", required=True, metavar="DIR", help="Where the results go: missing, empty, or with --overwrite.")
+@click.option("--overwrite", is_flag=True, help="Replace the results that kquota wrote to --out before.")
+@click.option("--report/--no-report", default=True, help="Write report.html.  [default: report]")
+@broker_options
+@spark_options
+def analyze(
+    *,
+    logs: tuple[str, ...],
+    more_logs: tuple[str, ...],
+    quotas: str,
+    out: str,
+    overwrite: bool,
+    report: bool,
+    broker_id: int,
+    timezone: str,
+    cluster: str,
+    topics_file: str | None,
+    max_rejected: str,
+    keep_requests: bool | None,
+    broker_config: str | None,
+    defines: tuple[str, ...],
+    master: str | None,
+    quiet: bool,
+) -> None:
+    """Say who is limited by what, how close, and who was throttled, from brokers' request logs."""
+    patterns = [*logs, *more_logs]
+    if not patterns:
+        raise InputError("no log is given: --log FILE, or a quoted glob such as --log '/var/log/kafka/kafka-request.log*'")
+    quota_file = read_quotas(quotas)
+    config = load_broker_config(broker_config, defines)
+    topics = read_topics(topics_file)
+    jobs = load_jobs()
+    analysis = jobs.analyze(
+        patterns,
+        quota_file,
+        jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
+        jobs.JobOptions(
+            out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet
+        ),
+        broker_id=broker_id,
+        max_rejected=jobs.RejectLimit.parse(max_rejected),
+        report=report,
+    )
+    print_analysis(analysis)

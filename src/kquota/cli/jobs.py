@@ -1,0 +1,220 @@
+"""Options and print-outs that `analyze` and the steps of `pipeline` share."""
+
+import csv
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kquota.errors import InputError
+from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, format_number
+
+if TYPE_CHECKING:
+    from kquota.pipeline.jobs import Analysis
+    from kquota.pipeline.overview import MeterLine
+
+__all__ = ["load_jobs", "log_options", "print_analysis", "read_topics", "spark_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNITS = {PRODUCER_BYTE_RATE: "B/s", CONSUMER_BYTE_RATE: "B/s", REQUEST_PERCENTAGE: "%"}
+_SHOWN_REASONS = 5
+
+
+def log_options(command: F) -> F:
+    """Which logs, and how they are to be read."""
+    for option in (
+        click.argument("more_logs", nargs=-1, metavar="[LOG]..."),
+        click.option(
+            "--keep-requests/--no-keep-requests",
+            default=None,
+            help="Write the table `requests`, a row per request and key. Without either: up to about 5 million lines.",
+        ),
+        click.option(
+            "--max-rejected",
+            default="10%",
+            show_default=True,
+            metavar="N|P%",
+            help="Fail where more lines than this cannot be used. Everything is written all the same.",
+        ),
+        click.option(
+            "--topics",
+            "topics_file",
+            metavar="FILE",
+            help="Partition counts from before the log begins: CSV with the header topic,partitions. "
+            "Tells what deleting and growing those topics cost.",
+        ),
+        click.option("--cluster", default="", metavar="NAME", help="Name of the cluster, a column of all tables."),
+        click.option(
+            "--timezone",
+            default="UTC",
+            show_default=True,
+            metavar="NAME",
+            help="The zone in which the brokers log, such as Europe/Berlin: the log itself does not say.",
+        ),
+        click.option(
+            "--broker-id",
+            type=click.IntRange(0),
+            default=0,
+            show_default=True,
+            help="The broker of the logs that do not say N= themselves.",
+        ),
+        click.option(
+            "--log",
+            "logs",
+            multiple=True,
+            metavar="[N=]GLOB",
+            help="A request log, or a quoted glob of them, plain or gzip; N is the id of their broker. Repeatable.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def spark_options(command: F) -> F:
+    """How to run."""
+    command = click.option("-q", "--quiet", is_flag=True, help="Do not tell what is being done.")(command)
+    return click.option(
+        "--master",
+        metavar="URL",
+        help="Spark master. Default: local[*], or what spark-submit says.",
+    )(command)
+
+
+def load_jobs() -> Any:
+    """The module :mod:`kquota.pipeline.jobs`.
+
+    :raises InputError: Spark's Python packages are not installed.
+    """
+    try:
+        from kquota.pipeline import jobs
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0] in ("pyspark", "pyarrow", "numpy", "pandas"):
+            raise InputError(f"{error.name} is not installed, and this runs on Spark: pip install 'kquota[spark,report]'") from None
+        raise
+    return jobs
+
+
+def read_topics(path: str | None) -> dict[str, int]:
+    """Partition counts by topic from a CSV file.
+
+    :raises InputError: it cannot be read, or a row is not a topic and a count.
+    """
+    if path is None:
+        return {}
+    try:
+        with open(path, encoding="utf-8", newline="") as stream:
+            rows = csv.DictReader(stream)
+            if rows.fieldnames is None or not {"topic", "partitions"} <= set(rows.fieldnames):
+                raise InputError(f"{path}:1: the header must be topic,partitions")
+            counts: dict[str, int] = {}
+            for row in rows:
+                count = (row["partitions"] or "").strip()
+                if not row["topic"] or not count.isascii() or not count.isdigit():
+                    raise InputError(f"{path}:{rows.line_num}: not a topic and its number of partitions")
+                counts[row["topic"]] = int(count)
+            return counts
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot read the topics: {error}") from None
+
+
+def print_analysis(analysis: "Analysis") -> None:
+    """The summary on the terminal: counts, the meters worst first, and where everything is."""
+    from rich.console import Console
+
+    # Piped output is for reading by people too: keep the columns, whatever the width of no terminal.
+    console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=150)
+    summary = analysis.summary
+    console.print(_counts(summary))
+    if "limited_meters" in summary:
+        console.print(
+            f"{summary['clients']:,} clients, {summary['limited_meters']:,} limited meters, "
+            f"{summary['throttled_meters']:,} throttled; "
+            f"{summary['throttled_requests']:,} requests were told to wait {_duration(summary['throttle_ms'])} in all"
+        )
+    if analysis.meters:
+        console.print()
+        console.print(_meter_table(analysis.meters))
+        if any(line.ambiguous for line in analysis.meters):
+            console.print(
+                "(?) may be this limit: the client has more than one, and the log does not mark throttles of a "
+                "request percentage.\n"
+            )
+    for line in analysis.unexplained:
+        console.print(
+            f"broker {line.broker_id}: {line.throttled_requests:,} requests on {line.key} were throttled "
+            f"({_duration(line.throttle_ms)}) and no limit given explains it: are these the quotas that were in force?"
+        )
+    if summary.get("unknown_amounts"):
+        console.print(
+            f"{summary['unknown_amounts']:,} requests have an unknown amount: deleting and growing topics costs their "
+            "partitions, which the log does not always tell (see --topics)."
+        )
+    console.print(f"\ntables: {analysis.directory}")
+    page = analysis.directory / "report.html"
+    if page.exists():
+        console.print(f"report: {page}", soft_wrap=True)
+
+
+def _counts(summary: Mapping[str, Any]) -> str:
+    text = f"{summary['lines']:,} lines: {summary['good']:,} good, {summary['rejected']:,} rejected"
+    if summary["blank"]:
+        text += f", {summary['blank']:,} blank"
+    left_out = [
+        f"{summary[name]:,} {what}"
+        for name, what in (("forwarded", "forwarded duplicates"), ("followers", "followers' fetches"))
+        if summary.get(name)
+    ]
+    return text + (f" (not counted: {', '.join(left_out)})" if left_out else "")
+
+
+def _meter_table(meters: "tuple[MeterLine, ...]") -> Any:
+    from rich.table import Table
+
+
+    table = Table(title="Meters, worst first", title_justify="left", box=None, pad_edge=False, header_style="bold")
+    several = len({line.broker_id for line in meters}) > 1
+    if several:
+        table.add_column("broker", justify="right")
+    for name in ("meter", "key"):
+        table.add_column(name, overflow="fold")
+    table.add_column("limit", justify="right")
+    table.add_column("by rule", overflow="fold")
+    for name in ("p95", "max", "over", "throttled", "told to wait"):
+        table.add_column(name, justify="right")
+    for line in meters:
+        cells = [
+            line.meter,
+            line.key,
+            f"{format_number(line.limit)} {_UNITS.get(line.key, '/s')}",
+            f"{line.limit_source} (level {line.level})",
+            _share(line.rate_p95, line.limit),
+            _share(line.rate_max, line.limit),
+            f"{line.seconds_over_100:,} of {line.seconds_active:,} s",
+            f"{line.throttled_requests:,}{' (?)' if line.ambiguous else ''}" if line.throttled_requests else "-",
+            _duration(line.throttle_ms) if line.throttled_requests else "-",
+        ]
+        table.add_row(*([str(line.broker_id)] if several else []), *map(_plain, cells))
+    return table
+
+
+def _plain(text: str) -> Any:
+    """A cell whose brackets are not markup, and which cannot move the cursor."""
+    from rich.text import Text
+
+    return Text("".join(character if character.isprintable() else "\ufffd" for character in text))
+
+
+def _share(rate: float | None, limit: float) -> str:
+    return "-" if rate is None else f"{rate / limit * 100:,.0f} %"
+
+
+def _duration(ms: float) -> str:
+    seconds = ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:,.1f} h"

@@ -1,0 +1,145 @@
+"""``kquota pipeline``: the single steps of ``analyze``."""
+
+from pathlib import Path
+
+import click
+
+from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options
+from kquota.cli.targets import broker_options, quotas_option, read_quotas
+from kquota.config import load_broker_config
+from kquota.errors import InputError
+
+__all__ = ["pipeline"]
+
+_usage_option = click.option(
+    "--usage",
+    required=True,
+    metavar="DIR",
+    help="A directory that `kquota pipeline ingest` or `kquota analyze` wrote; the step's tables are added to it.",
+)
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  kquota pipeline ingest --log 'logs/*' --out usage
+  kquota pipeline resolve --usage usage --quotas quotas.yaml
+  kquota pipeline utilisation --usage usage
+  kquota pipeline report --usage usage
+  spark-submit $(kquota pipeline entrypoint) ingest --log 'logs/*' --out /shared/usage"""
+)
+def pipeline() -> None:
+    """The single steps of analyze."""
+
+
+@pipeline.command(
+    epilog="""\b
+Example:
+  kquota pipeline ingest --log '1=broker1/kafka-request.log*' --cluster prod --out usage"""
+)
+@log_options
+@click.option("--out", required=True, metavar="DIR", help="Where the tables go: missing, empty, or with --overwrite.")
+@click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
+@broker_options
+@spark_options
+def ingest(
+    *,
+    logs: tuple[str, ...],
+    more_logs: tuple[str, ...],
+    out: str,
+    overwrite: bool,
+    broker_id: int,
+    timezone: str,
+    cluster: str,
+    topics_file: str | None,
+    max_rejected: str,
+    keep_requests: bool | None,
+    broker_config: str | None,
+    defines: tuple[str, ...],
+    master: str | None,
+    quiet: bool,
+) -> None:
+    """Request logs to usage per second, client and key."""
+    patterns = [*logs, *more_logs]
+    if not patterns:
+        raise InputError("no log is given: --log FILE, or a quoted glob")
+    config = load_broker_config(broker_config, defines)
+    topics = read_topics(topics_file)
+    jobs = load_jobs()
+    analysis = jobs.ingest(
+        patterns,
+        jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
+        jobs.JobOptions(
+            out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet
+        ),
+        broker_id=broker_id,
+        max_rejected=jobs.RejectLimit.parse(max_rejected),
+    )
+    print_analysis(analysis)
+
+
+@pipeline.command(
+    epilog="""\b
+Example:
+  kquota pipeline resolve --usage usage --quotas quotas.yaml -D quota.producer.default=1048576"""
+)
+@_usage_option
+@quotas_option
+@broker_options
+@spark_options
+def resolve(
+    *,
+    usage: str,
+    quotas: str,
+    broker_config: str | None,
+    defines: tuple[str, ...],
+    master: str | None,
+    quiet: bool,
+) -> None:
+    """Usage and quotas to clients: which limit binds each, by which rule."""
+    quota_file = read_quotas(quotas)
+    config = load_broker_config(broker_config, defines)
+    jobs = load_jobs()
+    jobs.resolve(
+        quota_file, jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet)
+    )
+    click.echo(f"tables: {usage}")
+
+
+@pipeline.command(
+    epilog="""\b
+Example:
+  kquota pipeline utilisation --usage usage -D quota.window.num=31"""
+)
+@_usage_option
+@broker_options
+@spark_options
+def utilisation(
+    *, usage: str, broker_config: str | None, defines: tuple[str, ...], master: str | None, quiet: bool
+) -> None:
+    """Usage and clients to utilisation and throttled: how close, who was throttled, and by what."""
+    config = load_broker_config(broker_config, defines)
+    jobs = load_jobs()
+    print_analysis(
+        jobs.utilisation(jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet))
+    )
+
+
+@pipeline.command(
+    epilog="""\b
+Example:
+  kquota pipeline report --usage usage"""
+)
+@_usage_option
+@spark_options
+def report(*, usage: str, master: str | None, quiet: bool) -> None:
+    """The tables to report.html."""
+    jobs = load_jobs()
+    path = jobs.report(jobs.JobOptions(out=Path(usage), master=master, quiet=quiet))
+    click.echo(f"report: {path}")
+
+
+@pipeline.command()
+def entrypoint() -> None:
+    """Print the path of the script for spark-submit."""
+    click.echo(Path(__file__).with_name("entrypoint.py"))

@@ -1,0 +1,285 @@
+"""The jobs behind the command line: what `kquota analyze` and the steps of `kquota pipeline` do, start to end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from kquota.clock import SystemClock
+from kquota.config import BrokerConfig
+from kquota.errors import InputError, KquotaError
+from kquota.files import QuotaFile, read_quota_file, write_yaml
+from kquota.pipeline.analysis import (
+    LogSettings,
+    RejectLimit,
+    ingest_step,
+    read_table,
+    read_usage,
+    resolve_step,
+    utilisation_step,
+    write_summary,
+)
+from kquota.pipeline.output import OutputDirectory
+from kquota.pipeline.overview import MeterLine, UnexplainedLine, unexplained_throttles, worst_meters
+from kquota.pipeline.progress import Progress
+from kquota.pipeline.report import write_report
+from kquota.pipeline.report.charts import import_extra
+from kquota.pipeline.session import start_session
+from kquota.pipeline.sources.log_files import LogFile, find_log_files
+from kquota.pipeline.tables import CLIENTS, THROTTLED, UTILISATION
+from kquota.pipeline.transforms.clients import with_limits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Analysis", "JobOptions", "analyze", "ingest", "report", "resolve", "utilisation"]
+
+WORST_SHOWN = 15
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """What all jobs take. `master` is a Spark master URL, None for ``local[*]`` or what spark-submit says."""
+
+    out: Path
+    overwrite: bool = False
+    broker_config: BrokerConfig = field(default_factory=BrokerConfig)
+    master: str | None = None
+    quiet: bool = False
+
+    def progress(self) -> Progress:
+        return Progress(sys.stderr, SystemClock(), quiet=self.quiet)
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What a job has to say for itself: summary.json, and the meters, worst first."""
+
+    directory: Path
+    summary: Mapping[str, Any]
+    meters: tuple[MeterLine, ...] = ()
+    unexplained: tuple[UnexplainedLine, ...] = ()
+
+
+def check_time_zone(name: str) -> str:
+    """Check an IANA zone name.
+
+    :raises InputError: there is no such zone.
+    """
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise InputError(
+            f"--timezone {name}: no such time zone: give an IANA name such as UTC, Europe/Berlin or America/New_York"
+        ) from None
+    return name
+
+
+@contextmanager
+def _spark(options: JobOptions, progress: Progress, *, input_bytes: int = 0) -> Iterator[SparkSession]:
+    """A Spark session that ends with the job; what goes wrong in it is told in a line, not in a stack of frames.
+
+    :raises KquotaError: the work failed.
+    """
+    with progress.stage("start Spark"):
+        spark = start_session(master=options.master, input_bytes=input_bytes)
+    try:
+        yield spark
+    except Exception as error:
+        raise _explained(error) from error
+    finally:
+        spark.stop()
+
+
+def _explained(error: Exception) -> Exception:
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, Py4JError | PySparkException):
+        return error
+    text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+    if "No space left on device" in text:
+        return KquotaError("no space left on the device: free some, or give an --out elsewhere; earlier results stand")
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    last = next((line for line in reversed(lines) if ("Error" in line or "Exception" in line)), lines[-1] if lines else "")
+    return KquotaError(f"Spark failed: {last}")
+
+
+def analyze(
+    logs: Sequence[str],
+    quotas: QuotaFile,
+    log_settings: LogSettings,
+    options: JobOptions,
+    *,
+    broker_id: int = 0,
+    max_rejected: RejectLimit,
+    report: bool = True,
+) -> Analysis:
+    """The main job. The result is complete also where too many lines were rejected; see :func:`fail_above`."""
+    check_time_zone(log_settings.timezone)
+    files = find_log_files(logs, broker_id=broker_id)
+    if report:
+        import_extra()
+    progress = options.progress()
+    output = OutputDirectory(options.out, overwrite=options.overwrite)
+    with output, _spark(options, progress, input_bytes=_plain_bytes(files)) as spark:
+        result, summary = ingest_step(spark, files, output, log_settings, options.broker_config, progress)
+        staging = output.staging
+        usage = read_usage(spark, staging)
+        clients, part = resolve_step(spark, usage, quotas.snapshot(), staging, options.broker_config, progress)
+        summary |= part
+        summary |= utilisation_step(usage, clients, staging, options.broker_config, progress)
+        (staging / "quotas.yaml").write_text(write_yaml(quotas), encoding="utf-8")
+        with progress.stage("find the worst"):
+            utilisation_table = read_table(spark, staging, UTILISATION)
+            throttled = read_table(spark, staging, THROTTLED)
+            worst = worst_meters(utilisation_table, throttled, clients, count=WORST_SHOWN)
+            unexplained = unexplained_throttles(throttled)
+        clients.unpersist()
+        summary["seconds"] = dict(progress.seconds)
+        write_summary(staging, summary)
+        published = [*result.tables, "clients", "utilisation", "throttled", "quotas.yaml"]
+        if report:
+            with progress.stage("write the report"):
+                write_report(spark, staging, generated=_now())
+            summary["seconds"] = dict(progress.seconds)
+            write_summary(staging, summary)
+            published.append("report.html")
+        _publish(output, [*published, "summary.json"])
+    fail_above(max_rejected, summary, options.out)
+    return Analysis(options.out, summary, tuple(worst), tuple(unexplained))
+
+
+def fail_above(limit: RejectLimit, summary: Mapping[str, Any], directory: Path) -> None:
+    """Fail where too many lines were rejected, after everything was written.
+
+    :raises KquotaError: more than `limit`.
+    """
+    if limit.exceeded(good=summary["good"], rejected=summary["rejected"]):
+        raise TooManyRejectedError(summary["rejected"], summary["lines"], limit, directory)
+
+
+class TooManyRejectedError(KquotaError):
+    """More lines than allowed could not be used; the results of the others are written."""
+
+    def __init__(self, rejected: int, lines: int, limit: RejectLimit, directory: Path) -> None:
+        super().__init__(
+            f"{rejected:,} of {lines:,} lines could not be used, more than --max-rejected allows ({limit}): "
+            f"{directory / 'rejected'} has each with its reason; the results of the other lines are written"
+        )
+
+
+def _publish(output: OutputDirectory, names: Sequence[str]) -> None:
+    for name in names:
+        output.publish(name)
+    output.remove_others(names)
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
+
+
+def _plain_bytes(files: Sequence[LogFile]) -> int:
+    return sum(file.plain_bytes for file in files)
+
+
+def ingest(
+    logs: Sequence[str],
+    log_settings: LogSettings,
+    options: JobOptions,
+    *,
+    broker_id: int = 0,
+    max_rejected: RejectLimit,
+) -> Analysis:
+    """Logs to `usage`, `rejected` and `requests` in a new directory."""
+    check_time_zone(log_settings.timezone)
+    files = find_log_files(logs, broker_id=broker_id)
+    progress = options.progress()
+    output = OutputDirectory(options.out, overwrite=options.overwrite)
+    with output, _spark(options, progress, input_bytes=_plain_bytes(files)) as spark:
+        result, summary = ingest_step(spark, files, output, log_settings, options.broker_config, progress)
+        summary["seconds"] = dict(progress.seconds)
+        write_summary(output.staging, summary)
+        _publish(output, [*result.tables, "summary.json"])
+    fail_above(max_rejected, summary, options.out)
+    return Analysis(options.out, summary)
+
+
+def resolve(quotas: QuotaFile, options: JobOptions) -> Analysis:
+    """`usage` of an existing directory to `clients`, under these quotas."""
+    progress = options.progress()
+    with OutputDirectory.existing(options.out) as output, _spark(options, progress) as spark:
+        summary = read_summary(options.out)
+        usage = read_usage(spark, options.out)
+        _, part = resolve_step(spark, usage, quotas.snapshot(), output.staging, options.broker_config, progress)
+        (output.staging / "quotas.yaml").write_text(write_yaml(quotas), encoding="utf-8")
+        summary = _extended(summary, part, progress)
+        write_summary(output.staging, summary)
+        for name in ("clients", "quotas.yaml", "summary.json"):
+            output.publish(name)
+    return Analysis(options.out, summary)
+
+
+def utilisation(options: JobOptions) -> Analysis:
+    """`usage` and `clients` of an existing directory to `utilisation` and `throttled`, under its quotas.yaml."""
+    progress = options.progress()
+    with OutputDirectory.existing(options.out) as output, _spark(options, progress) as spark:
+        summary = read_summary(options.out)
+        usage = read_usage(spark, options.out)
+        identities = read_table(spark, options.out, CLIENTS).drop("limit", "limit_source", "level", "meter")
+        clients = with_limits(
+            identities, _own_quotas(options.out).snapshot(), static_defaults=options.broker_config.static_defaults
+        ).persist()
+        part = utilisation_step(usage, clients, output.staging, options.broker_config, progress)
+        summary = _extended(summary, part, progress)
+        write_summary(output.staging, summary)
+        utilisation_table = read_table(spark, output.staging, UTILISATION)
+        throttled = read_table(spark, output.staging, THROTTLED)
+        worst = worst_meters(utilisation_table, throttled, clients, count=WORST_SHOWN)
+        unexplained = unexplained_throttles(throttled)
+        for name in ("utilisation", "throttled", "summary.json"):
+            output.publish(name)
+    return Analysis(options.out, summary, tuple(worst), tuple(unexplained))
+
+
+def report(options: JobOptions) -> Path:
+    """The report of an existing directory, from its tables; returns where it is."""
+    import_extra()
+    progress = options.progress()
+    OutputDirectory.existing(options.out)
+    with _spark(options, progress) as spark, progress.stage("write the report"):
+        return write_report(spark, options.out, generated=_now())
+
+
+def read_summary(directory: Path) -> dict[str, Any]:
+    """summary.json of a directory.
+
+    :raises InputError: it is not there or is damaged.
+    """
+    try:
+        summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{directory / 'summary.json'} cannot be read ({error}): run the ingest again") from None
+    if not isinstance(summary, dict):
+        raise InputError(f"{directory / 'summary.json'} is not a summary: run the ingest again")
+    return summary
+
+
+def _own_quotas(directory: Path) -> QuotaFile:
+    path = directory / "quotas.yaml"
+    try:
+        content = path.read_bytes()
+    except OSError:
+        raise InputError(f"{directory} has no quotas.yaml: run `kquota pipeline resolve --usage {directory}` first") from None
+    return read_quota_file(content, name=str(path))
+
+
+def _extended(summary: dict[str, Any], part: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    return summary | dict(part) | {"seconds": summary.get("seconds", {}) | progress.seconds}
