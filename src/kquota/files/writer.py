@@ -3,13 +3,13 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kquota.files.plain_json import dump_json
 from kquota.files.quota_file import QuotaFile, QuotaFileEntry
 from kquota.quotas import CLIENT_ID, IP, USER, format_number
 
-__all__ = ["entry_fields", "write_json", "write_yaml"]
+__all__ = ["entry_fields", "write_json", "write_yaml", "yaml_flow"]
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _NOT_TEXT = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "infinity"})
@@ -50,36 +50,41 @@ def _sorted(file: QuotaFile) -> list[QuotaFileEntry]:
 
 
 def _yaml_entry(entry: QuotaFileEntry) -> str:
-    lines = [
-        f"{name}: {_yaml_mapping(value) if isinstance(value, Mapping) else _yaml_scalar(value)}"
-        for name, value in entry_fields(entry).items()
-    ]
+    lines = [f"{name}: {yaml_flow(value)}" for name, value in entry_fields(entry).items()]
     return "  - " + "\n    ".join(lines) + "\n"
 
 
-def _yaml_mapping(mapping: Mapping[str, object]) -> str:
-    pairs = []
-    for key, value in mapping.items():
-        shown = _yaml_scalar(key)
-        # YAML gives up looking for the colon of a simple key after 1024 characters.
-        pairs.append(f"{shown if len(shown) < _LONGEST_SIMPLE_KEY else f'? {shown} '}: {_yaml_scalar(value)}")
-    return "{" + ", ".join(pairs) + "}"
-
-
-def _yaml_scalar(value: object) -> str:
+def yaml_flow(value: object) -> str:
+    """``value`` as YAML on one line, readable again as the same text, numbers, nulls, lists and mappings."""
     match value:
         case None:
             return "null"
+        case bool():
+            return "true" if value else "false"
         case str():
-            if _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT:
-                return value
-            quoted = json.dumps(value, ensure_ascii=False)
-            return quoted if quoted.isprintable() else "".join([_yaml_character(c) for c in quoted])
+            return _yaml_text(value)
         case int() | float():
             text = format_number(value)
             return text if math.isfinite(value) else f'"{text}"'
+        case Mapping():
+            return "{" + ", ".join([f"{_yaml_key(str(key))}: {yaml_flow(item)}" for key, item in value.items()]) + "}"
+        case Sequence():
+            return "[" + ", ".join([yaml_flow(item) for item in value]) + "]"
         case _:
-            raise TypeError(f"{type(value).__name__} does not stand in a quota file")
+            raise TypeError(f"{type(value).__name__} has no YAML form here")
+
+
+def _yaml_key(key: str) -> str:
+    shown = _yaml_text(key)
+    # YAML gives up looking for the colon of a simple key after 1024 characters.
+    return shown if len(shown) < _LONGEST_SIMPLE_KEY else f"? {shown} "
+
+
+def _yaml_text(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT:
+        return text
+    quoted = json.dumps(text, ensure_ascii=False)
+    return quoted if quoted.isprintable() else "".join([_yaml_character(c) for c in quoted])
 
 
 def _yaml_character(character: str) -> str:

@@ -1,0 +1,194 @@
+"""The command line: parse, call, print. Commands are imported when they run, so that ``--help`` loads none of them."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Final, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from kquota import __version__
+from kquota.errors import InputError, KquotaError
+
+__all__ = ["cli", "main"]
+
+
+class _Lazy(NamedTuple):
+    """Where a command lives, as ``module:attribute``, and its line in ``kquota --help``."""
+
+    where: str
+    short_help: str
+
+
+COMMANDS: Final[Mapping[str, _Lazy]] = {
+    "analyze": _Lazy("kquota.cli.analyze:analyze", "Who is limited by what, how close, and who was throttled."),
+    "demo": _Lazy("kquota.cli.demo:demo", "Run analyze on the sample capture of a real broker."),
+    "resolve": _Lazy("kquota.cli.resolve:resolve", "Say which limit binds a client, and why."),
+    "describe": _Lazy("kquota.cli.describe:describe", "List the entities that match, with their values."),
+    "pipeline": _Lazy("kquota.cli.pipeline:pipeline", "The single steps of analyze, and the jobs built on them."),
+}
+
+SHARED_OPTIONS: Final = frozenset(
+    {"quotas", "broker-config", "define", "format", "timezone", "cluster", "master", "max-rejected"}
+)
+"""Options that may stand at the top of the settings file, for every command that has them."""
+
+_PIPE_CLOSED: Final = 128 + 13
+_INTERRUPTED: Final = 128 + 2
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported, with what the environment and the settings file say as its defaults."""
+        lazy = COMMANDS.get(cmd_name)
+        if lazy is None:
+            return None
+        module_name, _, attribute = lazy.where.partition(":")
+        try:
+            module = import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name != module_name:
+                raise
+            raise InputError(f"this installation has no `kquota {cmd_name}`") from None
+        command = getattr(module, attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{lazy.where} is not a command")
+        _set_defaults(ctx, cmd_name, command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list of commands, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.short_help) for name, lazy in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="""\b
+Examples:
+  kquota analyze --log '/var/log/kafka/kafka-request.log*' --quotas quotas.yaml --out report
+  kquota resolve --quotas quotas.yaml --name user=alice --name client-id=etl --explain
+  kquota describe --quotas quotas.yaml --any user
+
+Every option can also be set as KQUOTA_<OPTION> in the environment, or in the file given with --config.""",
+)
+@click.version_option(__version__, "-V", "--version", prog_name="kquota", message="%(prog)s %(version)s")
+@click.option(
+    "--config",
+    metavar="FILE",
+    envvar="KQUOTA_CONFIG",
+    help="Settings in TOML: options of all commands at the top, of one command in its table, such as [resolve].",
+)
+@click.option("-v", "--verbose", is_flag=True, envvar="KQUOTA_VERBOSE", help="Show where an error comes from.")
+def cli(config: str | None, verbose: bool) -> None:  # noqa: FBT001 - read by LazyGroup and run
+    """Apache Kafka's client quotas: which limit binds whom, why, and what it does to them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line; the exit code. Errors go to standard error in one form, a closed pipe goes quietly."""
+    verbose = "-v" in arguments or "--verbose" in arguments
+    try:
+        code = _invoke(arguments)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        _show_origin(error)
+        return error.exit_code
+    except KquotaError as error:
+        if verbose:
+            _show_traceback()
+        click.echo(f"kquota: error: {error}", err=True)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("kquota: interrupted", err=True)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever reads has enough. What is still buffered would raise again when Python closes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
+    except OSError as error:
+        if verbose:
+            _show_traceback()
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"kquota: error: {place}{error.strerror or error}", err=True)
+        return KquotaError.exit_code
+    return code
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    """Parse and call; a command may return its exit code. (``cli.main`` would end the process at a closed pipe.)"""
+    try:
+        with cli.make_context("kquota", list(arguments)) as ctx:
+            result = cli.invoke(ctx)
+    except click.exceptions.Exit as exit_request:
+        return exit_request.exit_code
+    return result if isinstance(result, int) else 0
+
+
+def _set_defaults(ctx: click.Context, name: str, command: click.Command) -> None:
+    """Hand the settings to click as the defaults of ``command`` and of the commands inside it."""
+    path: str | None = ctx.params.get("config")
+    if path is None and not any(variable.startswith("KQUOTA_") for variable in os.environ):
+        return
+    from kquota.config import load_settings
+
+    settings = load_settings(path, os.environ)
+    settings.check_tables(COMMANDS.keys(), SHARED_OPTIONS)
+    origins: dict[tuple[str, ...], str] = ctx.meta.setdefault("kquota.origins", {})
+
+    def defaults_of(command: click.Command, path: tuple[str, ...]) -> dict[str, object]:
+        options = {_option_name(p): p for p in command.params if isinstance(p, click.Option)}
+        inner = command.commands if isinstance(command, click.Group) else {}
+        settings.check_options(path, {*options, *inner})
+        defaults: dict[str, object] = {step: defaults_of(child, (*path, step)) for step, child in inner.items()}
+        for option, parameter in options.items():
+            setting = settings.lookup(path, option)
+            if setting is None:
+                continue
+            value: object = setting.value
+            if parameter.multiple and not isinstance(value, list):
+                value = str(value).splitlines()
+            defaults[parameter.name] = value
+            origins[*path, parameter.name] = setting.origin
+        return defaults
+
+    ctx.default_map = {**(ctx.default_map or {}), name: defaults_of(command, (name,))}
+
+
+def _option_name(option: click.Option) -> str:
+    """The long name without its dashes: what a setting is called."""
+    long_names = [name for name in option.opts if name.startswith("--")]
+    return (long_names or option.opts)[0].lstrip("-")
+
+
+def _show_origin(error: click.ClickException) -> None:
+    """Say where a bad value was set, if that was not the command line."""
+    if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
+        return
+    name = error.param.name
+    if error.ctx.get_parameter_source(name) is not ParameterSource.DEFAULT_MAP:
+        return
+    path = error.ctx.command_path.split()[1:]
+    origin = error.ctx.meta.get("kquota.origins", {}).get((*path, name))
+    if origin is not None:
+        click.echo(f"The value is from {origin}.", err=True)
+
+
+def _show_traceback() -> None:
+    from traceback import print_exc
+
+    print_exc(file=sys.stderr)

@@ -1,0 +1,81 @@
+"""``kquota describe``: the entities that match a filter, with their values."""
+
+import sys
+
+import click
+
+from kquota.cli.output import Layout, align, format_option, write_records
+from kquota.cli.targets import filter_options, quotas_option, read_quotas, to_filter
+from kquota.errors import ApiError, InputError
+from kquota.files import QuotaFile, QuotaFileEntry, write_json, write_yaml
+from kquota.files.writer import entry_fields
+from kquota.quotas import KAFKA, format_number
+from kquota.quotas import describe as describe_snapshot
+
+__all__ = ["describe"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kquota describe --quotas quotas.yaml
+  kquota describe --quotas quotas.yaml --name user=alice
+  kquota describe --quotas quotas.yaml --name user=alice --strict
+  kquota describe --quotas quotas.yaml --default user --any client-id --format json
+  kquota describe --quotas quotas.yaml --prefix client-id=etl- --format csv"""
+)
+@quotas_option
+@filter_options
+@format_option
+def describe(
+    quotas: str,
+    names: tuple[str, ...],
+    defaults: tuple[str, ...],
+    any_types: tuple[str, ...],
+    prefixes: tuple[str, ...],
+    strict: bool,  # noqa: FBT001 - click passes by name
+    format: str,
+) -> None:
+    """List the entities that match, with their values.
+
+    Without a filter: all. The conditions must all hold; a type that is not mentioned may be there or not, unless
+    --strict is given. What json and yaml print is a quota file again.
+    """
+    quota_filter, has_prefixes = to_filter(names, defaults, any_types, prefixes, strict=strict)
+    file = read_quotas(quotas)
+    found = describe_snapshot(file.snapshot(), quota_filter)
+    if isinstance(found, ApiError):
+        raise InputError(found.message)
+    entries = {entry.entity: entry for entry in file.entries}
+    shown = QuotaFile(tuple(entries[entity] for entity in found if has_prefixes(entity)))
+    match format:
+        case "json":
+            sys.stdout.write(write_json(shown))
+        case "yaml":
+            sys.stdout.write(write_yaml(shown))
+        case "text":
+            sys.stdout.write("".join([line + "\n" for line in align(_text_rows(shown))]))
+        case _:
+            write_records(shown.entries, format, _LAYOUT)
+
+
+def _text_rows(file: QuotaFile) -> list[list[str]]:
+    """One row for each value; the entity stands at its first."""
+    rows = []
+    for entry in file.entries:
+        entity = entry.entity.to_text()
+        for name, value in sorted(entry.values.items()):
+            key = KAFKA.key(name)
+            rows.append([entity, name, format_number(value), key.unit if key else ""])
+            entity = ""
+    return rows
+
+
+_LAYOUT: Layout[QuotaFileEntry] = Layout(
+    fields=entry_fields,
+    header=("entity", "key", "value"),
+    rows=lambda entry: [
+        (entry.entity.to_text(), name, format_number(value)) for name, value in sorted(entry.values.items())
+    ],
+    text=lambda entry: entry.entity.to_text(),
+)
