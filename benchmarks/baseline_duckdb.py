@@ -90,7 +90,7 @@ _CELLS: Final = f"""
 create temp table cells as
 with lines as (
     select column0 as l from read_csv($files, columns = {{'column0': 'VARCHAR'}}, header = false, auto_detect = false,
-        delim = chr(1), quote = '', escape = '', new_line = '\\n', strict_mode = false, ignore_errors = true,
+        delim = chr(1), quote = '', escape = '', new_line = '\\n', strict_mode = false, store_rejects = true,
         max_line_size = {LONGEST_LINE_BYTES})
 ), decoded as (
     select l[2:20] as written, try(from_json(l[51:-24], '{json.dumps(_SHAPE)}')) as s from lines
@@ -141,6 +141,14 @@ select user, client_id, key, sum(amount) as amount, sum(requests)::BIGINT as req
 from usage group by all
 """
 
+# Lines that are not UTF-8 never reach the query: the CSV reader keeps them aside.
+_COUNTS: Final = """
+with unreadable as (select count(distinct (file_id, line)) as lines from reject_errors)
+select coalesce(sum(requests), 0)::BIGINT + any_value(u.lines),
+    coalesce(sum(requests) filter (kind = 'rejected'), 0)::BIGINT + any_value(u.lines)
+from unreadable u left join cells on true
+"""
+
 
 def run(out: Path, files: Sequence[Path]) -> dict[str, int]:
     """Write cells and sums below `out`; returns how many lines were read, good and rejected."""
@@ -152,10 +160,7 @@ def run(out: Path, files: Sequence[Path]) -> dict[str, int]:
         connection.execute(_USAGE)
         connection.execute(f"copy (select * from usage) to '{out / 'usage.parquet'}' (format parquet)")
         connection.execute(f"copy ({_CLIENTS}) to '{out / 'clients.parquet'}' (format parquet)")
-        lines, rejected = connection.execute(
-            "select coalesce(sum(requests), 0)::BIGINT,"
-            " coalesce(sum(requests) filter (kind = 'rejected'), 0)::BIGINT from cells"
-        ).fetchall()[0]
+        lines, rejected = connection.execute(_COUNTS).fetchall()[0]
     counts = {"lines": lines, "good": lines - rejected, "rejected": rejected}
     (out / "summary.json").write_text(json.dumps(counts) + "\n", encoding="utf-8")
     return counts

@@ -106,7 +106,7 @@ def quotas(manifest: Mapping[str, Any]) -> str:
     for number, (user, client_id) in enumerate(clients):
         if number % 7 == 0:
             rules[f"{{user: {json.dumps(user)}}}"] = {"producer_byte_rate": 20_000 + 10 * number}
-        if number % 11 == 0:
+        if number % 11 == 0 and client_id:
             pair = f"{{user: {json.dumps(user)}, client-id: {json.dumps(client_id)}}}"
             rules[pair] = {"producer_byte_rate": 30_000 + 10 * number, "consumer_byte_rate": 40_000 + 10 * number}
     lines = [f"  - {{entity: {entity}, values: {json.dumps(values)}}}" for entity, values in rules.items()]
@@ -147,7 +147,7 @@ class _Log:
         # Java and Python print these doubles alike: at least 0.001 and at most three decimals.
         self._ms_texts = [repr(us / 1000).encode() for us in range(_LONGEST_US)]
         self._millis = [b",%03d" % ms for ms in range(1000)]
-        self._bad_at = {int((number + 0.5) * profile.lines / profile.bad) for number in range(profile.bad)}
+        self._bad_at = {int((number + 0.5) * profile.lines / profile.bad): number for number in range(profile.bad)}
 
     def blocks(self) -> Iterator[bytes]:
         """The log in whole lines, about 20 MB at a time."""
@@ -180,7 +180,7 @@ class _Log:
                 self._write_family(index, places[start : start + share], times, lines)
                 start += share
         for at in bad:
-            lines.insert(at, _bad_line(done + at, lines[at - 1] if at else lines[0]))
+            lines.insert(at, _bad_line(self._bad_at[done + at], lines[:at] or lines[:1]))
         return b"\n".join(lines) + b"\n"
 
     def _times(self, done: int, count: int) -> list[bytes]:
@@ -255,8 +255,9 @@ class _Log:
         self._throttle_ms[own] += per_client(throttle_ms)
 
 
-def _bad_line(number: int, good: bytes) -> bytes:
+def _bad_line(number: int, before: list[bytes]) -> bytes:
     """One of several kinds of lines that no reader may count, and none may stumble over."""
+    good = before[-1]
     head, tail = good[:50], good[-23:]
     match number % 6:
         case 0:
@@ -269,8 +270,11 @@ def _bad_line(number: int, good: bytes) -> bytes:
             return head + b'{"requestHeader":{"clientId":"\xff\xfe\x80\xc3' + tail  # not UTF-8, not closed
         case 4:
             return head + b"{}" + tail
-        case _:
-            return good.replace(b'"localTimeMs":', b'"localTimeMs":"a while","was":')
+        case _:  # a field that is needed, in the wrong type
+            charged = next(
+                (line for line in reversed(before) if b'"HEARTBEAT"' in line), head + b'{"localTimeMs":0}' + tail
+            )
+            return charged.replace(b'"localTimeMs":', b'"localTimeMs":"a while","was":')
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
