@@ -1,0 +1,225 @@
+"""The charts: one per meter, the enforced rate and its limit over time, as SVG that stands in the page itself.
+
+Altair writes the chart down, vl-convert draws it, and :func:`_inline` makes the drawing part of the page: colours come
+from the page's style sheet (light, dark and print), ids cannot clash, no address is left in it, and it carries a title
+and a description for those who do not see it. Names of clients never go through the drawing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Any, Final
+from xml.etree import ElementTree
+
+from kquota.errors import KquotaError
+from kquota.pipeline.report import model, units, wording
+
+if TYPE_CHECKING:
+    import altair
+
+__all__ = ["DASHES", "draw_meter", "import_extra", "line_count"]
+
+_WIDTH: Final = 336
+_HEIGHT: Final = 150
+"""Of the whole drawing, in CSS pixels: what a column of the page offers at 390 px."""
+
+DASHES: Final = ((1, 0), (7, 2), (2, 2), (9, 2, 2, 2), (4, 4))
+"""One pattern per broker, so that lines differ without colour too."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def import_extra() -> None:
+    """Load what draws the charts and writes the page.
+
+    :raises KquotaError: the extra `report` is not installed.
+    """
+    try:
+        import altair  # noqa: F401
+        import jinja2  # noqa: F401
+        import vl_convert  # noqa: F401
+    except ImportError as error:
+        raise KquotaError(
+            f"the report needs {error.name}, which is not installed: pip install 'kquota[report]'"
+        ) from error
+
+
+def draw_meter(timeline: model.MeterTimeline, time_range: model.TimeRange, zone: tzinfo, *, number: int) -> str:
+    """One chart as SVG text, to be put into HTML as it is.
+
+    `number` tells the charts of a page apart. Times are those of `zone`, with its offset at the start of the range.
+    """
+    import altair
+    import vl_convert
+
+    version = re.match(r"v?(\d+\.\d+)", altair.SCHEMA_VERSION)
+    spec = _chart(timeline, time_range, zone).to_dict(validate=False)
+    svg = vl_convert.vegalite_to_svg(spec, vl_version=version[1] if version else None)
+    return _inline(svg, number=number, title=_title(timeline), description=_description(timeline))
+
+
+def line_count(timeline: model.MeterTimeline) -> int:
+    """Lines in the chart of `timeline`: one per broker and one per limit."""
+    return len(timeline.series) + len(timeline.limits)
+
+
+def _title(timeline: model.MeterTimeline) -> str:
+    name = wording.shown_name(timeline.name.meter or "").text
+    return f"{wording.key_words(timeline.name.key)}, counted on {name}, over time"
+
+
+def _description(timeline: model.MeterTimeline) -> str:
+    key, use = timeline.name.key, timeline.use
+    limits = " and ".join(units.rate_figure(key, limit).text for limit in timeline.limits) or "unknown"
+    reached = units.percent(model.ratio(use.rate_max, min(timeline.limits, default=None)))
+    throttled = (
+        f"{units.count(timeline.throttled_requests)} requests were throttled" if timeline.spans else "no throttling"
+    )
+    return (
+        f"Enforced rate against the limit of {limits}: at most {units.rate_figure(key, use.rate_max).text},"
+        f" {reached} of the limit, on broker {use.broker_id}; {throttled}. The table above has the figures."
+    )
+
+
+def _chart(timeline: model.MeterTimeline, time_range: model.TimeRange, zone: tzinfo) -> altair.LayerChart:
+    import altair as alt
+
+    shift_ms = _shift_ms(time_range.start_ms, zone)
+    first, last = time_range.start_ms + shift_ms, time_range.end_ms + shift_ms
+    highest = max([*timeline.limits, *(rate for one in timeline.series for _, rate in one.steps)], default=0.0)
+    scale = units.rate_scale(timeline.name.key, highest)
+    ticks, time_format = _time_ticks(first, last)
+    top = highest / scale.divisor * 1.12 or 1.0
+
+    x = alt.X(
+        "at:T",
+        scale=alt.Scale(type="utc", domain=[first, last], nice=False),
+        axis=alt.Axis(title=None, format=time_format, values=ticks, labelFlush=True, labelOverlap=True),
+    )
+    y = alt.Y(
+        "rate:Q",
+        scale=alt.Scale(domain=[0, top], nice=False),
+        axis=alt.Axis(
+            title=scale.unit, titleAngle=0, titleAlign="left", titleAnchor="end", titleY=-7, titleX=-28, tickCount=3
+        ),
+    )
+
+    def data(rows: Sequence[Mapping[str, float]]) -> alt.Chart:
+        return alt.Chart(alt.InlineData(values=list(rows)))
+
+    layers: list[Any] = []
+    if timeline.spans:
+        spans = [{"at": span.start_ms + shift_ms, "to": span.end_ms + shift_ms} for span in timeline.spans]
+        layers.append(data(spans).mark_rect().encode(x=x, x2="to:T").properties(name="throttled"))
+    for index, series in enumerate(timeline.series):
+        points = [
+            {"at": at_ms + shift_ms, "rate": rate / scale.divisor} for at_ms, rate in _closed(series.steps, time_range)
+        ]
+        if points:
+            layers.append(
+                data(points)
+                .mark_line(interpolate="step-after", strokeDash=list(DASHES[index % len(DASHES)]), strokeWidth=1.6)
+                .encode(x=x, y=y)
+                .properties(name=f"rate{index}")
+            )
+    for index, limit in enumerate(timeline.limits):
+        ends = [{"at": first, "rate": limit / scale.divisor}, {"at": last, "rate": limit / scale.divisor}]
+        layers.append(
+            data(ends).mark_line(strokeDash=[6, 3], strokeWidth=1.4).encode(x=x, y=y).properties(name=f"limit{index}")
+        )
+    chart: alt.LayerChart = (
+        alt.layer(*layers)
+        .properties(width=_WIDTH, height=_HEIGHT, autosize=alt.AutoSizeParams(type="fit", contains="padding"))
+        .properties(padding={"left": 2, "right": 6, "top": 4, "bottom": 2}, background="transparent")
+        .configure(aria=False, font="sans-serif")
+        .configure_view(stroke=None)
+        .configure_axis(labelFontSize=11, titleFontSize=11, titleFontWeight="normal", domain=False, tickSize=3)
+        .configure_axisX(grid=False, ticks=True)
+        .configure_axisY(grid=True, ticks=False)
+    )
+    return chart
+
+
+def _shift_ms(at_ms: int, zone: tzinfo) -> int:
+    offset = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(zone).utcoffset() or timedelta()
+    return round(offset.total_seconds() * 1000)
+
+
+def _closed(steps: tuple[tuple[int, float], ...], time_range: model.TimeRange) -> Iterator[tuple[int, float]]:
+    """The steps, the last one drawn out to the end of the range."""
+    yield from steps
+    if steps:
+        yield time_range.end_ms, steps[-1][1]
+
+
+_TICK_SECONDS: Final = (
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400,
+)  # fmt: skip
+_MOST_TICKS: Final = 4
+
+
+def _time_ticks(first_ms: int, last_ms: int) -> tuple[list[int], str]:
+    """At most four ticks at round times of day, and the d3 format that tells them apart."""
+    whole_days = -(-(last_ms - first_ms) // (86_400_000 * _MOST_TICKS)) * 86_400
+    step = next(
+        (one for one in _TICK_SECONDS if (last_ms - first_ms) <= one * 1000 * _MOST_TICKS), max(86_400, whole_days)
+    )
+    ticks = list(range(-(-first_ms // (step * 1000)) * step * 1000, last_ms + 1, step * 1000))[:_MOST_TICKS]
+    if step < 60:
+        return ticks, "%H:%M:%S"
+    if step >= 86_400:
+        return ticks, "%d %b"
+    same_day = first_ms // 86_400_000 == last_ms // 86_400_000
+    return ticks, "%H:%M" if same_day else "%d %b %H:%M"
+
+
+_OWN_NAME: Final = re.compile(r"\b(throttled|rate\d|limit\d)_marks\b")
+_PAINT: Final = ("fill", "stroke")
+
+
+def _inline(svg: str, *, number: int, title: str, description: str) -> str:
+    root = ElementTree.fromstring(svg)  # noqa: S314 (drawn by vl-convert a moment ago, not input)
+    prefix = f"chart{number}-"
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        if "id" in element.attrib:
+            element.set("id", prefix + element.attrib["id"])
+        for name, value in list(element.attrib.items()):
+            if name.startswith("{"):
+                del element.attrib[name]
+            elif value.startswith("url(#"):
+                element.set(name, value.replace("url(#", f"url(#{prefix}"))
+        _style(element)
+    # The page sets the size; the drawing keeps its proportions.
+    width, height = root.attrib.pop("width"), root.attrib.pop("height")
+    root.attrib.pop("version", None)
+    root.set("class", "chart")
+    root.set("role", "img")
+    root.set("aria-labelledby", f"{prefix}title {prefix}description")
+    root.set("style", f"aspect-ratio:{width}/{height}")
+    for tag, text in (("desc", description), ("title", title)):
+        child = ElementTree.Element(tag, {"id": f"{prefix}{'title' if tag == 'title' else 'description'}"})
+        child.text = text
+        root.insert(0, child)
+    return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
+
+
+def _style(element: ElementTree.Element) -> None:
+    """Leave what to paint to the style sheet: a class for each of our own marks, for axes, labels and grid."""
+    found = _OWN_NAME.search(element.get("class", ""))
+    role = re.search(r"\brole-axis-(grid|label|title|tick)\b", element.get("class", ""))
+    if found:
+        element.set("class", found[1])
+    elif role:
+        element.set("class", role[1])
+    else:
+        element.attrib.pop("class", None)
+    for name in ("aria-hidden", "aria-roledescription", "role", "pointer-events"):
+        element.attrib.pop(name, None)
+    for name in _PAINT:
+        if element.get(name, "none") not in ("none", "transparent"):
+            del element.attrib[name]
+    if element.tag == "text":
+        element.attrib.pop("font-family", None)

@@ -1,0 +1,359 @@
+"""What the page shows, as plain values.
+
+A :class:`Report` is bounded by :class:`Bounds` whatever the size of the analysis: the lists hold the worst rows, and
+beside every list stands the number of rows there are. Amounts and rates are in the unit of their quota key (bytes,
+percent-seconds of one thread, partitions, connections; rates per second), times are milliseconds since the epoch.
+None means "not known" throughout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = [
+    "AMBIGUOUS",
+    "QUOTA_KEYS",
+    "UNEXPLAINED",
+    "Bounds",
+    "BrokerSeries",
+    "Client",
+    "Episode",
+    "Episodes",
+    "KeyTotals",
+    "Lane",
+    "LimitedClient",
+    "LimitedClients",
+    "MeterName",
+    "MeterTimeline",
+    "MeterUse",
+    "RateWindow",
+    "RejectedLine",
+    "RejectedReason",
+    "Report",
+    "Sharers",
+    "Span",
+    "Summary",
+    "TimeRange",
+    "UnlimitedClient",
+    "UnlimitedClients",
+]
+
+AMBIGUOUS: Final = "ambiguous"
+UNEXPLAINED: Final = "unexplained"
+"""Causes in the `throttled` table beside the quota keys."""
+
+QUOTA_KEYS: Final = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+    "connection_creation_rate",
+)
+"""The order in which the page goes through the keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much of an analysis the page shows. All else is counted on the page and found in the tables."""
+
+    meters: int = 12
+    """Meters drawn over time, and lanes of throttled time."""
+    brokers_per_meter: int = 5
+    """Lines in one chart, apart from the limit's."""
+    bins: int = 300
+    """Steps of time in one chart."""
+    clients: int = 200
+    clients_open: int = 25
+    """Limited clients in all, and those shown without unfolding."""
+    episodes: int = 60
+    episodes_open: int = 15
+    unlimited_per_key: int = 15
+    reasons: int = 20
+    samples_per_reason: int = 3
+    names: int = 5
+    """Clients named beside a shared meter or an episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The parts of summary.json that the page prints."""
+
+    timezone: str = "UTC"
+    inputs: tuple[str, ...] = ()
+    lines: int | None = None
+    good: int | None = None
+    rejected: int | None = None
+    blank: int | None = None
+    forwarded: int | None = None
+    clients: int | None = None
+    meters: int | None = None
+    limited_meters: int | None = None
+    throttled_meters: int | None = None
+    throttle_ms: int | None = None
+    unknown_amounts: int | None = None
+    versions: tuple[tuple[str, str], ...] = ()
+    """API, and its versions seen, in words."""
+    seconds: tuple[tuple[str, float], ...] = ()
+    """Stage and how long it took."""
+    settings: tuple[tuple[str, float | str], ...] = ()
+    """Broker settings that were used, such as quota.window.num."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateWindow:
+    """The window of the sampled rate: `num` windows of `size_s` seconds each."""
+
+    num: int = 11
+    size_s: int = 1
+
+    @property
+    def window_ms(self) -> int:
+        """Length of all windows together."""
+        return self.num * self.size_s * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """From the start of the first cell to the end of the last."""
+
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Raw names. '' is a name known to be empty, None one that is not known or does not apply."""
+
+    user: str | None
+    client_id: str | None
+    ip: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MeterName:
+    """What usage is counted against. `meter` is canonical text, None where no known limit explains a throttle."""
+
+    cluster: str
+    meter: str | None
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeterUse:
+    """How close a meter came to its limit, on the broker where it came closest."""
+
+    broker_id: int
+    brokers: int
+    rate_p95: float | None
+    rate_max: float | None
+    peak_1s: float | None
+    seconds_active: int | None
+    seconds_over_80: int | None
+    seconds_over_100: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sharers:
+    """The clients that are counted on one meter: how many, and the largest of them."""
+
+    clients: int
+    largest: tuple[Client, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedClient:
+    """One client and key with the limit that holds for it. Throttle figures are the client's own."""
+
+    cluster: str
+    client: Client
+    key: str
+    amount: float | None
+    requests: int
+    throttled_requests: int
+    throttle_ms: int
+    limit: float
+    limit_source: str
+    level: int | None
+    meter: str
+    use: MeterUse | None
+    sharers: Sharers
+
+    @property
+    def ratio_p95(self) -> float | None:
+        """Part of the limit that the meter's 95th percentile is."""
+        return ratio(self.use.rate_p95 if self.use else None, self.limit)
+
+    @property
+    def ratio_max(self) -> float | None:
+        """Part of the limit that the meter's largest rate is."""
+        return ratio(self.use.rate_max if self.use else None, self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedClients:
+    """Of `total`, those throttled longest, then those closest to their limit."""
+
+    total: int
+    rows: tuple[LimitedClient, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnlimitedClient:
+    """A client for which no limit of some key holds."""
+
+    cluster: str
+    client: Client
+    amount: float | None
+    requests: int
+    throttled_requests: int
+    throttle_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnlimitedClients:
+    """Clients without a limit for `key`, those with the largest amount first."""
+
+    key: str
+    total: int
+    throttled: int
+    """How many of them were throttled nevertheless."""
+    rows: tuple[UnlimitedClient, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time."""
+
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSeries:
+    """The enforced rate on one broker: a step function, given as (from when, rate). In one bin it is the largest."""
+
+    broker_id: int
+    limit: float | None
+    steps: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeterTimeline:
+    """One limited meter over time, all brokers together."""
+
+    name: MeterName
+    limit_source: str | None
+    use: MeterUse
+    throttled_requests: int
+    throttle_ms: int
+    series: tuple[BrokerSeries, ...]
+    spans: tuple[Span, ...]
+    """When requests of this meter were throttled, on any broker."""
+
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """The limits on the brokers drawn: one, unless static defaults differ between them."""
+        return tuple(sorted({one.limit for one in self.series if one.limit is not None}))
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Throttled time of one meter, all brokers together; spans do not overlap and are rounded to the page's bins."""
+
+    name: MeterName
+    episodes: int
+    throttle_ms: int
+    ambiguous: int
+    """How many of the episodes may have another cause."""
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A row of `throttled`; `clients` is how many there were, `largest` names some of them."""
+
+    broker_id: int
+    name: MeterName
+    cause: str
+    start_ms: int
+    end_ms: int
+    requests: int
+    throttle_ms: int
+    throttle_max_ms: int
+    clients: int
+    largest: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Episodes:
+    """Of `total` episodes, those with the longest waits; `lanes` draws the meters throttled longest."""
+
+    total: int
+    ambiguous: int
+    unexplained: int
+    rows: tuple[Episode, ...]
+    lanes: tuple[Lane, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedLine:
+    """One line that could not be used."""
+
+    file: str
+    line: int
+    detail: str
+    """What the reason says about this line alone."""
+    sample: str
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedReason:
+    """How many lines were rejected for one reason, and the first of them."""
+
+    reason: str
+    lines: int
+    samples: tuple[RejectedLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTotals:
+    """All clients of one key together."""
+
+    key: str
+    clients: int
+    limited: int
+    amount: float | None
+    requests: int
+    throttled_clients: int
+    throttled_requests: int
+    throttle_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The whole page."""
+
+    summary: Summary
+    clusters: tuple[str, ...]
+    brokers: tuple[tuple[str, int], ...]
+    """(cluster, broker id), at most 200 of them."""
+    brokers_total: int
+    range: TimeRange | None
+    """None where no cell was written."""
+    window: RateWindow
+    mutation_window: RateWindow
+    totals: tuple[KeyTotals, ...]
+    limited: LimitedClients
+    unlimited: tuple[UnlimitedClients, ...]
+    timelines: tuple[MeterTimeline, ...]
+    limited_meters: int
+    """Meters with a limit that were active, of which `timelines` are the worst."""
+    episodes: Episodes
+    rejected: tuple[RejectedReason, ...]
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+def ratio(rate: float | None, limit: float | None) -> float | None:
+    """Part of the limit that `rate` is, None where either is unknown or the limit is not a positive number."""
+    return rate / limit if rate is not None and limit is not None and limit > 0 else None

@@ -1,0 +1,401 @@
+"""From the tables of an analysis to a :class:`Report`: Spark aggregates, and only bounded results are collected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from kquota.errors import InputError
+from kquota.pipeline import tables
+from kquota.pipeline.report import model
+from kquota.pipeline.report.summary import rate_window, read_summary
+from kquota.pipeline.report.timeline import Wanted, index_of, meter_steps, spans_of, throttled_by_meter
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+__all__ = ["AnalysisTables", "build_report", "read_tables"]
+
+_BROKERS_READ: Final = 10_000
+_BROKERS_LISTED: Final = 200
+_METER: Final = ("cluster", "meter", "key")
+_CLIENT: Final = ("user", "client_id", "ip")
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisTables:
+    """The tables that the page is made of, with the schemas of :mod:`kquota.pipeline.tables`."""
+
+    usage: DataFrame
+    clients: DataFrame
+    utilisation: DataFrame
+    throttled: DataFrame
+    rejected: DataFrame
+
+
+def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
+    """Open the tables below `directory`; nothing is read yet.
+
+    :raises InputError: one of them is missing.
+    """
+
+    def read(table: tables.Table) -> DataFrame:
+        path = directory / table.name
+        if not path.is_dir():
+            raise InputError(
+                f"{directory} holds no table {table.name}; give the directory that `kquota analyze --out` wrote"
+            )
+        return spark.read.schema(table.schema).parquet(str(path))
+
+    return AnalysisTables(
+        usage=read(tables.USAGE),
+        clients=read(tables.CLIENTS),
+        utilisation=read(tables.UTILISATION),
+        throttled=read(tables.THROTTLED),
+        rejected=read(tables.REJECTED),
+    )
+
+
+def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> model.Report:
+    """Read what `kquota analyze --out` wrote to `directory`.
+
+    :raises InputError: a table or summary.json is missing or cannot be used.
+    """
+    summary = read_summary(directory)
+    read = read_tables(spark, directory)
+    brokers, time_range = _brokers(read.usage)
+    use = _use_by_meter(read.utilisation, bounds)
+    worst, limited_meters = _worst_meters(use, bounds)
+    lanes: Mapping[model.MeterName, model.Lane] = {}
+    timelines: tuple[model.MeterTimeline, ...] = ()
+    if time_range is not None:
+        lanes = _lanes(read.throttled, list(worst), time_range, bounds)
+        timelines = _timelines(read, summary, worst, lanes, time_range, bounds)
+    longest_first = sorted(lanes.values(), key=lambda lane: -lane.throttle_ms)
+    return model.Report(
+        summary=summary,
+        clusters=tuple(sorted({cluster for cluster, _ in brokers})),
+        brokers=brokers[:_BROKERS_LISTED],
+        brokers_total=len(brokers),
+        range=time_range,
+        window=rate_window(summary, "producer_byte_rate"),
+        mutation_window=rate_window(summary, "controller_mutation_rate"),
+        totals=_totals(read.clients),
+        limited=_limited(read.clients, use, bounds),
+        unlimited=_unlimited(read.clients, bounds),
+        timelines=timelines,
+        limited_meters=limited_meters,
+        episodes=_episodes(read.throttled, tuple(longest_first[: bounds.meters]), bounds),
+        rejected=_rejected(read.rejected, bounds),
+        bounds=bounds,
+    )
+
+
+def _brokers(usage: DataFrame) -> tuple[tuple[tuple[str, int], ...], model.TimeRange | None]:
+    rows = (
+        usage.groupBy("cluster", "broker_id")
+        .agg(
+            F.min("cell_start_ms").alias("start_ms"),
+            F.max(F.col("cell_start_ms") + F.col("cell_ms")).alias("end_ms"),
+        )
+        .limit(_BROKERS_READ)
+        .collect()
+    )
+    if not rows:
+        return (), None
+    brokers = sorted((row.cluster or "", row.broker_id) for row in rows)
+    return tuple(brokers), model.TimeRange(min(row.start_ms for row in rows), max(row.end_ms for row in rows))
+
+
+def _totals(clients: DataFrame) -> tuple[model.KeyTotals, ...]:
+    rows = (
+        clients.groupBy("key")
+        .agg(
+            F.count(F.lit(1)).alias("clients"),
+            F.count("limit").alias("limited"),
+            F.sum("amount").alias("amount"),
+            F.sum("requests").alias("requests"),
+            F.count_if(F.col("throttled_requests") > 0).alias("throttled_clients"),
+            F.sum("throttled_requests").alias("throttled_requests"),
+            F.sum("throttle_ms").alias("throttle_ms"),
+        )
+        .orderBy("key")
+        .limit(len(model.QUOTA_KEYS) * 2)
+        .collect()
+    )
+    totals = [
+        model.KeyTotals(
+            key=row.key,
+            clients=row.clients,
+            limited=row.limited,
+            amount=row.amount,
+            requests=row.requests or 0,
+            throttled_clients=row.throttled_clients,
+            throttled_requests=row.throttled_requests or 0,
+            throttle_ms=row.throttle_ms or 0,
+        )
+        for row in rows
+    ]
+    return tuple(sorted(totals, key=lambda one: _key_order(one.key)))
+
+
+def _key_order(key: str) -> tuple[int, str]:
+    return (model.QUOTA_KEYS.index(key) if key in model.QUOTA_KEYS else len(model.QUOTA_KEYS), key)
+
+
+def _closeness(rate: str = "rate_p95") -> Column:
+    """Part of the limit that a rate is; -1 where unknown, so that it sorts last."""
+    known = F.nanvl(F.try_divide(F.col(rate), F.when(F.col("limit") > 0, F.col("limit"))), F.lit(-1.0))
+    return F.coalesce(known, F.lit(-1.0))
+
+
+def _use_by_meter(utilisation: DataFrame, bounds: model.Bounds) -> DataFrame:
+    """utilisation, all brokers of a meter together.
+
+    cluster, meter, key, limit_source, brokers, throttled_requests, throttle_ms; `closeness`, `at`: how close it came to
+    its limit and the figures of the broker where that was; `closest`: (broker_id, limit) of the brokers to draw.
+    """
+    figures = ("rate_p95", "rate_max", "peak_1s", "seconds_active", "seconds_over_80", "seconds_over_100")
+    by_closeness = F.struct(_closeness(), _closeness("rate_max"), -F.col("broker_id"))
+    closest_first = F.sort_array(F.collect_list(F.struct(by_closeness.alias("order"), "broker_id", "limit")), asc=False)
+    return (
+        utilisation.where(F.col("limit").isNotNull() & F.col("meter").isNotNull())
+        .groupBy(*_METER)
+        .agg(
+            F.max("limit_source").alias("limit_source"),
+            F.count_distinct("broker_id").alias("brokers"),
+            F.sum("throttled_requests").alias("throttled_requests"),
+            F.sum("throttle_ms").alias("throttle_ms"),
+            F.max(_closeness()).alias("closeness"),
+            F.max_by(F.struct("broker_id", *figures), by_closeness).alias("at"),
+            F.slice(closest_first, 1, bounds.brokers_per_meter).alias("closest"),
+        )
+    )
+
+
+def _worst_meters(use: DataFrame, bounds: model.Bounds) -> tuple[dict[model.MeterName, Row], int]:
+    rows = use.orderBy(F.desc("throttle_ms"), F.desc("closeness"), *_METER).limit(bounds.meters).collect()
+    total = use.count() if len(rows) == bounds.meters else len(rows)
+    return {_name(row): row for row in rows}, total
+
+
+def _name(row: Row) -> model.MeterName:
+    return model.MeterName(row.cluster or "", row.meter, row.key)
+
+
+def _use(row: Row) -> model.MeterUse:
+    return model.MeterUse(brokers=row.brokers, **row["at"].asDict())
+
+
+def _lanes(
+    throttled: DataFrame, drawn: list[model.MeterName], time_range: model.TimeRange, bounds: model.Bounds
+) -> dict[model.MeterName, model.Lane]:
+    """Those of the meters that are `drawn`, and of those throttled longest."""
+    rows = (
+        throttled_by_meter(throttled, time_range, bounds)
+        .orderBy(index_of(drawn).isNull(), F.desc("throttle_ms"), *_METER)
+        .limit(len(drawn) + bounds.meters)
+        .collect()
+    )
+    return {
+        _name(row): model.Lane(
+            _name(row), row.episodes, row.throttle_ms or 0, row.ambiguous, spans_of(row.bins, time_range, bounds)
+        )
+        for row in rows
+    }
+
+
+def _timelines(
+    read: AnalysisTables,
+    summary: model.Summary,
+    worst: Mapping[model.MeterName, Row],
+    lanes: Mapping[model.MeterName, model.Lane],
+    time_range: model.TimeRange,
+    bounds: model.Bounds,
+) -> tuple[model.MeterTimeline, ...]:
+    if not worst:
+        return ()
+    wanted = [
+        Wanted(name, rate_window(summary, name.key), {one.broker_id: one.limit for one in row.closest})
+        for name, row in worst.items()
+    ]
+    series = meter_steps(read.usage, read.clients, wanted, time_range, bounds)
+    return tuple(
+        model.MeterTimeline(
+            name=name,
+            limit_source=row.limit_source,
+            use=_use(row),
+            throttled_requests=row.throttled_requests or 0,
+            throttle_ms=row.throttle_ms or 0,
+            series=series.get(name, ()),
+            spans=lanes[name].spans if name in lanes else (),
+        )
+        for name, row in worst.items()
+    )
+
+
+def _limited(clients: DataFrame, use: DataFrame, bounds: model.Bounds) -> model.LimitedClients:
+    limited = clients.where(F.col("limit").isNotNull())
+    of_meter = Window.partitionBy(*_METER)
+    whole_meter = of_meter.orderBy(F.desc_nulls_last("amount"), *_CLIENT).rowsBetween(
+        Window.unboundedPreceding, Window.unboundedFollowing
+    )
+    one = F.struct(*_CLIENT)
+    shared = limited.select(
+        "*",
+        F.count(F.lit(1)).over(of_meter).alias("sharers"),
+        F.array(*(F.nth_value(one, place).over(whole_meter) for place in range(1, bounds.names + 1))).alias("largest"),
+    )
+    rows = (
+        shared.join(use.select(*_METER, "brokers", "closeness", "at"), on=list(_METER), how="left")
+        .orderBy(
+            F.desc("throttle_ms"),
+            F.desc_nulls_last("closeness"),
+            F.desc_nulls_last("amount"),
+            "cluster",
+            "key",
+            *_CLIENT,
+        )
+        .limit(bounds.clients)
+        .collect()
+    )
+    total = limited.count() if len(rows) == bounds.clients else len(rows)
+    return model.LimitedClients(
+        total=total,
+        rows=tuple(
+            model.LimitedClient(
+                cluster=row.cluster or "",
+                client=_client(row),
+                key=row.key,
+                amount=row.amount,
+                requests=row.requests or 0,
+                throttled_requests=row.throttled_requests or 0,
+                throttle_ms=row.throttle_ms or 0,
+                limit=row.limit,
+                limit_source=row.limit_source or "",
+                level=row.level,
+                meter=row.meter or "",
+                use=_use(row) if row["at"] is not None else None,
+                sharers=model.Sharers(row.sharers, tuple(_client(one) for one in row.largest if one is not None)),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _client(row: Row) -> model.Client:
+    return model.Client(row.user, row.client_id, row.ip)
+
+
+def _unlimited(clients: DataFrame, bounds: model.Bounds) -> tuple[model.UnlimitedClients, ...]:
+    of_key = Window.partitionBy("key")
+    largest_first = of_key.orderBy(
+        F.desc_nulls_last("amount"), F.desc("throttle_ms"), F.desc("requests"), "cluster", *_CLIENT
+    )
+    ranked = clients.where(F.col("limit").isNull()).select(
+        "*",
+        F.row_number().over(largest_first).alias("rank"),
+        F.count(F.lit(1)).over(of_key).alias("total"),
+        F.count_if(F.col("throttled_requests") > 0).over(of_key).alias("throttled"),
+    )
+    rows = ranked.where(F.col("rank") <= bounds.unlimited_per_key).orderBy("key", "rank").collect()
+    keys = sorted({row.key for row in rows}, key=_key_order)
+    by_key = {key: [row for row in rows if row.key == key] for key in keys}
+    return tuple(
+        model.UnlimitedClients(
+            key=key,
+            total=of_one[0].total,
+            throttled=of_one[0].throttled,
+            rows=tuple(
+                model.UnlimitedClient(
+                    cluster=row.cluster or "",
+                    client=_client(row),
+                    amount=row.amount,
+                    requests=row.requests or 0,
+                    throttled_requests=row.throttled_requests or 0,
+                    throttle_ms=row.throttle_ms or 0,
+                )
+                for row in of_one
+            ),
+        )
+        for key, of_one in by_key.items()
+    )
+
+
+def _episodes(throttled: DataFrame, lanes: tuple[model.Lane, ...], bounds: model.Bounds) -> model.Episodes:
+    counts = throttled.agg(
+        F.count(F.lit(1)).alias("total"),
+        F.count_if(F.col("cause") == model.AMBIGUOUS).alias("ambiguous"),
+        F.count_if(F.col("cause") == model.UNEXPLAINED).alias("unexplained"),
+    ).first()
+    assert counts is not None  # an aggregate without groups always has its row
+    rows = (
+        throttled.orderBy(F.desc("throttle_ms"), "start_ms", "broker_id", *_METER)
+        .limit(bounds.episodes)
+        .select(
+            *(name for name in throttled.columns if name != "clients"),
+            F.greatest(F.size("clients"), F.lit(0)).alias("clients"),
+            F.slice("clients", 1, bounds.names).alias("largest"),
+        )
+        .collect()
+    )
+    return model.Episodes(
+        total=counts.total,
+        ambiguous=counts.ambiguous,
+        unexplained=counts.unexplained,
+        rows=tuple(
+            model.Episode(
+                broker_id=row.broker_id,
+                name=_name(row),
+                cause=row.cause or model.UNEXPLAINED,
+                start_ms=row.start_ms,
+                end_ms=row.end_ms,
+                requests=row.requests or 0,
+                throttle_ms=row.throttle_ms or 0,
+                throttle_max_ms=row.throttle_max_ms or 0,
+                clients=row.clients,
+                largest=tuple(one or "" for one in row.largest or ()),
+            )
+            for row in rows
+        ),
+        lanes=lanes,
+    )
+
+
+def _rejected(rejected: DataFrame, bounds: model.Bounds) -> tuple[model.RejectedReason, ...]:
+    """By what stands before the first colon of the reason: what follows it differs from line to line."""
+    of_kind = Window.partitionBy("kind")
+    ranked = rejected.withColumn("kind", F.substring_index("reason", ": ", 1)).select(
+        "*",
+        F.row_number().over(of_kind.orderBy("cluster", "file", "line")).alias("rank"),
+        F.count(F.lit(1)).over(of_kind).alias("lines"),
+    )
+    rows = (
+        ranked.where(F.col("rank") <= bounds.samples_per_reason)
+        .orderBy(F.desc("lines"), "kind", "rank")
+        .limit(bounds.reasons * bounds.samples_per_reason)
+        .collect()
+    )
+    kinds = list(dict.fromkeys(row.kind for row in rows))[: bounds.reasons]
+    return tuple(_rejected_reason(kind, [row for row in rows if row.kind == kind]) for kind in kinds)
+
+
+def _rejected_reason(kind: str | None, rows: list[Row]) -> model.RejectedReason:
+    return model.RejectedReason(
+        reason=kind or "no reason given",
+        lines=rows[0].lines,
+        samples=tuple(
+            model.RejectedLine(
+                file=row.file or "",
+                line=row.line or 0,
+                detail=(row.reason or "").removeprefix(kind or "").removeprefix(": "),
+                sample=row["sample"] or "",
+            )
+            for row in rows
+        ),
+    )

@@ -1,0 +1,198 @@
+"""Utilisation over time: what the charts and the lanes are drawn from, in a bounded number of steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from kquota.pipeline.report import model
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["Wanted", "bin_ms", "enforced_rate_steps", "index_of", "meter_steps", "spans_of", "throttled_by_meter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A meter to draw: its window, and the limit on each of the brokers to draw it for."""
+
+    name: model.MeterName
+    window: model.RateWindow
+    limits: Mapping[int, float]
+
+
+_BIN_SECONDS: Final = (
+    1, 2, 5, 10, 15, 30,
+    60, 120, 300, 600, 900, 1_800,
+    3_600, 7_200, 14_400, 21_600, 43_200, 86_400,
+)  # fmt: skip
+
+
+def bin_ms(time_range: model.TimeRange, bins: int) -> int:
+    """The finest round step that cuts `time_range` into at most `bins` steps, in milliseconds."""
+    seconds = (time_range.end_ms - time_range.start_ms) / 1000
+    for step in _BIN_SECONDS:
+        if seconds <= step * bins:
+            return step * 1000
+    days = -(-int(seconds) // (86_400 * bins))
+    return days * 86_400_000
+
+
+def meter_steps(
+    usage: DataFrame, clients: DataFrame, wanted: Sequence[Wanted], time_range: model.TimeRange, bounds: model.Bounds
+) -> dict[model.MeterName, tuple[model.BrokerSeries, ...]]:
+    """The enforced rate of the wanted meters on their wanted brokers, in at most `bounds.bins` steps.
+
+    The value of a step is the largest rate in it: a peak must not vanish because the page is narrow.
+    """
+    identities = clients.select(
+        index_of([one.name for one in wanted]).alias("index"), "cluster", "user", "client_id", "ip", "key"
+    ).where(F.col("index").isNotNull())
+    used, identity = usage.alias("used"), identities.alias("identity")
+    same_client = F.lit(True)
+    for column in ("cluster", "key", "user", "client_id", "ip"):
+        same_client = same_client & F.col(f"used.{column}").eqNullSafe(F.col(f"identity.{column}"))
+    index, broker = F.col("identity.index"), F.col("used.broker_id")
+    on_wanted_broker = _first_of([(index == n) & broker.isin(*one.limits) for n, one in enumerate(wanted)])
+    window_ms = F.array(*(F.lit(one.window.window_ms) for one in wanted))[index]
+    cells = used.join(identity, on=same_client).where(on_wanted_broker.isNotNull())
+    steps = enforced_rate_steps(
+        cells.select(index, broker, window_ms.alias("window_ms"), "cell_start_ms", "cell_ms", "amount")
+    )
+    by_bin = _largest_by_bin(steps, time_range, bounds)
+    series = by_bin.groupBy("index", "broker_id").agg(
+        F.array_sort(F.collect_list(F.struct("bin", "largest", "last"))).alias("bins")
+    )
+    found: dict[model.MeterName, list[model.BrokerSeries]] = defaultdict(list)
+    for row in sorted(series.collect(), key=lambda row: (row["index"], row.broker_id)):
+        one = wanted[row["index"]]
+        filled = _fill([(part.bin, part.largest, part["last"]) for part in row.bins], time_range, bounds)
+        found[one.name].append(model.BrokerSeries(row.broker_id, one.limits[row.broker_id], tuple(filled)))
+    return {name: tuple(series) for name, series in found.items()}
+
+
+def index_of(names: Sequence[model.MeterName]) -> Column:
+    """Place in `names` of the row's (cluster, meter, key), null for every other row. Cheaper than a join for so few."""
+    return _first_of(
+        [
+            F.col("cluster").eqNullSafe(name.cluster)
+            & F.col("meter").eqNullSafe(F.lit(name.meter))
+            & (F.col("key") == name.key)
+            for name in names
+        ]
+    )
+
+
+def _first_of(conditions: Sequence[Column]) -> Column:
+    return F.coalesce(
+        *(F.when(condition, F.lit(index)) for index, condition in enumerate(conditions)), F.lit(None).cast("int")
+    )
+
+
+def enforced_rate_steps(cells: DataFrame) -> DataFrame:
+    """The enforced rate as a step function: index, broker_id, at_ms, rate; one row per change.
+
+    `cells`: index (of the meter), broker_id, window_ms, cell_start_ms, cell_ms, amount.
+
+    A cell counts from its end until it leaves the window: Kafka's rate at the end of second t is the amount of the last
+    `quota.window.num` windows over their length. Cells of unknown amount count nothing.
+    """
+    ended = F.col("cell_start_ms") + F.col("cell_ms")
+    # A cell longer than the window stands for its own mean.
+    counted_ms = F.greatest(F.col("window_ms"), F.col("cell_ms").cast("long"))
+    # Whole amounts are added and taken away exactly as long as nothing is divided before the end.
+    counted = F.col("amount") * (F.col("window_ms") / counted_ms)
+    changes = cells.where(F.col("amount").isNotNull()).select(
+        "index",
+        "broker_id",
+        "window_ms",
+        F.explode(
+            F.array(
+                F.struct(ended.alias("at_ms"), counted.alias("change")),
+                F.struct((ended + counted_ms).alias("at_ms"), (-counted).alias("change")),
+            )
+        ).alias("one"),
+    )
+    by_time = changes.groupBy("index", "broker_id", "window_ms", "one.at_ms").agg(F.sum("one.change").alias("change"))
+    so_far = (
+        Window.partitionBy("index", "broker_id")
+        .orderBy("at_ms")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    # Fractional amounts (percent-seconds) leave rounding errors behind; a rate is never below 0.
+    rate = F.greatest(F.round(F.sum("change").over(so_far) * 1000 / F.col("window_ms"), 6), F.lit(0.0))
+    return by_time.select("index", "broker_id", "at_ms", rate.alias("rate"))
+
+
+def _largest_by_bin(steps: DataFrame, time_range: model.TimeRange, bounds: model.Bounds) -> DataFrame:
+    """Per series and bin the largest rate and the one it ended with."""
+    width = bin_ms(time_range, bounds.bins)
+    which = F.floor((F.col("at_ms") - 1 - F.lit(time_range.start_ms)) / width).cast("int")
+    inside = steps.where(F.col("at_ms") <= time_range.end_ms)
+    return inside.groupBy("index", "broker_id", which.alias("bin")).agg(
+        F.max("rate").alias("largest"), F.max_by("rate", "at_ms").alias("last")
+    )
+
+
+def _fill(
+    bins: Iterable[tuple[int, float, float]], time_range: model.TimeRange, bounds: model.Bounds
+) -> Iterable[tuple[int, float]]:
+    """(start of step, rate); where nothing changed in a bin, what it began with; equal neighbours are joined."""
+    width = bin_ms(time_range, bounds.bins)
+    known = {number: (largest, last) for number, largest, last in bins}
+    carried, shown = 0.0, -1.0
+    for number in range(-(-(time_range.end_ms - time_range.start_ms) // width)):
+        largest, last = known.get(number, (carried, carried))
+        value = max(carried, largest) if width > 1000 else largest
+        if value != shown:
+            yield time_range.start_ms + number * width, value
+            shown = value
+        carried = last
+
+
+def throttled_by_meter(throttled: DataFrame, time_range: model.TimeRange, bounds: model.Bounds) -> DataFrame:
+    """Episodes by meter: cluster, meter, key, episodes, ambiguous, throttle_ms and `bins`, when it was throttled.
+
+    `bins` is an array of (first, last) by first bin, at most one for each bin: what :func:`spans_of` reads.
+    """
+    width = bin_ms(time_range, bounds.bins)
+    last_bin = max(0, -(-(time_range.end_ms - time_range.start_ms) // width) - 1)
+
+    def bin_of(column: str) -> Column:
+        number = F.floor((F.col(column) - F.lit(time_range.start_ms)) / width).cast("int")
+        return F.greatest(F.lit(0), F.least(F.lit(last_bin), number))
+
+    by_bin = throttled.groupBy("cluster", "meter", "key", bin_of("start_ms").alias("first")).agg(
+        F.max(bin_of("end_ms")).alias("last"),
+        F.count(F.lit(1)).alias("episodes"),
+        F.count_if(F.col("cause") == model.AMBIGUOUS).alias("ambiguous"),
+        F.sum("throttle_ms").alias("throttle_ms"),
+    )
+    return by_bin.groupBy("cluster", "meter", "key").agg(
+        F.sum("episodes").alias("episodes"),
+        F.sum("ambiguous").alias("ambiguous"),
+        F.sum("throttle_ms").alias("throttle_ms"),
+        F.array_sort(F.collect_list(F.struct("first", "last"))).alias("bins"),
+    )
+
+
+def spans_of(
+    bins: Iterable[tuple[int, int]], time_range: model.TimeRange, bounds: model.Bounds
+) -> tuple[model.Span, ...]:
+    """The spans that (first, last) bins, sorted, stand for; those that touch are joined."""
+    width, start = bin_ms(time_range, bounds.bins), time_range.start_ms
+    joined: list[tuple[int, int]] = []
+    for first, last in bins:
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    return tuple(
+        model.Span(start + first * width, min(start + (last + 1) * width, time_range.end_ms)) for first, last in joined
+    )

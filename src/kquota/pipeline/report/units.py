@@ -1,0 +1,175 @@
+"""Amounts, rates, lengths of time and moments as people read them, each beside its exact figure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final
+
+__all__ = [
+    "ESTIMATED_KEYS",
+    "Figure",
+    "Scale",
+    "amount_figure",
+    "count",
+    "duration",
+    "exact",
+    "moment",
+    "offset_text",
+    "percent",
+    "rate_figure",
+    "rate_scale",
+]
+
+ESTIMATED_KEYS: Final = frozenset({"request_percentage", "connection_creation_rate"})
+"""Keys whose amounts a request log only lets one estimate."""
+
+_BINARY: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_DECIMAL: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_RATE_UNITS: Final = {
+    "producer_byte_rate": "bytes/s",
+    "consumer_byte_rate": "bytes/s",
+    "request_percentage": "% of a thread",
+    "controller_mutation_rate": "partitions/s",
+    "connection_creation_rate": "connections/s",
+}
+_AMOUNT_UNITS: Final = {
+    "producer_byte_rate": "bytes",
+    "consumer_byte_rate": "bytes",
+    "request_percentage": "percent-seconds of a thread",
+    "controller_mutation_rate": "partitions",
+    "connection_creation_rate": "connections",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """`text` for reading, `exact` for the title attribute: the plain number and its unit."""
+
+    text: str
+    exact: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """One unit for all figures of a chart: value / divisor is in `unit`."""
+
+    divisor: float
+    unit: str
+
+
+def exact(value: float) -> str:
+    """Plain digits: whole numbers without point, never an exponent."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == int(value):
+        return str(int(value))
+    return f"{value:.6f}".rstrip("0").rstrip(".")
+
+
+def _short(value: float) -> str:
+    """Three significant digits, whole from 100 on."""
+    if not math.isfinite(value):
+        return "∞" if value > 0 else exact(value)
+    size = abs(value)
+    if size >= 99.95:
+        return f"{value:.0f}"
+    digits = 1 if size >= 9.995 else 2 if size >= 0.095 else 4
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _scale(largest: float, unit: str) -> Scale:
+    size = abs(largest) if math.isfinite(largest) else 0.0
+    if unit.startswith("bytes"):
+        for factor, name in _BINARY:
+            if size >= factor * 0.9995:
+                return Scale(float(factor), name + unit.removeprefix("bytes"))
+    elif not unit.startswith(("%", "percent")):
+        for step, letter in _DECIMAL:
+            if size >= step * 10:
+                return Scale(step, f"{letter} {unit}")
+    return Scale(1.0, unit)
+
+
+def rate_scale(key: str, largest: float) -> Scale:
+    """The unit in which rates of `key` up to `largest` are best read."""
+    return _scale(largest, _RATE_UNITS.get(key, "per second"))
+
+
+def _figure(value: float | None, unit: str) -> Figure:
+    if value is None:
+        return Figure("unknown", "not known from the log")
+    scale = _scale(value, unit)
+    separator = " " if scale.unit[0].isalpha() else "\N{NO-BREAK SPACE}"
+    return Figure(f"{_short(value / scale.divisor)}{separator}{scale.unit}", f"{exact(value)} {unit}")
+
+
+def rate_figure(key: str, value: float | None) -> Figure:
+    """A rate of a quota key, in its unit per second."""
+    return _figure(value, _RATE_UNITS.get(key, "per second"))
+
+
+def amount_figure(key: str, value: float | None) -> Figure:
+    """An amount of a quota key; time of threads as time."""
+    if key == "request_percentage" and value is not None and math.isfinite(value):
+        # A hundred percent-seconds are one second of one thread.
+        return Figure(f"{duration(value * 10)} of a thread", f"{exact(value)} {_AMOUNT_UNITS[key]}")
+    return _figure(value, _AMOUNT_UNITS.get(key, ""))
+
+
+def percent(part: float | None) -> str:
+    """0.873 -> '87 %'. Parts below 10 % keep a decimal, so that little is not shown as nothing."""
+    if part is None:
+        return "unknown"
+    if not math.isfinite(part):
+        return "∞"
+    value = part * 100
+    if 0 < value < 0.1:
+        return "< 0.1\N{NO-BREAK SPACE}%"
+    text = f"{value:.1f}".removesuffix(".0") if value < 9.95 else f"{value:,.0f}"
+    return f"{text}\N{NO-BREAK SPACE}%"
+
+
+def count(value: int | None) -> str:
+    """'1,234', or that it was not recorded."""
+    return "not recorded" if value is None else f"{value:,}"
+
+
+def duration(milliseconds: float | None) -> str:
+    """'850 ms', '12.3 s', '4 min 05 s', '3 h 12 min', '2 d 4 h', with spaces that do not break."""
+    if milliseconds is None:
+        return "not recorded"
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f}\N{NO-BREAK SPACE}ms"
+    seconds = milliseconds / 1000
+    if seconds < 59.95:
+        return f"{seconds:.1f}".removesuffix(".0") + "\N{NO-BREAK SPACE}s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}\N{NO-BREAK SPACE}min\N{NO-BREAK SPACE}{whole % 60:02d}\N{NO-BREAK SPACE}s"
+    if whole < 172_800:
+        return f"{whole // 3600}\N{NO-BREAK SPACE}h\N{NO-BREAK SPACE}{whole % 3600 // 60:02d}\N{NO-BREAK SPACE}min"
+    return f"{whole // 86_400:,}\N{NO-BREAK SPACE}d\N{NO-BREAK SPACE}{whole % 86_400 // 3600}\N{NO-BREAK SPACE}h"
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(at_ms: int, zone: tzinfo, *, seconds: bool = True) -> str:
+    """'2026-01-02 03:04:05' in `zone`."""
+    local = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(zone)
+    return local.strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M")
+
+
+def offset_text(at_ms: int, zone: tzinfo) -> str:
+    """'UTC+02:00', the offset of `zone` at that moment."""
+    offset = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(zone).utcoffset() or timedelta()
+    minutes = round(offset.total_seconds() / 60)
+    if minutes == 0:
+        return "UTC"
+    sign = "-" if minutes < 0 else "+"
+    return f"UTC{sign}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"

@@ -1,0 +1,112 @@
+"""What the page says: keys, rules, causes and reasons in words, and names made safe to look at."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+from kquota.pipeline.report import model
+
+__all__ = ["ShownName", "cause_words", "key_words", "meter_words", "rule_words", "shown_name", "state_of", "visible"]
+
+_KEY_WORDS: Final = {
+    "producer_byte_rate": "Produce",
+    "consumer_byte_rate": "Fetch",
+    "request_percentage": "Request time",
+    "controller_mutation_rate": "Topic changes",
+    "connection_creation_rate": "New connections",
+}
+
+_LEVEL_WORDS: Final = {
+    1: "this user with this client-id",
+    2: "this user, any client-id",
+    3: "this user",
+    4: "any user with this client-id",
+    5: "any user, any client-id",
+    6: "any user",
+    7: "this client-id",
+    8: "any client-id",
+    9: "the broker's static default",
+}
+
+_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_LONGEST_NAME: Final = 96
+_LONGEST_TITLE: Final = 600
+
+
+def key_words(key: str) -> str:
+    """What a quota key limits: 'Produce' for producer_byte_rate. A key unknown here stands for itself."""
+    return _KEY_WORDS.get(key, key)
+
+
+def rule_words(limit_source: str, level: int | None) -> str:
+    """Whom the winning rule is set on."""
+    if limit_source.startswith("ip="):
+        return "any address" if limit_source == "ip=<default>" else "this address"
+    return _LEVEL_WORDS.get(level or 0, "a custom rule")
+
+
+def meter_words(meter: str | None) -> str:
+    """Whose usage a meter adds up."""
+    if meter is None:
+        return "no known limit"
+    tags = {part.partition("=")[0] for part in meter.split(",")}
+    match ("user" in tags, "client-id" in tags):
+        case (True, True):
+            return "one user with one client-id"
+        case (True, False):
+            return "all clients of the user"
+        case (False, True):
+            return "all users of the client-id"
+        case _:
+            return "one address" if "ip" in tags else "all clients"
+
+
+def cause_words(cause: str) -> str:
+    """What throttled, from the column `cause` of `throttled`."""
+    match cause:
+        case model.AMBIGUOUS:
+            return "one of several limits"
+        case model.UNEXPLAINED:
+            return "no limit known here"
+        case _:
+            return f"the {key_words(cause).lower()} limit"
+
+
+def state_of(row: model.LimitedClient) -> str:
+    """'throttled', 'close' (95th percentile at 80 % or more of the limit), 'free', or 'unknown'."""
+    if row.throttled_requests > 0:
+        return "throttled"
+    part = row.ratio_p95
+    if part is None:
+        return "unknown"
+    return "close" if part >= 0.8 else "free"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownName:
+    """`text` is short and shows every character as itself or as its code; `title` holds more where it was cut."""
+
+    text: str
+    title: str | None = None
+
+
+def shown_name(name: str, longest: int = _LONGEST_NAME) -> ShownName:
+    r"""A name as it may stand on a page: control and direction characters as \u{code}, a long one without its middle.
+
+    Direction marks must not reorder what stands beside them, and an invisible character must not hide.
+    """
+    # Cutting first keeps this cheap for a name of any length.
+    whole = visible(name[:_LONGEST_TITLE])
+    if len(name) <= longest and len(whole) <= longest * 2:
+        return ShownName(whole)
+    more = "…" if len(name) > _LONGEST_TITLE else ""
+    return ShownName(f"{visible(name[: longest - 16])}…{visible(name[-8:])} ({len(name):,} characters)", whole + more)
+
+
+def visible(text: str) -> str:
+    r"""Control, direction and other characters that cannot be seen, as \u{code}; the rest as it is."""
+    if text.isprintable():  # nearly always, and much faster
+        return text
+    return "".join(f"\\u{{{ord(one):x}}}" if unicodedata.category(one) in _INVISIBLE else one for one in text)

@@ -1,0 +1,121 @@
+"""A directory as `kquota analyze --out` writes one, made row by row: for tests of what reads it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from kquota.pipeline import tables
+
+START_MS = 1_767_323_045_000  # 2026-01-02T03:04:05Z
+
+Row = dict[str, Any]
+
+
+@dataclass
+class AnalysisDirectory:
+    """Rows to be, by table. What a row does not say is 0, null or '' as its column allows."""
+
+    summary: Row = field(default_factory=dict)
+    rows: dict[str, list[Row]] = field(default_factory=lambda: {name: [] for name in tables.TABLES})
+
+    def add(self, table: tables.Table, **values: Any) -> None:
+        unknown = values.keys() - set(table.columns)
+        assert not unknown, f"{table.name} has no column {unknown}"
+        defaults: Row = dict.fromkeys(table.columns)
+        defaults |= {"cluster": ""}
+        for name in ("broker_id", "requests", "throttled_requests", "throttle_ms", "throttle_max_ms", "connections"):
+            if name in defaults:
+                defaults[name] = 0
+        self.rows[table.name].append(defaults | values)
+
+    def client(self, user: str | None, client_id: str | None, key: str = "producer_byte_rate", **values: Any) -> None:
+        """A row of `clients`; with a `limit`, `limit_source` and `meter` are those of a rule on the user."""
+        if values.get("limit") is not None:
+            values = {"limit_source": f"user={user}", "level": 3, "meter": f"user={user}"} | values
+        values = {"amount": 1000.0, "requests": 10} | values
+        self.add(tables.CLIENTS, user=user, client_id=client_id, key=key, **values)
+
+    def usage(self, user: str | None, client_id: str | None, second: int, amount: float | None, **values: Any) -> None:
+        """One cell of one second, `second` counted from START_MS."""
+        start_ms = START_MS + second * 1000
+        given = {
+            "cell_start_ms": start_ms,
+            "cell_ms": 1000,
+            "source": "request-log",
+            "grain": "client",
+            "key": "producer_byte_rate",
+            "requests": 1,
+            "date": datetime.datetime.fromtimestamp(start_ms / 1000, datetime.UTC).date(),
+        }
+        self.add(tables.USAGE, user=user, client_id=client_id, amount=amount, **(given | values))
+
+    def utilisation(self, meter: str, limit: float, rate_max: float | None, **values: Any) -> None:
+        given = {
+            "key": "producer_byte_rate",
+            "limit_source": meter,
+            "rate_mean": rate_max,
+            "rate_p50": rate_max,
+            "rate_p95": rate_max,
+            "rate_p99": rate_max,
+            "peak_1s": rate_max,
+            "seconds_active": 1,
+            "seconds_over_80": 0,
+            "seconds_over_100": 0,
+            "requests": 1,
+        }
+        self.add(tables.UTILISATION, meter=meter, limit=limit, rate_max=rate_max, **(given | values))
+
+    def throttled(self, meter: str | None, first: int, last: int, **values: Any) -> None:
+        """An episode from second `first` to second `last`, counted from START_MS."""
+        given = {
+            "key": "producer_byte_rate",
+            "cause": "producer_byte_rate",
+            "requests": 1,
+            "throttle_ms": 1000,
+            "throttle_max_ms": 1000,
+            "clients": ["user=alice,client-id=etl"],
+        }
+        self.add(
+            tables.THROTTLED,
+            meter=meter,
+            start_ms=START_MS + first * 1000,
+            end_ms=START_MS + last * 1000,
+            **(given | values),
+        )
+
+    def rejected(self, reason: str, line: int, sample: str = "", file: str = "kafka-request.log") -> None:
+        self.add(tables.REJECTED, reason=reason, line=line, sample=sample, file=file)
+
+    def write(self, directory: Path) -> Path:
+        """Write summary.json and every table but `requests`, those without rows too."""
+        directory.mkdir(parents=True, exist_ok=True)
+        counts = ("lines", "good", "rejected", "blank", "forwarded", "clients", "meters", "limited_meters")
+        summary = {"timezone": "UTC"} | dict.fromkeys(counts, 0) | {"throttled_meters": 0, "throttle_ms": 0}
+        (directory / "summary.json").write_text(json.dumps(summary | self.summary), encoding="utf-8")
+        for name, table in tables.TABLES.items():
+            if name != "requests":
+                _write(table, self.rows[name], directory / name)
+        return directory
+
+
+def _write(table: tables.Table, rows: list[Row], path: Path) -> None:
+    schema = to_arrow_schema(table.schema)
+    path.mkdir()
+    parts: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        parts.setdefault(tuple(row[column] for column in table.partition_by), []).append(row)
+    inside = pa.schema([one for one in schema if one.name not in table.partition_by])
+    for values, part in (parts or {(): []}).items():
+        names = [f"{column}={value}" for column, value in zip(table.partition_by, values, strict=False)]
+        folder = path.joinpath(*names)
+        folder.mkdir(parents=True, exist_ok=True)
+        content = pa.Table.from_pylist([{name: row[name] for name in inside.names} for row in part], inside)
+        pq.write_table(content, folder / "part-0.parquet")
