@@ -5,7 +5,6 @@ then from defaults. Each source is read once, at the start.
 """
 
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -128,7 +127,7 @@ class Settings:
         The environment goes before the file; in the file the table of the command before those around it.
         """
         variable = "KQUOTA_" + option.upper().replace("-", "_")
-        if variable in self.environment:
+        if self.environment.get(variable):  # an empty one is as good as none
             return Setting(self.environment[variable], variable)
         tables = [self.table]
         for name in command:
@@ -175,6 +174,8 @@ def load_settings(path: str | None, environment: Mapping[str, str]) -> Settings:
     own = MappingProxyType({name: text for name, text in environment.items() if name.startswith("KQUOTA_")})
     if path is None:
         return Settings(own, None, MappingProxyType({}))
+    import tomllib  # noqa: PLC0415 - only where there is such a file
+
     try:
         table = tomllib.loads(Path(path).read_bytes().decode("utf-8"))
     except OSError as error:

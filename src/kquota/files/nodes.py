@@ -117,7 +117,8 @@ class _YamlBuilder:
         return QuotaFileProblem(following.start_mark.line + 1, 1, "", "a second document begins here; one is read")
 
     def node(self, event: Any, depth: int) -> Node:
-        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        mark = event.start_mark
+        line, column = mark.line + 1, mark.column + 1
         node: Node
         if isinstance(event, ScalarEvent):
             # A plain scalar has no style: None, or an empty text from libyaml.

@@ -108,7 +108,7 @@ def test_a_settings_file_that_cannot_be_read(tmp_path: Path, quotas: str, capsys
 def test_steps_have_tables_of_their_own(tmp_path: Path) -> None:
     """The table of a step goes over that of its command, and that over the top."""
     path = settings_file(tmp_path, "a = 1\nb = 1\nc = 1\n[pipeline]\na = 2\nb = 2\n[pipeline.ingest]\na = 3\n")
-    settings = load_settings(path, {"KQUOTA_E_F": "env", "OTHER_D": "x"})
+    settings = load_settings(path, {"KQUOTA_E_F": "env", "KQUOTA_B": "", "OTHER_D": "x"})
     command = ("pipeline", "ingest")
     values = [setting.value if (setting := settings.lookup(command, option)) else None for option in "abcd"]
     assert values == [3, 2, 1, None]
