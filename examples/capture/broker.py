@@ -222,7 +222,7 @@ def _command(jars: Path, heap_mb: int, flags: list[str] | tuple[str, ...], main:
 
 def _run_class(jars: Path, main: str, *arguments: str) -> str:
     command = _command(jars, 256, (), main, *arguments)
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=UTF8_ENVIRONMENT)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=UTF8_ENVIRONMENT, check=False)
     if done.returncode != 0:
         raise BrokerFailed(f"{main} {' '.join(arguments)}:\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -104,8 +104,12 @@ def set_limit(broker: Broker, limit: Mapping[str, Any]) -> None:
 
 
 # "Quota configs for user-principal 'ml', the default client-id are consumer_byte_rate=300000.0"
-_DESCRIBED: Final = re.compile(r"Quota configs for (?P<entity>.+) are (?P<values>[a-z_]+=[^\s,]+(?:, [a-z_]+=[^\s,]+)*)")
-_PART: Final = re.compile(r"(?P<default>the default )?(?P<type>user-principal|client-id)(?: '(?P<name>[^']*)')?(?:, |$)")
+_DESCRIBED: Final = re.compile(
+    r"Quota configs for (?P<entity>.+) are (?P<values>[a-z_]+=[^\s,]+(?:, [a-z_]+=[^\s,]+)*)"
+)
+_PART: Final = re.compile(
+    r"(?P<default>the default )?(?P<type>user-principal|client-id)(?: '(?P<name>[^']*)')?(?:, |$)"
+)
 
 
 def described_limits(broker: Broker) -> list[dict[str, Any]]:
@@ -177,7 +181,9 @@ def say(what: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m examples.capture.capture", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.capture.capture", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--out", type=Path, required=True, help="directory for the capture: new or empty")
     parser.add_argument("--seconds", type=float, default=180, help="how long the clients run (default: 180)")
     parser.add_argument("--seed", type=int, default=1, help="of the sizes and pauses of the clients (default: 1)")

@@ -21,7 +21,7 @@ import typing
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import crc32c
 from kio.index import load_request_schema, load_response_schema
@@ -58,6 +58,11 @@ def encode(api_key: int, version: int, values: Mapping[str, Any]) -> bytes:
             return encode(api_key, 2, values)
         case (20, 0):
             return encode(api_key, 1, values)
+        case _:
+            return _encode(api_key, version, values)
+
+
+def _encode(api_key: int, version: int, values: Mapping[str, Any]) -> bytes:
     schema = load_request_schema(api_key, version)
     buffer = io.BytesIO()
     entity_writer(schema)(buffer, _entity(schema, values))
@@ -129,7 +134,7 @@ class Connection:
         if user is not None:
             self._authenticate(user, password)
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -17,7 +17,9 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
+
+from kio.index import UnknownAPIKey, UnknownEntity
 
 from examples.capture.broker import Broker, running_broker
 from tests.real.raw_kafka import (
@@ -29,7 +31,6 @@ from tests.real.raw_kafka import (
     PRODUCE,
     Connection,
     Exchange,
-    encode,
     is_flexible,
     message_set,
     record_batch,
@@ -177,7 +178,7 @@ class Recorder:
         self.learn_topic_ids(["wide"])
         for version in self.versions(FETCH):
             if version in (12, 16, self.versions(FETCH)[-1]):
-                values = _fetch("wide", {partition: 0 for partition in (3, 80, 129)}, self.topic_ids)
+                values = _fetch("wide", dict.fromkeys((3, 80, 129), 0), self.topic_ids)
                 connection.ask(FETCH, version, values, client_id="hasty")
 
     def learn_topic_ids(self, names: Collection[str]) -> None:
@@ -268,6 +269,7 @@ class Recorder:
                 **{f"v3_and_below_{field_name}": value for field_name, value in identity.items()},
                 "v3_and_below_topics": [{"name": "transactions", "partitions": [0]}],
             }
+            end = {"transactional_id": name, **identity, "committed": False}
             version = min(self.versions(PRODUCE)[-1], 8)
             for sequence in (0, 1):
 
@@ -289,8 +291,7 @@ class Recorder:
                     PRODUCE, version, {**values, "acks": -1, "transactional_id": name}, client_id="tx"
                 ).decoded()
                 assert answer.responses[0].partition_responses[0].error_code.value == 0, answer
-                end = {"transactional_id": name, **identity, "committed": False}
-                _until(lambda end=end: connection.ask(END_TXN, 2, end).decoded().error_code.value == 0, "the abort")
+                _until(lambda: connection.ask(END_TXN, 2, end).decoded().error_code.value == 0, "the abort")
         # The markers are written after EndTxn has answered.
         version = min(self.versions(FETCH)[-1], 11)
 
@@ -410,7 +411,7 @@ class Recorder:
                 values = _produce("payments", {0: record_batch(100)}, self.topic_ids)
                 answer = connection.request(PRODUCE, 3, values, client_id=f"probe-{uuid.uuid4()}").response
             assert answer is not None
-            return _told_ms(PRODUCE, 3, answer) > 0
+            return bool(_told_ms(PRODUCE, 3, answer))
 
         _until(limited, "the limits of bytes")
         for version in self.versions(PRODUCE):
@@ -447,12 +448,10 @@ class Recorder:
         def limited() -> bool:
             name = f"probe-{uuid.uuid4()}"
             version = self.versions(CREATE_TOPICS)[-1]
-            values = {**_new_topics({name: 20}), "validate_only": False}
             with Connection(self.broker.plaintext) as connection:
-                for topic in (name, f"{name}-2"):
-                    values = _new_topics({topic: 20})
-                    answer = connection.request(CREATE_TOPICS, version, values, client_id=name).decoded()
-            return bool(answer.topics[0].error_code.value == 89)
+                connection.request(CREATE_TOPICS, version, _new_topics({name: 20}), client_id=name)
+                second = connection.request(CREATE_TOPICS, version, _new_topics({f"{name}-2": 20}), client_id=name)
+            return bool(second.decoded().topics[0].error_code.value == 89)
 
         _until(limited, "the limit of mutations")
         for version in self.versions(CREATE_TOPICS):
@@ -496,7 +495,7 @@ class Recording:
         self._connection = connection
         self.last: Exchange
 
-    def __enter__(self) -> Recording:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -523,16 +522,13 @@ def charged_bytes(recorder: Recorder, exchange: Exchange, line: str) -> int | No
     and a follower's is never charged. Whether it was throttled is read from the line, since version 0 of the answer has
     no field for it.
     """
-    match exchange.api_key:
-        case 0:
-            return exchange.request_frame_bytes
-        case 1:
-            assert exchange.response is not None
-            throttled = json.loads(line[line.index("{") : line.rindex("}") + 1])["throttleTimeMs"] > 0
-            if exchange.correlation_id in recorder.followers or throttled:
-                return 0
-            return 4 + len(exchange.response)
-    return None
+    if exchange.api_key == PRODUCE:
+        return exchange.request_frame_bytes
+    if exchange.api_key != FETCH:
+        return None
+    assert exchange.response is not None
+    throttled = json.loads(line[line.index("{") : line.rindex("}") + 1])["throttleTimeMs"] > 0
+    return 0 if exchange.correlation_id in recorder.followers or throttled else 4 + len(exchange.response)
 
 
 def _told_ms(api_key: int, version: int, response: bytes) -> int | None:
@@ -548,11 +544,9 @@ def _told_ms(api_key: int, version: int, response: bytes) -> int | None:
 
 def _kio_knows(api_key: int, version: int) -> bool:
     try:
-        encode(api_key, version, {})
-    except KeyError:
+        is_flexible(api_key, version)
+    except (UnknownAPIKey, UnknownEntity):
         return False
-    except Exception as error:  # a version that exists and lacks only the values
-        return type(error).__name__ not in ("UnknownEntity", "UnknownAPIKey")
     return True
 
 

@@ -1,0 +1,3 @@
+from tests.kit.kafka import broker
+
+__all__ = ["broker"]
