@@ -55,7 +55,9 @@ def analyze(
     """Say who is limited by what, how close, and who was throttled, from brokers' request logs."""
     patterns = [*logs, *more_logs]
     if not patterns:
-        raise InputError("no log is given: --log FILE, or a quoted glob such as --log '/var/log/kafka/kafka-request.log*'")
+        raise InputError(
+            "no log is given: --log FILE, or a quoted glob such as --log '/var/log/kafka/kafka-request.log*'"
+        )
     quota_file = read_quotas(quotas)
     config = load_broker_config(broker_config, defines)
     topics = read_topics(topics_file)
@@ -64,9 +66,7 @@ def analyze(
         patterns,
         quota_file,
         jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
-        jobs.JobOptions(
-            out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet
-        ),
+        jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
         broker_id=broker_id,
         max_rejected=jobs.RejectLimit.parse(max_rejected),
         report=report,

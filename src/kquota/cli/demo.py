@@ -45,7 +45,10 @@ def demo(*, out: str, master: str | None, quiet: bool) -> None:
 
 def _sample() -> tuple[Path, Path]:
     """The log and the quotas of the sample: in the package where it was installed, otherwise in the checkout."""
-    for folder, quotas in ((_PACKAGED, _PACKAGED / "quotas.yaml"), (_CHECKOUT / "capture" / "sample", _CHECKOUT / "quotas.yaml")):
+    for folder, quotas in (
+        (_PACKAGED, _PACKAGED / "quotas.yaml"),
+        (_CHECKOUT / "capture" / "sample", _CHECKOUT / "quotas.yaml"),
+    ):
         log = folder / "kafka-request.log.gz"
         if log.is_file() and quotas.is_file():
             return log, quotas

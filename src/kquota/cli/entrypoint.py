@@ -1,4 +1,4 @@
-"""The script for spark-submit: ``spark-submit $(kquota pipeline entrypoint) STEP ...`` runs ``kquota pipeline STEP``."""
+"""The script for spark-submit: ``spark-submit $(kquota pipeline entrypoint) STEP ...`` runs that pipeline step."""
 
 import sys
 

@@ -2,11 +2,12 @@
 
 import csv
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kquota.errors import InputError
+from kquota.errors import InputError, KquotaError
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, format_number
 
 if TYPE_CHECKING:
@@ -84,13 +85,15 @@ def spark_options(command: F) -> F:
 def load_jobs() -> Any:
     """The module :mod:`kquota.pipeline.jobs`.
 
-    :raises InputError: Spark's Python packages are not installed.
+    :raises KquotaError: Spark's Python packages are not installed.
     """
     try:
         from kquota.pipeline import jobs
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.partition(".")[0] in ("pyspark", "pyarrow", "numpy", "pandas"):
-            raise InputError(f"{error.name} is not installed, and this runs on Spark: pip install 'kquota[spark,report]'") from None
+            raise KquotaError(
+                f"{error.name} is not installed, and this runs on Spark: pip install 'kquota[spark,report]'"
+            ) from None
         raise
     return jobs
 
@@ -103,7 +106,7 @@ def read_topics(path: str | None) -> dict[str, int]:
     if path is None:
         return {}
     try:
-        with open(path, encoding="utf-8", newline="") as stream:
+        with Path(path).open(encoding="utf-8", newline="") as stream:
             rows = csv.DictReader(stream)
             if rows.fieldnames is None or not {"topic", "partitions"} <= set(rows.fieldnames):
                 raise InputError(f"{path}:1: the header must be topic,partitions")
@@ -172,7 +175,6 @@ def _counts(summary: Mapping[str, Any]) -> str:
 
 def _meter_table(meters: "tuple[MeterLine, ...]") -> Any:
     from rich.table import Table
-
 
     table = Table(title="Meters, worst first", title_justify="left", box=None, pad_edge=False, header_style="bold")
     several = len({line.broker_id for line in meters}) > 1

@@ -69,9 +69,7 @@ def ingest(
     analysis = jobs.ingest(
         patterns,
         jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
-        jobs.JobOptions(
-            out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet
-        ),
+        jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
         broker_id=broker_id,
         max_rejected=jobs.RejectLimit.parse(max_rejected),
     )
@@ -100,9 +98,7 @@ def resolve(
     quota_file = read_quotas(quotas)
     config = load_broker_config(broker_config, defines)
     jobs = load_jobs()
-    jobs.resolve(
-        quota_file, jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet)
-    )
+    jobs.resolve(quota_file, jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet))
     click.echo(f"tables: {usage}")
 
 
@@ -120,9 +116,7 @@ def utilisation(
     """Usage and clients to utilisation and throttled: how close, who was throttled, and by what."""
     config = load_broker_config(broker_config, defines)
     jobs = load_jobs()
-    print_analysis(
-        jobs.utilisation(jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet))
-    )
+    print_analysis(jobs.utilisation(jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet)))
 
 
 @pipeline.command(

@@ -153,7 +153,6 @@ def read_usage(spark: SparkSession, directory: Path) -> DataFrame:
 
 
 def resolve_step(
-    spark: SparkSession,
     usage: DataFrame,
     snapshot: QuotaSnapshot,
     staging: Path,

@@ -17,17 +17,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from kquota.pipeline.sources.cells import EDGE_SCHEMA, USAGE_SCHEMA
 from kquota.pipeline.sources.log_files import LogFile, LogRange, cut_into_ranges, group_ranges
-from kquota.pipeline.sources.request_log import IngestOptions, stage_request_logs
+from kquota.pipeline.sources.range_reader import IngestOptions
+from kquota.pipeline.sources.request_log import stage_request_logs
 from kquota.pipeline.sources.staging import (
     CONNECTIONS_SCHEMA,
     MUTATIONS_SCHEMA,
     REJECTED_SCHEMA,
-    REQUESTS_SCHEMA,
     StagedFile,
     Stretch,
 )
-from kquota.pipeline.sources.cells import EDGE_SCHEMA, USAGE_SCHEMA
 from kquota.pipeline.tables import REJECTED, REQUESTS, USAGE, Table
 from kquota.pipeline.transforms.usage import (
     charge_mutations,
@@ -44,23 +44,26 @@ if TYPE_CHECKING:
 
 __all__ = ["IngestResult", "estimate_lines", "ingest_logs", "write_table"]
 
-API_NAMES: Final = """
-    PRODUCE FETCH LIST_OFFSETS METADATA LEADER_AND_ISR STOP_REPLICA UPDATE_METADATA CONTROLLED_SHUTDOWN
-    OFFSET_COMMIT OFFSET_FETCH FIND_COORDINATOR JOIN_GROUP HEARTBEAT LEAVE_GROUP SYNC_GROUP DESCRIBE_GROUPS
-    LIST_GROUPS SASL_HANDSHAKE API_VERSIONS CREATE_TOPICS DELETE_TOPICS DELETE_RECORDS INIT_PRODUCER_ID
-    OFFSET_FOR_LEADER_EPOCH ADD_PARTITIONS_TO_TXN ADD_OFFSETS_TO_TXN END_TXN WRITE_TXN_MARKERS TXN_OFFSET_COMMIT
-    DESCRIBE_ACLS CREATE_ACLS DELETE_ACLS DESCRIBE_CONFIGS ALTER_CONFIGS ALTER_REPLICA_LOG_DIRS
-    DESCRIBE_LOG_DIRS SASL_AUTHENTICATE CREATE_PARTITIONS CREATE_DELEGATION_TOKEN RENEW_DELEGATION_TOKEN
-    EXPIRE_DELEGATION_TOKEN DESCRIBE_DELEGATION_TOKEN DELETE_GROUPS ELECT_LEADERS INCREMENTAL_ALTER_CONFIGS
-    ALTER_PARTITION_REASSIGNMENTS LIST_PARTITION_REASSIGNMENTS OFFSET_DELETE DESCRIBE_CLIENT_QUOTAS
-    ALTER_CLIENT_QUOTAS DESCRIBE_USER_SCRAM_CREDENTIALS ALTER_USER_SCRAM_CREDENTIALS VOTE BEGIN_QUORUM_EPOCH
-    END_QUORUM_EPOCH DESCRIBE_QUORUM ALTER_PARTITION UPDATE_FEATURES ENVELOPE FETCH_SNAPSHOT DESCRIBE_CLUSTER
-    DESCRIBE_PRODUCERS BROKER_REGISTRATION BROKER_HEARTBEAT UNREGISTER_BROKER DESCRIBE_TRANSACTIONS
-    LIST_TRANSACTIONS ALLOCATE_PRODUCER_IDS CONSUMER_GROUP_HEARTBEAT CONSUMER_GROUP_DESCRIBE
-    CONTROLLER_REGISTRATION GET_TELEMETRY_SUBSCRIPTIONS PUSH_TELEMETRY ASSIGN_REPLICAS_TO_DIRS
-    LIST_CONFIG_RESOURCES DESCRIBE_TOPIC_PARTITIONS SHARE_GROUP_HEARTBEAT SHARE_GROUP_DESCRIBE SHARE_FETCH
-    SHARE_ACKNOWLEDGE ADD_RAFT_VOTER REMOVE_RAFT_VOTER UPDATE_RAFT_VOTER
-""".split()
+API_NAMES: Final = (
+    "PRODUCE", "FETCH", "LIST_OFFSETS", "METADATA", "LEADER_AND_ISR", "STOP_REPLICA", "UPDATE_METADATA",
+    "CONTROLLED_SHUTDOWN", "OFFSET_COMMIT", "OFFSET_FETCH", "FIND_COORDINATOR", "JOIN_GROUP", "HEARTBEAT",
+    "LEAVE_GROUP", "SYNC_GROUP", "DESCRIBE_GROUPS", "LIST_GROUPS", "SASL_HANDSHAKE", "API_VERSIONS",
+    "CREATE_TOPICS", "DELETE_TOPICS", "DELETE_RECORDS", "INIT_PRODUCER_ID", "OFFSET_FOR_LEADER_EPOCH",
+    "ADD_PARTITIONS_TO_TXN", "ADD_OFFSETS_TO_TXN", "END_TXN", "WRITE_TXN_MARKERS", "TXN_OFFSET_COMMIT",
+    "DESCRIBE_ACLS", "CREATE_ACLS", "DELETE_ACLS", "DESCRIBE_CONFIGS", "ALTER_CONFIGS",
+    "ALTER_REPLICA_LOG_DIRS", "DESCRIBE_LOG_DIRS", "SASL_AUTHENTICATE", "CREATE_PARTITIONS",
+    "CREATE_DELEGATION_TOKEN", "RENEW_DELEGATION_TOKEN", "EXPIRE_DELEGATION_TOKEN", "DESCRIBE_DELEGATION_TOKEN",
+    "DELETE_GROUPS", "ELECT_LEADERS", "INCREMENTAL_ALTER_CONFIGS", "ALTER_PARTITION_REASSIGNMENTS",
+    "LIST_PARTITION_REASSIGNMENTS", "OFFSET_DELETE", "DESCRIBE_CLIENT_QUOTAS", "ALTER_CLIENT_QUOTAS",
+    "DESCRIBE_USER_SCRAM_CREDENTIALS", "ALTER_USER_SCRAM_CREDENTIALS", "VOTE", "BEGIN_QUORUM_EPOCH",
+    "END_QUORUM_EPOCH", "DESCRIBE_QUORUM", "ALTER_PARTITION", "UPDATE_FEATURES", "ENVELOPE", "FETCH_SNAPSHOT",
+    "DESCRIBE_CLUSTER", "DESCRIBE_PRODUCERS", "BROKER_REGISTRATION", "BROKER_HEARTBEAT", "UNREGISTER_BROKER",
+    "DESCRIBE_TRANSACTIONS", "LIST_TRANSACTIONS", "ALLOCATE_PRODUCER_IDS", "CONSUMER_GROUP_HEARTBEAT",
+    "CONSUMER_GROUP_DESCRIBE", "CONTROLLER_REGISTRATION", "GET_TELEMETRY_SUBSCRIPTIONS", "PUSH_TELEMETRY",
+    "ASSIGN_REPLICAS_TO_DIRS", "LIST_CONFIG_RESOURCES", "DESCRIBE_TOPIC_PARTITIONS", "SHARE_GROUP_HEARTBEAT",
+    "SHARE_GROUP_DESCRIBE", "SHARE_FETCH", "SHARE_ACKNOWLEDGE", "ADD_RAFT_VOTER", "REMOVE_RAFT_VOTER",
+    "UPDATE_RAFT_VOTER",
+)  # fmt: skip
 """Kafka's names of its APIs, by key (org.apache.kafka.common.protocol.ApiKeys)."""
 
 AUTO_KEEP_LINES: Final = 5_000_000
@@ -92,7 +95,7 @@ def estimate_lines(files: Iterable[LogFile], *, sample_bytes: int = 256 * 1024) 
         if file.compressed:
             total += file.plain_bytes // 1000
             continue
-        with open(file.path, "rb") as stream:
+        with Path(file.path).open("rb") as stream:
             head = stream.read(sample_bytes)
         if head:
             total += round(file.size_bytes * (head.count(b"\n") or 1) / len(head))
@@ -128,7 +131,7 @@ def ingest_logs(
         stretches = stage_request_logs(spark, ranges, tasks, options, lines_read=lines_read) if ranges else []
 
     with progress.stage("put the pieces together"):
-        unknown = _finish_usage(spark, staging, stretches, cluster, topics, keep)
+        unknown = _finish_usage(spark, staging, stretches, cluster, topics, keep_requests=keep)
         _finish_rejected(spark, staging, stretches, ranges, cluster)
     counts = Counter[tuple[int, str]]()
     for stretch in stretches:
@@ -159,6 +162,7 @@ def _finish_usage(
     stretches: Sequence[Stretch],
     cluster: str,
     topics: Mapping[str, int],
+    *,
     keep_requests: bool,
 ) -> int:
     """Complete `usage` (and `requests`) beside the rows that are final already; returns the unknown amounts."""
@@ -239,8 +243,8 @@ def _finish_rejected(
 ) -> None:
     """Give rejected lines their file and their number in it."""
     files = [file for stretch in stretches for file in stretch.files if file.kind == "rejected"]
-    (staging / "rejected").rename(staging / "rejected-staged") if files else None
     if files:
+        (staging / "rejected").rename(staging / "rejected-staged")
         lines_of_range = Counter[int]()
         for stretch in stretches:
             lines_of_range[stretch.range] += stretch.lines

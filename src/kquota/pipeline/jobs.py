@@ -55,6 +55,7 @@ class JobOptions:
     quiet: bool = False
 
     def progress(self) -> Progress:
+        """A reporter on standard error."""
         return Progress(sys.stderr, SystemClock(), quiet=self.quiet)
 
 
@@ -108,7 +109,9 @@ def _explained(error: Exception) -> Exception:
     if "No space left on device" in text:
         return KquotaError("no space left on the device: free some, or give an --out elsewhere; earlier results stand")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    last = next((line for line in reversed(lines) if ("Error" in line or "Exception" in line)), lines[-1] if lines else "")
+    last = next(
+        (line for line in reversed(lines) if ("Error" in line or "Exception" in line)), lines[-1] if lines else ""
+    )
     return KquotaError(f"Spark failed: {last}")
 
 
@@ -133,7 +136,7 @@ def analyze(
         result, summary = ingest_step(spark, files, output, log_settings, options.broker_config, progress)
         staging = output.staging
         usage = read_usage(spark, staging)
-        clients, part = resolve_step(spark, usage, quotas.snapshot(), staging, options.broker_config, progress)
+        clients, part = resolve_step(usage, quotas.snapshot(), staging, options.broker_config, progress)
         summary |= part
         summary |= utilisation_step(usage, clients, staging, options.broker_config, progress)
         (staging / "quotas.yaml").write_text(write_yaml(quotas), encoding="utf-8")
@@ -218,7 +221,7 @@ def resolve(quotas: QuotaFile, options: JobOptions) -> Analysis:
     with OutputDirectory.existing(options.out) as output, _spark(options, progress) as spark:
         summary = read_summary(options.out)
         usage = read_usage(spark, options.out)
-        _, part = resolve_step(spark, usage, quotas.snapshot(), output.staging, options.broker_config, progress)
+        _, part = resolve_step(usage, quotas.snapshot(), output.staging, options.broker_config, progress)
         (output.staging / "quotas.yaml").write_text(write_yaml(quotas), encoding="utf-8")
         summary = _extended(summary, part, progress)
         write_summary(output.staging, summary)
@@ -277,7 +280,9 @@ def _own_quotas(directory: Path) -> QuotaFile:
     try:
         content = path.read_bytes()
     except OSError:
-        raise InputError(f"{directory} has no quotas.yaml: run `kquota pipeline resolve --usage {directory}` first") from None
+        raise InputError(
+            f"{directory} has no quotas.yaml: run `kquota pipeline resolve --usage {directory}` first"
+        ) from None
     return read_quota_file(content, name=str(path))
 
 

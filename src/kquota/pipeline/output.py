@@ -37,7 +37,7 @@ class OutputDirectory:
         """
         self.path = path
         self.staging = path / f"{_STAGING_PREFIX}{uuid4().hex[:12]}"
-        self._check(overwrite)
+        self._check(overwrite=overwrite)
 
     @classmethod
     def existing(cls, path: Path) -> Self:
@@ -49,14 +49,14 @@ class OutputDirectory:
             raise InputError(f"{path} is not a directory that `kquota analyze` or `kquota pipeline ingest` wrote")
         return cls(path, overwrite=True)
 
-    def _check(self, overwrite: bool) -> None:
+    def _check(self, *, overwrite: bool) -> None:
         path = self.path
         if not path.exists():
             return
         if not path.is_dir():
             raise InputError(f"the output {path} is not a directory: give another --out")
         entries = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(_STAGING_PREFIX))
-        if not entries or entries == [MARKER]:  # empty, or a first run that did not get far
+        if not entries:
             return
         foreign = [name for name in entries if name not in TABLES and name not in _FILES and name != MARKER]
         if MARKER not in entries or foreign:
@@ -74,7 +74,6 @@ class OutputDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         for leftover in self.path.glob(f"{_STAGING_PREFIX}*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        (self.path / MARKER).write_text(json.dumps({"format": FORMAT, "kquota": __version__}) + "\n", encoding="utf-8")
         self.staging.mkdir()
         return self
 
@@ -82,9 +81,14 @@ class OutputDirectory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         shutil.rmtree(self.staging, ignore_errors=True)
+        if kind is not None and not any(self.path.iterdir()):
+            self.path.rmdir()
 
     def publish(self, name: str) -> None:
         """Swap in the table or file `name` from the staging folder in place of its old version."""
+        marker = self.path / MARKER
+        if not marker.exists():
+            marker.write_text(json.dumps({"format": FORMAT, "kquota": __version__}) + "\n", encoding="utf-8")
         new, target, old = self.staging / name, self.path / name, self.staging / f"old-{name}"
         if target.exists():
             target.rename(old)

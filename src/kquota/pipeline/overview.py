@@ -69,7 +69,9 @@ def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFram
     worst = (
         utilisation.join(told, list(_METER), "left")
         .join(of_meter, ["cluster", "meter", "key"], "left")
-        .orderBy(F.coalesce("_ms", F.lit(0)).desc(), (F.col("rate_max") / F.col("limit")).desc_nulls_last(), "meter", "key")
+        .orderBy(
+            F.coalesce("_ms", F.lit(0)).desc(), (F.col("rate_max") / F.col("limit")).desc_nulls_last(), "meter", "key"
+        )
         .limit(count)
     )
     return [

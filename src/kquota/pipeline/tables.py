@@ -55,6 +55,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
+        """The names, in order."""
         return list(self.schema.fieldNames())
 
     def conform(self, frame: DataFrame) -> DataFrame:
@@ -186,6 +187,4 @@ REJECTED: Final = _table(
     ("sample", _TEXT),
 )
 
-TABLES: Final = {
-    table.name: table for table in (REQUESTS, USAGE, CLIENTS, UTILISATION, THROTTLED, REJECTED)
-}
+TABLES: Final = {table.name: table for table in (REQUESTS, USAGE, CLIENTS, UTILISATION, THROTTLED, REJECTED)}

@@ -54,9 +54,9 @@ def records_json(size: int | None, as_base64: bool) -> dict[str, Any]:
     return {"records": b64encode(bytes(size)).decode()} if as_base64 else {"recordsSizeInBytes": size}
 
 
-topics_of_records = st.lists(
-    st.tuples(topic_names, uuids, st.lists(record_sizes, max_size=4)), max_size=3
-) | st.just([("t", UUID(int=1), [7] * 130)])
+topics_of_records = st.lists(st.tuples(topic_names, uuids, st.lists(record_sizes, max_size=4)), max_size=3) | st.just(
+    [("t", UUID(int=1), [7] * 130)]
+)
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
@@ -176,9 +176,7 @@ def test_fetch_is_charged_four_and_the_body(
             partition_rows.append(row)
         identity = {"topic_id": topic_id} if by_id else {"topic": name}
         entities.append(module.FetchableTopicResponse(**identity, partitions=tuple(partition_entities)))
-        rows.append(
-            {**({"topicId": str(topic_id)} if by_id else {"topic": name}), "partitions": partition_rows}
-        )
+        rows.append({**({"topicId": str(topic_id)} if by_id else {"topic": name}), "partitions": partition_rows})
     extra: dict[str, Any] = {}
     body: dict[str, Any] = {"throttleTimeMs": 0, "responses": rows}
     if endpoints:

@@ -73,7 +73,9 @@ def test_charged_sizes_are_those_of_the_wire(version: str) -> None:
 def test_mutations_tell_their_throttle_in_the_answer(version: str) -> None:
     """A throttled mutation has its time in the response; the golden lines have some of each kind."""
     mutations = [
-        line for line in decoded(version) if isinstance(line, CreateTopicsLine | CreatePartitionsLine | DeleteTopicsLine)
+        line
+        for line in decoded(version)
+        if isinstance(line, CreateTopicsLine | CreatePartitionsLine | DeleteTopicsLine)
     ]
     told = {
         type(line)
@@ -86,7 +88,9 @@ def test_mutations_tell_their_throttle_in_the_answer(version: str) -> None:
 def test_followers_are_told_from_consumers() -> None:
     """Followers carry a replica id: in the body up to version 14, in replicaState after."""
     followers = {
-        line.requestHeader.requestApiVersion for line in decoded("4.3.0") if isinstance(line, FetchLine) and line.is_follower
+        line.requestHeader.requestApiVersion
+        for line in decoded("4.3.0")
+        if isinstance(line, FetchLine) and line.is_follower
     }
     assert followers >= {14, 15}
 
@@ -98,7 +102,10 @@ def test_forwarded_requests_are_marked() -> None:
     assert forwarded
     for copy in forwarded:
         key = (copy.requestHeader.requestApiKey, copy.requestHeader.clientId)
-        assert any(not line.isForwarded and (line.requestHeader.requestApiKey, line.requestHeader.clientId) == key for line in lines)
+        assert any(
+            not line.isForwarded and (line.requestHeader.requestApiKey, line.requestHeader.clientId) == key
+            for line in lines
+        )
 
 
 def test_the_text_format_before_2_8_is_named() -> None:

@@ -80,9 +80,7 @@ class CellBlock:
         """(connection, the second in which it was first seen)."""
         return self._connections
 
-    def add(
-        self, second: int, client: int, key: int, amount: float | None, throttle_ms: int, connection: int
-    ) -> None:
+    def add(self, second: int, client: int, key: int, amount: float | None, throttle_ms: int, connection: int) -> None:
         """Count one request.
 
         :param second: epoch second at which the broker recorded it.
@@ -138,9 +136,7 @@ class CellBlock:
         return self._table(seconds, EDGE_SCHEMA, cluster, broker_id)
 
     def _table(self, seconds: list[int], schema: pa.Schema, cluster: str, broker_id: int) -> pa.Table:
-        rows = [
-            (second, slot, *cell) for second in sorted(seconds) for slot, cell in self._seconds[second].items()
-        ]
+        rows = [(second, slot, *cell) for second in sorted(seconds) for slot, cell in self._seconds[second].items()]
         if not rows:
             return schema.empty_table()
         start, slot, amount, largest, known, requests, throttled, throttle, longest, connections = zip(
@@ -174,9 +170,7 @@ class CellBlock:
             columns["connections"] = pa.array(counts, pa.int32())
         else:
             number = lru_cache(maxsize=None)(self._connection_id)
-            ids = [
-                [number(one) for one in seen] if seen.__class__ is set else [number(seen)] for seen in connections
-            ]
+            ids = [[number(one) for one in seen] if seen.__class__ is set else [number(seen)] for seen in connections]
             columns["connection_ids"] = pa.array(ids, pa.list_(pa.int64()))
         return pa.table([columns[name] for name in schema.names], schema=schema)
 

@@ -25,7 +25,12 @@ MIN_RANGE_BYTES: Final = 4 * MIB
 GZIP_RATIO: Final = 20
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_OTHER_COMPRESSION: Final = {b"\x28\xb5\x2f\xfd": "zstd -d", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"PK\x03\x04": "unzip"}
+_OTHER_COMPRESSION: Final = {
+    b"\x28\xb5\x2f\xfd": "zstd -d",
+    b"BZh": "bunzip2",
+    b"\xfd7zXZ": "unxz",
+    b"PK\x03\x04": "unzip",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +69,13 @@ def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFi
     found: dict[str, LogFile] = {}
     for pattern in patterns:
         broker, path_pattern = _split_broker(pattern, broker_id)
-        paths = [path_pattern] if Path(path_pattern).is_file() else sorted(glob.glob(path_pattern, recursive=True))
+        # Path.glob takes no absolute patterns.
+        matching = glob.glob(path_pattern, recursive=True)  # noqa: PTH207
+        paths = [path_pattern] if Path(path_pattern).is_file() else sorted(matching)
         files = [path for path in paths if Path(path).is_file()]
         if not files:
             raise InputError(
-                f"no such log: {path_pattern}: give a file, or a quoted glob such as '/var/log/kafka/kafka-request.log*'"
+                f"no such log: {path_pattern}: give a file, or a quoted glob such as '/var/log/kafka/*request.log*'"
             )
         for path in files:
             absolute = str(Path(path).resolve())
@@ -88,7 +95,7 @@ def _split_broker(pattern: str, default: int) -> tuple[int, str]:
 
 def _inspect(path: str, broker_id: int) -> LogFile:
     try:
-        with open(path, "rb") as stream:
+        with Path(path).open("rb") as stream:
             magic = stream.read(6)
             size = stream.seek(0, 2)
     except OSError as error:
@@ -133,7 +140,7 @@ def group_ranges(ranges: Sequence[LogRange], *, parallelism: int) -> list[list[i
 
 
 def read_lines(piece: LogRange, *, chunk_bytes: int = 4 * MIB) -> Iterator[list[bytes]]:
-    """The lines of a range in blocks, without their ``\\n``.
+    """The lines of a range in blocks, without their line feeds.
 
     :raises EOFError: a compressed file ends within its data; all lines before were handed out.
     :raises zlib.error: a compressed file is damaged; all lines before were handed out.
@@ -174,7 +181,7 @@ class _Splitter:
 
 def _read_plain_lines(piece: LogRange, chunk_bytes: int) -> Iterator[list[bytes]]:
     splitter = _Splitter()
-    with open(piece.path, "rb", buffering=0) as stream:
+    with Path(piece.path).open("rb", buffering=0) as stream:
         position = piece.start
         if position > 0:
             # The line that holds the byte before `start` belongs to the range before.
@@ -222,7 +229,7 @@ def _decompress(path: str, chunk_bytes: int) -> Iterator[bytes]:
     :raises EOFError: the file ends within a member.
     :raises zlib.error: the data is damaged.
     """
-    with open(path, "rb") as stream:
+    with Path(path).open("rb") as stream:
         member = None
         data = b""
         while data := data or stream.read(256 * 1024):

@@ -53,6 +53,8 @@ class RejectedLineError(ValueError):
 
 
 class RequestHeader(Struct, frozen=True, gc=False):
+    """Who asks for what. A null client id counts as an empty one."""
+
     requestApiKey: int
     requestApiVersion: int
     clientId: str | None
@@ -78,27 +80,37 @@ class OtherLine(LogLine, frozen=True, gc=False, kw_only=True):
 
 
 class ProducePartition(Struct, frozen=True, gc=False):
+    """Records for one partition."""
+
     recordsSizeInBytes: _Size | None | UnsetType = UNSET
     records: str | None | UnsetType = UNSET
 
 
 class ProduceTopic(Struct, frozen=True, gc=False):
+    """`name` up to version 12, `topicId` since."""
+
     partitionData: list[ProducePartition]
     name: str | None = None
     topicId: str | None = None
 
 
 class ProduceRequest(Struct, frozen=True, gc=False):
+    """`acks` 0 is exempt from the request quota and has no response."""
+
     acks: int
     topicData: list[ProduceTopic]
     transactionalId: str | None = None
 
 
 class ProduceLine(LogLine, frozen=True, gc=False, kw_only=True):
+    """API 0."""
+
     request: ProduceRequest
 
 
 class NodeEndpoint(Struct, frozen=True, gc=False):
+    """A new leader (KIP-951)."""
+
     host: str
     rack: str | None = None
 
@@ -125,20 +137,28 @@ class FetchTopic(Struct, frozen=True, gc=False):
 
 
 class FetchResponse(Struct, frozen=True, gc=False):
+    """What was answered; throttled fetches have no topics."""
+
     responses: list[FetchTopic]
     nodeEndpoints: list[NodeEndpoint] | UnsetType = UNSET
 
 
 class ReplicaState(Struct, frozen=True, gc=False):
+    """The follower, since version 15."""
+
     replicaId: int = -1
 
 
 class FetchRequest(Struct, frozen=True, gc=False):
+    """`replicaId` up to version 14."""
+
     replicaId: int = -1
     replicaState: ReplicaState | None = None
 
 
 class FetchLine(LogLine, frozen=True, gc=False, kw_only=True):
+    """API 1."""
+
     request: FetchRequest
     response: FetchResponse | _Absent
 
@@ -150,6 +170,8 @@ class FetchLine(LogLine, frozen=True, gc=False, kw_only=True):
 
 
 class SharePartition(Struct, frozen=True, gc=False):
+    """Records of one partition for a share group (KIP-932)."""
+
     acquiredRecords: list[msgspec.Raw]
     errorMessage: str | None = None
     acknowledgeErrorMessage: str | None = None
@@ -158,72 +180,100 @@ class SharePartition(Struct, frozen=True, gc=False):
 
 
 class ShareTopic(Struct, frozen=True, gc=False):
+    """A topic of a share fetch."""
+
     partitions: list[SharePartition]
 
 
 class ShareFetchResponse(Struct, frozen=True, gc=False):
+    """What was answered."""
+
     responses: list[ShareTopic]
     nodeEndpoints: list[NodeEndpoint]
     errorMessage: str | None = None
 
 
 class ShareFetchLine(LogLine, frozen=True, gc=False, kw_only=True):
+    """API 78."""
+
     response: ShareFetchResponse | _Absent
 
 
 class CreatedTopic(Struct, frozen=True, gc=False):
+    """`numPartitions` is -1 with assignments, or for the broker's default."""
+
     name: str
     numPartitions: int
     assignments: list[msgspec.Raw] = []
 
 
 class CreateTopicsRequest(Struct, frozen=True, gc=False):
+    """Topics to create."""
+
     topics: list[CreatedTopic]
     validateOnly: bool = False
 
 
 class TopicResult(Struct, frozen=True, gc=False):
+    """How it went for one topic; `numPartitions` in answers to CreateTopics since version 5."""
+
     errorCode: int
     name: str | None = None
     numPartitions: int = -1
 
 
 class CreateTopicsResponse(Struct, frozen=True, gc=False):
+    """The throttle time stands here and not on the line."""
+
     topics: list[TopicResult]
     throttleTimeMs: _Size = 0
 
 
 class CreateTopicsLine(LogLine, frozen=True, gc=False, kw_only=True):
+    """API 19."""
+
     request: CreateTopicsRequest
     response: CreateTopicsResponse | _Absent
 
 
 class GrownTopic(Struct, frozen=True, gc=False):
+    """`count` is the new number of partitions."""
+
     name: str
     count: int
 
 
 class CreatePartitionsRequest(Struct, frozen=True, gc=False):
+    """Topics to grow."""
+
     topics: list[GrownTopic]
     validateOnly: bool = False
 
 
 class CreatePartitionsResponse(Struct, frozen=True, gc=False):
+    """The throttle time stands here and not on the line."""
+
     results: list[TopicResult]
     throttleTimeMs: _Size = 0
 
 
 class CreatePartitionsLine(LogLine, frozen=True, gc=False, kw_only=True):
+    """API 37."""
+
     request: CreatePartitionsRequest
     response: CreatePartitionsResponse | _Absent
 
 
 class DeleteTopicsResponse(Struct, frozen=True, gc=False):
+    """The throttle time stands here and not on the line."""
+
     responses: list[TopicResult]
     throttleTimeMs: _Size = 0
 
 
 class DeleteTopicsLine(LogLine, frozen=True, gc=False, kw_only=True):
+    """API 20."""
+
     response: DeleteTopicsResponse | _Absent
 
 

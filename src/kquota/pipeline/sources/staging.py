@@ -57,7 +57,8 @@ MUTATIONS_SCHEMA: Final = pa.schema(
 )
 """One row per topic of a CreateTopics, CreatePartitions or DeleteTopics request, in request order; `partitions` is
 the count that the topic has afterwards, null where the line does not say, and `operation` is none where the topic
-was refused. What is only validated is charged, too, but leaves the topic as it was. A request without topics has one row with null topic."""
+was refused. What is only validated is charged, too, but leaves the topic as it was. A request without topics has one
+row with null topic."""
 CONNECTIONS_SCHEMA: Final = pa.schema(
     [("broker_id", pa.int32()), ("connection", pa.string()), ("ip", pa.string()), ("second", pa.int64())]
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -61,7 +62,7 @@ def with_limits(
     limited_keys = frozenset(defaults).union(*rules.values())
     columns = identities.columns
 
-    def resolve(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def resolve(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         resolver = QuotaResolver(
             {ClientQuotaEntity(dict(entity)): values for entity, values in rules.items()}, static_defaults=defaults
         )
@@ -93,7 +94,12 @@ def _plain(entity: ClientQuotaEntity) -> tuple[tuple[str, str | None], ...]:
 
 
 def _limit_of(
-    resolver: QuotaResolver, limited_keys: Set[str], user: str | None, client_id: str | None, ip: str | None, key: str
+    resolver: QuotaResolver,
+    limited_keys: AbstractSet[str],
+    user: str | None,
+    client_id: str | None,
+    ip: str | None,
+    key: str,
 ) -> tuple[float | None, str | None, int | None, str | None, str, str | None]:
     names = {USER: user, CLIENT_ID: client_id, IP: ip}
     client = ClientQuotaEntity({kind: name for kind, name in names.items() if name})

@@ -26,9 +26,9 @@ def to_throttled(usage: DataFrame, clients: DataFrame, broker_config: BrokerConf
 
     An episode ends when no request of the meter was throttled for ``quota.window.num`` x size seconds. The cause is
     the key of the only limit that could apply; where the byte rate or mutation rate and the request percentage of a
-    client are both limited it is :data:`AMBIGUOUS` (unless it is longer than a request percentage can throttle), and the
-    episode stands once for each meter that it may be. So
-    throttle times must not be summed over this table; `usage` and `clients` hold each once.
+    client are both limited it is :data:`AMBIGUOUS` (unless it is longer than a request percentage can throttle), and
+    the episode stands once for each meter that it may be. So throttle times must not be summed over this table;
+    `usage` and `clients` hold each once.
 
     :param clients: the `clients` table with the column CLIENT_TEXT.
     """
@@ -55,7 +55,9 @@ def to_throttled(usage: DataFrame, clients: DataFrame, broker_config: BrokerConf
     all_too_long = too_long & (F.col("throttled_requests") == 1)
     has_own = F.col("own_meter").isNotNull()
     has_percentage = F.col("percentage_meter").isNotNull() & ~is_percentage
-    by_own = candidate(F.col("key"), "own_meter", F.when(has_percentage & ~too_long, F.lit(AMBIGUOUS)).otherwise(F.col("key")))
+    by_own = candidate(
+        F.col("key"), "own_meter", F.when(has_percentage & ~too_long, F.lit(AMBIGUOUS)).otherwise(F.col("key"))
+    )
     by_percentage = candidate(
         F.lit(REQUEST_PERCENTAGE),
         "percentage_meter",
@@ -84,9 +86,7 @@ def to_throttled(usage: DataFrame, clients: DataFrame, broker_config: BrokerConf
     in_time = Window.partitionBy(*meter).orderBy("cell_start_ms")
     since_last_ms = F.col("cell_start_ms") - F.lag(F.col("cell_start_ms") + F.col("cell_ms")).over(in_time)
     begins = since_last_ms.isNull() | (since_last_ms >= window_seconds(F.col("key"), broker_config) * 1000)
-    episodes = blamed.withColumn("_begins", begins.cast("int")).withColumn(
-        "_episode", F.sum("_begins").over(in_time)
-    )
+    episodes = blamed.withColumn("_begins", begins.cast("int")).withColumn("_episode", F.sum("_begins").over(in_time))
     return THROTTLED.conform(
         episodes.groupBy(*meter, "_episode")
         .agg(

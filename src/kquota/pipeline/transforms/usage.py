@@ -33,9 +33,9 @@ def merge_cells(edges: DataFrame, usage: DataFrame) -> DataFrame:
         F.sum("amount").alias("amount"),
         F.max("amount_max").alias("amount_max"),
         F.sum("requests").alias("requests"),
-        F.greatest(
-            F.size(F.array_distinct(F.flatten(F.collect_list("connection_ids")))), F.max("connections")
-        ).alias("connections"),
+        F.greatest(F.size(F.array_distinct(F.flatten(F.collect_list("connection_ids")))), F.max("connections")).alias(
+            "connections"
+        ),
         F.sum("throttled_requests").alias("throttled_requests"),
         F.sum("throttle_ms").alias("throttle_ms"),
         F.max("throttle_max_ms").alias("throttle_max_ms"),
@@ -49,8 +49,10 @@ def to_connection_usage(connections: DataFrame, *, cluster: str) -> DataFrame:
     :param connections: broker_id, connection, ip, second: one row per connection and piece of log.
     :returns: `usage` on connection_creation_rate, one row per broker, second and ip; user and client_id null.
     """
-    first = connections.where(F.col("ip").isNotNull()).groupBy("broker_id", "connection", "ip").agg(
-        F.min("second").alias("second")
+    first = (
+        connections.where(F.col("ip").isNotNull())
+        .groupBy("broker_id", "connection", "ip")
+        .agg(F.min("second").alias("second"))
     )
     counted = first.groupBy("broker_id", "second", "ip").agg(F.count(F.lit(1)).alias("requests"))
     nothing = F.lit(None).cast("string")

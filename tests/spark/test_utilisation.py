@@ -1,0 +1,206 @@
+"""Enforced rates, utilisation and throttled episodes on rows that can be checked by hand."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kquota.config import BrokerConfig
+from kquota.pipeline.tables import USAGE, SchemaMismatchError
+from kquota.pipeline.transforms.clients import with_limits
+from kquota.pipeline.transforms.throttled import AMBIGUOUS, UNEXPLAINED, to_throttled
+from kquota.pipeline.transforms.utilisation import enforced_rates, to_utilisation, with_meters
+from kquota.quotas import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    USER,
+    ClientQuotaEntity,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+START = 1_800_000_000
+PLAIN = BrokerConfig()
+
+
+def usage(spark: "SparkSession", *cells: dict[str, Any]) -> "DataFrame":
+    """`usage` rows; a cell says second (from START), and what differs from a producer alice with 0 bytes."""
+    rows = []
+    for cell in cells:
+        defaults = {
+            "cluster": "",
+            "broker_id": 0,
+            "cell_start_ms": (START + cell["second"]) * 1000,
+            "cell_ms": 1000,
+            "source": "request-log",
+            "grain": "client",
+            "user": "alice",
+            "client_id": "etl",
+            "ip": None,
+            "key": PRODUCER_BYTE_RATE,
+            "amount": 0.0,
+            "amount_max": 0.0,
+            "requests": 1,
+            "connections": 1,
+            "throttled_requests": 0,
+            "throttle_ms": 0,
+            "throttle_max_ms": 0,
+            "date": None,
+        }
+        row = defaults | {name: value for name, value in cell.items() if name != "second"}
+        rows.append(tuple(row[name] for name in USAGE.columns))
+    return spark.createDataFrame(rows, USAGE.schema)
+
+
+def told(second: int, ms: int, **changes: Any) -> dict[str, Any]:
+    """A cell with one throttled request."""
+    return {"second": second, "throttled_requests": 1, "throttle_ms": ms, "throttle_max_ms": ms} | changes
+
+
+def resolved(frame: "DataFrame", rules: dict[str, dict[str, float]]) -> "DataFrame":
+    """Clients of `frame` under rules by user (every user of the rules has that rule)."""
+    snapshot = {ClientQuotaEntity({USER: user}): values for user, values in rules.items()}
+    return with_limits(frame.select("cluster", "user", "client_id", "ip", "key").distinct(), snapshot)
+
+
+def rates(frame: "DataFrame", rules: dict[str, dict[str, float]], config: BrokerConfig = PLAIN) -> "list[Row]":
+    metered = with_meters(frame, resolved(frame, rules))
+    return enforced_rates(metered, config).orderBy("meter", "key", "cell_start_ms").collect()
+
+
+def test_the_rate_is_that_of_the_last_eleven_seconds(spark: "SparkSession") -> None:
+    """At the end of second t: what was counted from t-10 to t, over 11 seconds."""
+    frame = usage(spark, *({"second": second, "amount": 110.0} for second in (0, 1, 10, 11, 40)))
+    found = rates(frame, {"alice": {PRODUCER_BYTE_RATE: 15.0}})
+    assert [(row.cell_start_ms // 1000 - START, row.rate) for row in found] == [
+        (0, 10.0),
+        (1, 20.0),
+        (10, 30.0),
+        (11, 30.0),
+        (40, 10.0),
+    ]
+    [line] = to_utilisation(
+        enforced_rates(with_meters(frame, resolved(frame, {"alice": {PRODUCER_BYTE_RATE: 15.0}})), PLAIN)
+    ).collect()
+    assert (line.rate_mean, line.rate_p50, line.rate_max, line.peak_1s) == (20.0, 20.0, 30.0, 110.0)
+    assert (line.seconds_active, line.seconds_over_80, line.seconds_over_100, line.requests) == (5, 3, 3, 5)
+    assert (line.meter, line.limit_source, line["limit"]) == ("user=alice", "user=alice", 15.0)
+
+
+@pytest.mark.parametrize(
+    ("key", "config", "expected"),
+    [
+        (PRODUCER_BYTE_RATE, BrokerConfig(quota_window_num=3), [20.0, 40.0, 40.0]),
+        (PRODUCER_BYTE_RATE, BrokerConfig(quota_window_num=2, quota_window_size_seconds=2), [15.0, 30.0, 30.0]),
+        (CONTROLLER_MUTATION_RATE, BrokerConfig(quota_window_num=3, controller_quota_window_num=1), [60.0, 60.0, 60.0]),
+        (REQUEST_PERCENTAGE, BrokerConfig(controller_quota_window_num=1), [60 / 11, 120 / 11, 180 / 11]),
+    ],
+)
+def test_the_window_is_the_brokers(
+    spark: "SparkSession", key: str, config: BrokerConfig, expected: list[float]
+) -> None:
+    """Number and size of the windows come from the broker's settings; mutations have their own."""
+    frame = usage(spark, *({"second": second, "amount": 60.0, "key": key} for second in (0, 2, 4)))
+    assert [row.rate for row in rates(frame, {"alice": {key: 1.0}}, config)] == pytest.approx(expected)
+
+
+def test_clients_of_one_meter_are_added_up_and_brokers_are_not(spark: "SparkSession") -> None:
+    """All clients of a user-level meter count together, on each broker for itself."""
+    frame = usage(
+        spark,
+        {"second": 0, "client_id": "a", "amount": 11.0},
+        {"second": 0, "client_id": "b", "amount": 22.0},
+        {"second": 0, "client_id": "a", "amount": 44.0, "broker_id": 1},
+        {"second": 0, "user": "bob", "amount": 99.0},
+    )
+    found = rates(frame, {"alice": {PRODUCER_BYTE_RATE: 100.0}})
+    assert {(row.broker_id, row.meter, row.rate) for row in found} == {(0, "user=alice", 3.0), (1, "user=alice", 4.0)}
+
+
+def test_unknown_amounts_are_no_zero_for_the_sum_and_no_error(spark: "SparkSession") -> None:
+    """A second whose amount is unknown is active and adds nothing."""
+    frame = usage(
+        spark,
+        {"second": 0, "amount": None, "key": CONTROLLER_MUTATION_RATE},
+        {"second": 1, "amount": 22.0, "key": CONTROLLER_MUTATION_RATE},
+    )
+    assert [row.rate for row in rates(frame, {"alice": {CONTROLLER_MUTATION_RATE: 1.0}})] == [0.0, 2.0]
+
+
+def throttled(frame: "DataFrame", rules: dict[str, dict[str, float]], config: BrokerConfig = PLAIN) -> "list[Row]":
+    clients = resolved(frame, rules)
+    return to_throttled(frame, clients, config).orderBy("start_ms", "meter", "key").collect()
+
+
+def with_percentage(*cells: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Each cell, and that of the same request on request_percentage."""
+    plain = {"throttled_requests": 0, "throttle_ms": 0, "throttle_max_ms": 0, "key": REQUEST_PERCENTAGE}
+    return tuple(row for cell in cells for row in (cell, cell | plain))
+
+
+def test_an_episode_ends_after_eleven_quiet_seconds(spark: "SparkSession") -> None:
+    """Throttled requests belong together while fewer than 11 seconds lie between them."""
+    frame = usage(spark, told(0, 100), told(10, 300), told(21, 50), told(33, 70))
+    episodes = throttled(frame, {"alice": {PRODUCER_BYTE_RATE: 1.0}})
+    assert [
+        (row.start_ms // 1000 - START, row.end_ms // 1000 - START, row.requests, row.throttle_ms, row.throttle_max_ms)
+        for row in episodes
+    ] == [
+        (0, 22, 3, 450, 300),
+        (33, 34, 1, 70, 70),
+    ]
+    assert {(row.meter, row.key, row.cause) for row in episodes} == {
+        ("user=alice", PRODUCER_BYTE_RATE, PRODUCER_BYTE_RATE)
+    }
+    assert episodes[0].clients == ["user=alice,client-id=etl"]
+
+
+def test_the_cause_is_the_only_limit_that_could_apply(spark: "SparkSession") -> None:
+    """A produce throttle of a client with only a request percentage is the request percentage's."""
+    frame = usage(spark, *with_percentage(told(0, 800)))
+    [episode] = throttled(frame, {"alice": {REQUEST_PERCENTAGE: 1.0, CONSUMER_BYTE_RATE: 5.0}})
+    assert (episode.meter, episode.key, episode.cause) == ("user=alice", REQUEST_PERCENTAGE, REQUEST_PERCENTAGE)
+
+
+def test_two_limits_are_ambiguous_and_both_are_named(spark: "SparkSession") -> None:
+    """Where the byte rate and the request percentage are limited, the log does not say which it was."""
+    frame = usage(spark, *with_percentage(told(0, 800)))
+    episodes = throttled(frame, {"alice": {REQUEST_PERCENTAGE: 1.0, PRODUCER_BYTE_RATE: 5.0}})
+    assert [(row.key, row.cause, row.throttle_ms) for row in episodes] == [
+        (PRODUCER_BYTE_RATE, AMBIGUOUS, 800),
+        (REQUEST_PERCENTAGE, AMBIGUOUS, 800),
+    ]
+
+
+def test_a_throttle_longer_than_a_window_is_no_request_percentage(spark: "SparkSession") -> None:
+    """Kafka caps a request percentage's throttle at one window, so a longer one is the byte rate's."""
+    rules = {"alice": {REQUEST_PERCENTAGE: 1.0, PRODUCER_BYTE_RATE: 5.0}}
+    [episode] = throttled(usage(spark, *with_percentage(told(0, 1001))), rules)
+    assert (episode.key, episode.cause) == (PRODUCER_BYTE_RATE, PRODUCER_BYTE_RATE)
+    both = throttled(usage(spark, *with_percentage(told(0, 1900, throttled_requests=2, throttle_max_ms=1001))), rules)
+    assert [(row.key, row.cause) for row in both] == [
+        (PRODUCER_BYTE_RATE, PRODUCER_BYTE_RATE),
+        (REQUEST_PERCENTAGE, AMBIGUOUS),
+    ]
+    two_seconds = BrokerConfig(quota_window_size_seconds=2)
+    assert len(throttled(usage(spark, *with_percentage(told(0, 1001))), rules, two_seconds)) == 2
+
+
+def test_what_no_limit_explains_is_said(spark: "SparkSession") -> None:
+    """A throttle without any limit means that these are not the quotas that were in force."""
+    [episode] = throttled(usage(spark, *with_percentage(told(0, 800))), {"bob": {PRODUCER_BYTE_RATE: 5.0}})
+    assert (episode.meter, episode.key, episode.cause) == (None, PRODUCER_BYTE_RATE, UNEXPLAINED)
+
+
+def test_no_throttles_give_an_empty_table(spark: "SparkSession") -> None:
+    """Without throttled requests there are no episodes."""
+    assert throttled(usage(spark, {"second": 0}), {"alice": {PRODUCER_BYTE_RATE: 5.0}}) == []
+
+
+def test_a_table_must_have_its_columns(spark: "SparkSession") -> None:
+    """A frame that is not the table it is meant to be says which columns differ."""
+    frame = spark.createDataFrame([(1,)], "amount int")
+    with pytest.raises(SchemaMismatchError, match="amount: int, expected double"):
+        USAGE.conform(frame)
