@@ -43,6 +43,8 @@ _SHAPE: Final = {
         ],
     },
     "localTimeMs": "DOUBLE",
+    "responseQueueTimeMs": "DOUBLE",
+    "sendTimeMs": "DOUBLE",
     "throttleTimeMs": "BIGINT",
     "principal": "VARCHAR",
 }
@@ -93,9 +95,10 @@ with lines as (
         delim = chr(1), quote = '', escape = '', new_line = '\\n', strict_mode = false, store_rejects = true,
         max_line_size = {LONGEST_LINE_BYTES})
 ), decoded as (
-    select l[2:20] as written, try(from_json(l[51:-24], '{json.dumps(_SHAPE)}')) as s from lines
+    select l[2:20] as written, l[22:24] as written_ms, try(from_json(l[51:-24], '{json.dumps(_SHAPE)}')) as s from lines
 ), counted as (
-    select try_cast(written as timestamp) as second, s,
+    select floor((epoch_ms(try_cast(written as timestamp)) + try_cast(written_ms as int)
+            - s.sendTimeMs - s.responseQueueTimeMs) / 1000)::BIGINT as second, s,
         case when s.requestHeader.requestApiKey is null or s.localTimeMs is null or s.principal is null
                   or s.throttleTimeMs is null or second is null then 'rejected'
              when s.isForwarded or s.request.replicaId >= 0 or s.request.replicaState.replicaId >= 0 then 'none'
@@ -122,13 +125,13 @@ from counted group by all
 
 _USAGE: Final = """
 create temp table usage as
-select epoch_ms(second) as cell_start_ms, substr(principal, instr(principal, ':') + 1) as user, client_id,
+select second * 1000 as cell_start_ms, substr(principal, instr(principal, ':') + 1) as user, client_id,
     case kind when 'produce' then 'producer_byte_rate' when 'fetch' then 'consumer_byte_rate'
         else 'controller_mutation_rate' end as key,
     amount::DOUBLE as amount, requests, throttled_requests, throttle_ms
 from cells where kind in ('produce', 'fetch', 'mutation')
 union all
-select epoch_ms(second), substr(principal, instr(principal, ':') + 1), client_id, 'request_percentage',
+select second * 1000, substr(principal, instr(principal, ':') + 1), client_id, 'request_percentage',
     sum(percent_seconds), sum(timed_requests),
     coalesce(sum(throttled_requests) filter (kind = 'other'), 0), coalesce(sum(throttle_ms) filter (kind = 'other'), 0)
 from cells where kind in ('produce', 'fetch', 'mutation', 'other') and timed_requests > 0

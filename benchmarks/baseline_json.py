@@ -29,7 +29,7 @@ SUFFIX = b" (kafka.request.logger)"
 MUTATIONS = (19, 20, 37)
 
 Client = tuple[str, str]
-Cells = dict[tuple[str, str, str, str], list[float]]
+Cells = dict[tuple[int, str, str, str], list[float]]
 
 
 def uvarint_bytes(value: int) -> int:
@@ -108,8 +108,9 @@ def charged(entry: dict[str, Any]) -> Iterator[tuple[str, float, int]]:
 
 
 def read(paths: Iterable[Path]) -> tuple[Cells, dict[str, int]]:
-    """Sums by (second, user, client id, key), and how many lines were read and could not be used."""
+    """Sums by (epoch second, user, client id, key), and how many lines were read and could not be used."""
     cells: Cells = {}
+    starts_ms: dict[bytes, int] = {}
     lines = rejected = 0
     for path in paths:
         with cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as stream:
@@ -120,7 +121,13 @@ def read(paths: Iterable[Path]) -> tuple[Cells, dict[str, int]]:
                     if not line.endswith(SUFFIX):
                         raise ValueError("not a line of kafka.request.logger")
                     entry = json.loads(line[PREFIX_BYTES : -len(SUFFIX)])
-                    second = line[1:20].decode("ascii")
+                    written = line[1:20]
+                    if written not in starts_ms:
+                        start = datetime.fromisoformat(written.decode("ascii")).replace(tzinfo=UTC)
+                        starts_ms[written] = int(start.timestamp()) * 1000
+                    # Charged before the answer was queued and sent; the log has the time after that.
+                    end_ms = starts_ms[written] + int(line[21:24])
+                    second = int((end_ms - entry["sendTimeMs"] - entry["responseQueueTimeMs"]) // 1000)
                     user = entry["principal"].partition(":")[2]
                     client_id = entry["requestHeader"]["clientId"] or ""
                     counted = list(charged(entry))
@@ -143,15 +150,11 @@ def write(out: Path, cells: Cells, counts: dict[str, int]) -> None:
     """Write the cells, their sums by client, and the counts."""
     out.mkdir(parents=True, exist_ok=True)
     clients: dict[tuple[str, str, str], list[float]] = {}
-    starts: dict[str, int] = {}
     with (out / "usage.csv").open("w", newline="", encoding="utf-8") as stream:
         rows = csv.writer(stream)
         rows.writerow(["cell_start_ms", "user", "client_id", "key", *SUMS])
         for (second, user, client_id, key), sums in cells.items():
-            start_ms = starts.get(second)
-            if start_ms is None:
-                start_ms = starts[second] = int(datetime.fromisoformat(second).replace(tzinfo=UTC).timestamp()) * 1000
-            rows.writerow([start_ms, user, client_id, key, *sums])
+            rows.writerow([second * 1000, user, client_id, key, *sums])
             total = clients.setdefault((user, client_id, key), [0, 0, 0, 0])
             for column, value in enumerate(sums):
                 total[column] += value

@@ -189,19 +189,19 @@ def _topics(rng: np.random.Generator, count: int) -> list[Topic]:
 
 _PLAIN: Final = (  # share of the log, template
     (0.025, metadata),
-    (0.005, api_versions),
+    (0.003, api_versions),
     (0.01, find_coordinator),
-    (0.10, heartbeat),
+    (0.16, heartbeat),
     (0.05, offset_commit),
 )
 # Share of the log, and the partitions of each topic of the requests.
 _PRODUCE_LAYOUTS: Final = ((0.235, (1,)), (0.06, (2,)), (0.015, (3, 1)))
 _FETCH_LAYOUTS: Final = (  # asked and answered: an incremental fetch asks for nothing anew
     (0.15, (1,), (1,)),
-    (0.02, (2,), (2,)),
-    (0.01, (2, 1), (2, 1)),
+    (0.01, (2,), (2,)),
+    (0.005, (2, 1), (2, 1)),
     (0.12, (), (1,)),
-    (0.03, (), (2, 1)),
+    (0.01, (), (2, 1)),
     (0.10, (), ()),
 )
 

@@ -285,6 +285,7 @@ def heartbeat(client: Client, number: int) -> bytes:
 
 
 def offset_commit(client: Client, number: int) -> bytes:
+    topic_id = "m1Zc7s5tS0G9v3aWn4x8Rg"
     request = {
         "groupId": f"group-{client.user}",
         "generationIdOrMemberEpoch": 4 + number % 90,
@@ -292,7 +293,7 @@ def offset_commit(client: Client, number: int) -> bytes:
         "groupInstanceId": None,
         "topics": [
             {
-                "name": f"orders.v{number % 60}",
+                "topicId": topic_id,
                 "partitions": [
                     {
                         "partitionIndex": 0,
@@ -304,8 +305,8 @@ def offset_commit(client: Client, number: int) -> bytes:
             }
         ],
     }
-    topic = {"name": f"orders.v{number % 60}", "partitions": [{"partitionIndex": 0, "errorCode": 0}]}
-    return _template(client, (8, "OFFSET_COMMIT", 9), request, {"throttleTimeMs": INT, "topics": [topic]})
+    topic = {"topicId": topic_id, "partitions": [{"partitionIndex": 0, "errorCode": 0}]}
+    return _template(client, (8, "OFFSET_COMMIT", 10), request, {"throttleTimeMs": INT, "topics": [topic]})
 
 
 def create_topics(client: Client, *, refused: bool = False, forwarded: bool = False) -> bytes:

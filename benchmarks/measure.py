@@ -54,13 +54,16 @@ def measure(command: Sequence[str], *, log: Path, environment: Mapping[str, str]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, env=environment
         )
-        code: int | None = None
-        while code is None:
-            try:
-                code = process.wait(timeout=_SAMPLE_S)
-            except subprocess.TimeoutExpired:
-                sample = _memory(process.pid)
-                rss, pss, most = max(rss, sample[0]), max(pss, sample[1]), max(most, sample[2])
+        try:
+            code: int | None = None
+            while code is None:
+                try:
+                    code = process.wait(timeout=_SAMPLE_S)
+                except subprocess.TimeoutExpired:
+                    sample = _memory(process.pid)
+                    rss, pss, most = max(rss, sample[0]), max(pss, sample[1]), max(most, sample[2])
+        finally:  # interrupted: what was started does not go on alone
+            process.terminate()
         wall_s = time.perf_counter() - started
     _reap_orphans()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -88,6 +88,49 @@ def test_good_lines_are_as_a_broker_writes_them(log: tuple[Path, dict[str, Any]]
     assert throttled >= {"PRODUCE", "FETCH"}
 
 
+def _fields(value: object, at: str = "") -> list[str]:
+    """The keys of a line in their order, each with the kind of value it has."""
+    match value:
+        case dict():
+            return [path for key, inner in value.items() for path in (f"{at}.{key}", *_fields(inner, f"{at}.{key}"))]
+        case list():
+            return list(dict.fromkeys(path for inner in value for path in _fields(inner, f"{at}[]")))
+        case bool() | str():
+            return [f"{at}: {type(value).__name__}"]
+        case _:
+            return [] if value is None else [f"{at}: number"]
+
+
+def _fields_by_version(path: Path) -> dict[tuple[str, int], list[list[str]]]:
+    found: dict[tuple[str, int], list[list[str]]] = {}
+    for line in path.read_bytes().splitlines():
+        try:
+            entry = json.loads(line[50:-23])
+            header = entry["requestHeader"]
+            float(entry["localTimeMs"])
+        except (ValueError, KeyError):
+            continue
+        if "replicaState" not in entry["request"]:  # one broker alone has no followers
+            found.setdefault((header["requestApiKeyName"], header["requestApiVersion"]), []).append(_fields(entry))
+    return found
+
+
+def test_lines_have_the_fields_of_a_real_broker_in_its_order(log: tuple[Path, dict[str, Any]]) -> None:
+    """No line has a field, a type or an order that lines of the same API and version from a real 4.3.0 do not have."""
+    golden = Path(__file__).parent.parent / "data/golden/4.3.0/kafka-request.log"
+    real, generated = _fields_by_version(golden), _fields_by_version(log[0] / "kafka-request.0000.log")
+    assert len(generated) > 15
+    for name, lines in generated.items():
+        known = {field for line in real[name] for field in line}
+        for line in lines:
+            assert not set(line) - known, name
+            # Of some real line, what both have stands in the same order.
+            assert any(
+                [field for field in line if field in other] == [field for field in other if field in line]
+                for other in real[name]
+            ), name
+
+
 def test_both_baselines_find_the_sums_that_the_generator_wrote_down(
     log: tuple[Path, dict[str, Any]], outputs: dict[str, Path]
 ) -> None:
