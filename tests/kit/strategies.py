@@ -97,9 +97,10 @@ def values_of(key: QuotaKey) -> st.SearchStrategy[float]:
 
 
 def _values_on(types: set[str]) -> st.SearchStrategy[dict[str, float]]:
-    keys = KAFKA.keys_for(types) or {}
-    return st.sets(st.sampled_from(sorted(keys)), min_size=1, max_size=3).flatmap(
-        lambda chosen: st.fixed_dictionaries({name: values_of(keys[name]) for name in sorted(chosen)})
+    """One key, or all of them; drawn often, so made of few draws."""
+    of_key = {name: values_of(key) for name, key in (KAFKA.keys_for(types) or {}).items()}
+    return st.one_of(
+        *(st.fixed_dictionaries({name: values}) for name, values in of_key.items()), st.fixed_dictionaries(of_key)
     )
 
 
@@ -113,13 +114,13 @@ def quotas_of(entity: ClientQuotaEntity) -> st.SearchStrategy[dict[str, float]]:
 
 
 def snapshots(
-    of: st.SearchStrategy[ClientQuotaEntity] = user_client_entities, max_size: int = 6
+    of: st.SearchStrategy[ClientQuotaEntity] = user_client_entities, max_size: int = 4
 ) -> st.SearchStrategy[dict[ClientQuotaEntity, dict[str, float]]]:
     """Legal quotas on the user and client-id entities ``of``, and on a few ips."""
     return st.builds(
         lambda own, ips: {**own, **ips},
         st.dictionaries(of, _USER_CLIENT_VALUES, max_size=max_size),
-        st.dictionaries(ip_entities, _IP_VALUES, max_size=2),
+        st.dictionaries(ip_entities, _IP_VALUES, max_size=1),
     )
 
 

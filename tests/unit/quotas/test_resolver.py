@@ -184,6 +184,13 @@ def test_static_defaults_act_as_a_client_id_default_below_level_8() -> None:
     assert str(STATIC) == STATIC.to_text() == "static"
 
 
+def test_static_defaults_bind_clients_without_a_user() -> None:
+    """They have a client id, and that is what a static default is metered by."""
+    resolver = QuotaResolver(quotas(({CLIENT_ID: None}, 5.0)), static_defaults=STATIC_DEFAULTS)
+    assert resolver.resolve_key(C, "", "C") == (C, 200.0, STATIC, 9, OF_CLIENT, ())
+    assert resolver.resolve_key(P, "", "C") == (P, 5.0, LEVELS[7], 8, OF_CLIENT, ((STATIC, 9, 100.0),))
+
+
 def test_static_defaults_set_the_client_id_bit() -> None:
     """With user quotas as well the walk decides: a user without one is metered by client id, not by user."""
     snapshot = quotas(({USER: "other"}, 5.0))
@@ -281,6 +288,7 @@ def test_ips() -> None:
     assert resolver.resolve("U", "C", "10.0.0.2")[key] == (key, 20.0, default, 2, MeterKey({IP: "10.0.0.2"}), ())
     assert resolver.resolve("U", "C", "127.0.0.1")[key].value == 3.0, "addresses are compared as addresses"
     assert resolver.resolve("U", "C", "::1")[key].value == 4.0
+    assert resolver.resolve("U", "C", "0:0:0:0:0:0:0:1")[key].meter == MeterKey({IP: "::1"})
     assert resolver.resolve("U", "C", "")[key].value is None
     assert key not in resolver.resolve("U", "C")
     assert QuotaResolver({}).resolve("U", "C", "10.0.0.1")[key] == (key, None, None, None, None, ())
@@ -379,7 +387,7 @@ def naive_resolve(
 static_values = st.sampled_from([None, 1000.0])
 
 
-@given(snapshots(crowded_entities, max_size=12), crowded_clients, static_values)
+@given(snapshots(crowded_entities, max_size=10), crowded_clients, static_values)
 def test_the_resolver_equals_a_naive_one(
     snapshot: dict[ClientQuotaEntity, dict[str, float]], client: tuple[str, str], static: float | None
 ) -> None:
@@ -394,9 +402,12 @@ def test_the_resolver_equals_a_naive_one(
             continue
         assert (resolved.level, repr(resolved.value)) == (hits[0][0], repr(hits[0][1]))
         assert resolved.meter == MeterKey({USER: tags[0], CLIENT_ID: tags[1]})
+        overridden = [(rule.level, repr(rule.value)) for rule in resolved.overridden]
+        if not all(client):
+            assert overridden == [(level, repr(v)) for level, v in hits[1:]]
 
 
-@given(snapshots(crowded_entities, max_size=12), crowded_clients, static_values)
+@given(snapshots(crowded_entities, max_size=10), crowded_clients, static_values)
 def test_overridden_rules_bind_in_turn_when_those_above_are_removed(
     snapshot: dict[ClientQuotaEntity, dict[str, float]], client: tuple[str, str], static: float | None
 ) -> None:
