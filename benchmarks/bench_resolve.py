@@ -131,9 +131,10 @@ def _report(found: dict[str, dict[int, Any]], results: Path) -> None:
         tool: {entities: statistics.median(benchmark.get_values()) * 1e9 for entities, benchmark in by_size.items()}
         for tool, by_size in found.items()
     }
-    first, last = ENTITIES[0], ENTITIES[-1]
+    last = ENTITIES[-1]
     ratios = {f"scan / resolve at {size}": ns["linear scan"][size] / ns["resolve"][size] for size in ENTITIES}
-    ratios[f"resolve at {last} / at {first}"] = ns["resolve"][last] / ns["resolve"][first]
+    for size in ENTITIES[:-1]:
+        ratios[f"resolve at {last} / at {size}"] = ns["resolve"][last] / ns["resolve"][size]
     report = {
         "command": "python -m benchmarks.bench_resolve",
         "machine": machine(),
