@@ -31,11 +31,18 @@ from examples.capture.jars import UTF8_ENVIRONMENT, KafkaUnavailable, has_compil
 
 HERE: Final = Path(__file__).parent
 WARM_UP_S: Final = 20
-ENTITY_TYPES: Final = {"user": "users", "client-id": "clients"}
+ENTITY_TYPES: Final = {"user": "users", "client-id": "clients", "ip": "ips"}
 
 
 def capture(
-    out: Path, *, version: str, seconds: float, seed: int, limits: list[dict[str, Any]], workload: Mapping[str, Any]
+    out: Path,
+    *,
+    version: str,
+    seconds: float,
+    seed: int,
+    limits: list[dict[str, Any]],
+    workload: Mapping[str, Any],
+    warm_up_s: float = WARM_UP_S,
 ) -> None:
     """One capture into the directory ``out``, which must not be there yet or be empty.
 
@@ -51,7 +58,7 @@ def capture(
         with running_broker(version, folder, passwords=passwords, log_requests=False, heap_mb=1024) as broker:
             say("warming up")
             warm = {**workload, "clients": [one for one in workload["clients"] if one["kind"] != "create-topics"]}
-            run_clients(broker, plan(broker, warm, seconds=WARM_UP_S, seed=seed))
+            run_clients(broker, plan(broker, warm, seconds=warm_up_s, seed=seed))
             say(f"setting {len(limits)} limits")
             for limit in limits:
                 set_limit(broker, limit)
@@ -95,12 +102,19 @@ def run_clients(broker: Broker, plan: Mapping[str, Any]) -> list[dict[str, Any]]
 
 
 def set_limit(broker: Broker, limit: Mapping[str, Any]) -> None:
+    """Set the values of one entity; a value of None removes it. Raises BrokerFailed."""
     arguments = ["--alter"]
-    for entity_type, name in limit["entity"].items():
-        arguments += ["--entity-type", ENTITY_TYPES[entity_type]]
-        arguments += ["--entity-default"] if name is None else ["--entity-name", name]
-    values = ",".join(f"{key}={value}" for key, value in limit["values"].items())
-    broker.configs(*arguments, "--add-config", values)
+    for entity_type, option in ENTITY_TYPES.items():  # ConfigCommand wants the user before the client id
+        if entity_type in limit["entity"]:
+            name = limit["entity"][entity_type]
+            arguments += ["--entity-type", option]
+            arguments += ["--entity-default"] if name is None else ["--entity-name", name]
+    values = limit["values"]
+    if removed := [key for key, value in values.items() if value is None]:
+        arguments += ["--delete-config", ",".join(removed)]
+    if added := [f"{key}={value}" for key, value in values.items() if value is not None]:
+        arguments += ["--add-config", ",".join(added)]
+    broker.configs(*arguments)
 
 
 # "Quota configs for user-principal 'ml', the default client-id are consumer_byte_rate=300000.0"
@@ -108,14 +122,15 @@ _DESCRIBED: Final = re.compile(
     r"Quota configs for (?P<entity>.+) are (?P<values>[a-z_]+=[^\s,]+(?:, [a-z_]+=[^\s,]+)*)"
 )
 _PART: Final = re.compile(
-    r"(?P<default>the default )?(?P<type>user-principal|client-id)(?: '(?P<name>[^']*)')?(?:, |$)"
+    r"(?P<default>the default )?(?P<type>user-principal|client-id|ip)"
+    r"(?: '(?P<name>.*?)')?(?:, (?=(?:the default )?client-id)|$)"
 )
 
 
 def described_limits(broker: Broker) -> list[dict[str, Any]]:
-    """All limits of users and clients as ConfigCommand describes them."""
+    """All limits as ConfigCommand describes them, in the form of a quota file."""
     limits = []
-    for types in (("users",), ("clients",), ("users", "clients")):
+    for types in (("users",), ("clients",), ("users", "clients"), ("ips",)):
         arguments = [argument for entity_type in types for argument in ("--entity-type", entity_type)]
         for found in _DESCRIBED.finditer(broker.configs("--describe", *arguments)):
             entity = {

