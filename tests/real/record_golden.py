@@ -660,6 +660,11 @@ def chosen_lines(recorder: Recorder, lines: list[str]) -> Iterator[str]:
             yield line
 
 
+def is_json(line: str) -> bool:
+    """Whether the line is of the form that brokers write since 2.8."""
+    return line.endswith("} (kafka.request.logger)")
+
+
 def sizes(recorder: Recorder, lines: list[str]) -> Iterator[dict[str, int]]:
     for number, line in enumerate(lines, start=1):
         found = _CORRELATION.search(line)
@@ -678,7 +683,7 @@ def record(version: str, folder: Path) -> tuple[list[str], list[dict[str, int]]]
         recorder = Recorder(broker)
         recorder.record()
         lines = list(chosen_lines(recorder, own_lines(recorder)))
-    return lines, list(sizes(recorder, lines))
+    return lines, list(sizes(recorder, lines)) if is_json(lines[0]) else []
 
 
 def main() -> None:
@@ -689,9 +694,9 @@ def main() -> None:
     for version in arguments.versions:
         with tempfile.TemporaryDirectory(prefix="golden-") as folder:
             lines, rows = record(version, Path(folder))
-        text_form = not lines[0].endswith("} (kafka.request.logger)")
-        if text_form:  # before 2.8: only to be recognised, so a few lines will do
-            lines, rows = lines[:TEXT_FORM_LINES], []
+        text_form = not is_json(lines[0])
+        if text_form:  # only to be recognised, so a few lines will do
+            lines = lines[:TEXT_FORM_LINES]
         target = arguments.out / (version.rpartition(".")[0] if text_form else version)
         target.mkdir(parents=True, exist_ok=True)
         (target / "kafka-request.log").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
