@@ -37,6 +37,10 @@ def a_use(**changes: object) -> model.MeterUse:
     return model.MeterUse(**(given | changes))  # type: ignore[arg-type]
 
 
+def a_throttle(**changes: int) -> model.MeterThrottle:
+    return model.MeterThrottle(**({"episodes": 1, "ambiguous": 0, "requests": 40, "throttle_ms": 65_000} | changes))
+
+
 def a_limited_client(**changes: object) -> model.LimitedClient:
     client = model.Client("alice", "etl", None)
     given: dict[str, object] = {
@@ -52,6 +56,7 @@ def a_limited_client(**changes: object) -> model.LimitedClient:
         "level": 3,
         "meter": "user=alice",
         "use": a_use(),
+        "told": a_throttle(),
         "sharers": model.Sharers(1, (client,)),
     }
     return model.LimitedClient(**(given | changes))  # type: ignore[arg-type]
@@ -63,8 +68,7 @@ def a_timeline(**changes: object) -> model.MeterTimeline:
         "name": model.MeterName("", "user=alice", "producer_byte_rate"),
         "limit_source": "user=alice",
         "use": a_use(),
-        "throttled_requests": 40,
-        "throttle_ms": 65_000,
+        "told": a_throttle(),
         "series": (model.BrokerSeries(1, 1.0 * MIB, steps),),
         "spans": (model.Span(START_MS + 20_000, START_MS + 30_000),),
     }
@@ -97,9 +101,12 @@ def some_episodes(*rows: model.Episode) -> model.Episodes:
         lanes=tuple(
             model.Lane(
                 name,
-                episodes=sum(one.name == name for one in rows),
-                throttle_ms=sum(one.throttle_ms for one in rows if one.name == name),
-                ambiguous=sum(one.name == name and one.cause == model.AMBIGUOUS for one in rows),
+                model.MeterThrottle(
+                    episodes=sum(one.name == name for one in rows),
+                    ambiguous=sum(one.name == name and one.cause == model.AMBIGUOUS for one in rows),
+                    requests=sum(one.requests for one in rows if one.name == name),
+                    throttle_ms=sum(one.throttle_ms for one in rows if one.name == name),
+                ),
                 spans=(model.Span(START_MS + 20_000, START_MS + 33_000),),
             )
             for name in names

@@ -25,6 +25,7 @@ __all__ = [
     "LimitedClient",
     "LimitedClients",
     "MeterName",
+    "MeterThrottle",
     "MeterTimeline",
     "MeterUse",
     "RateWindow",
@@ -81,6 +82,7 @@ class Summary:
 
     timezone: str = "UTC"
     inputs: tuple[str, ...] = ()
+    inputs_total: int = 0
     lines: int | None = None
     good: int | None = None
     rejected: int | None = None
@@ -140,6 +142,21 @@ class MeterName:
 
 
 @dataclass(frozen=True, slots=True)
+class MeterThrottle:
+    """What the limit of a meter caused, or may have caused in the `ambiguous` ones of its `episodes`."""
+
+    episodes: int
+    ambiguous: int
+    requests: int
+    throttle_ms: int
+
+    @property
+    def certain(self) -> bool:
+        """Whether at least one episode has no other explanation."""
+        return self.ambiguous < self.episodes
+
+
+@dataclass(frozen=True, slots=True)
 class MeterUse:
     """How close a meter came to its limit, on the broker where it came closest."""
 
@@ -163,7 +180,10 @@ class Sharers:
 
 @dataclass(frozen=True, slots=True)
 class LimitedClient:
-    """One client and key with the limit that holds for it. Throttle figures are the client's own."""
+    """One client and key with the limit that holds for it.
+
+    `throttled_requests` and `throttle_ms` are the client's own, on the APIs of the key; `told` is that of the meter.
+    """
 
     cluster: str
     client: Client
@@ -177,6 +197,7 @@ class LimitedClient:
     level: int | None
     meter: str
     use: MeterUse | None
+    told: MeterThrottle | None
     sharers: Sharers
 
     @property
@@ -200,7 +221,10 @@ class LimitedClients:
 
 @dataclass(frozen=True, slots=True)
 class UnlimitedClient:
-    """A client for which no limit of some key holds."""
+    """A client for which no limit of some key holds.
+
+    `by_request_time`: a request percentage holds for it, which can throttle requests of every kind.
+    """
 
     cluster: str
     client: Client
@@ -208,6 +232,7 @@ class UnlimitedClient:
     requests: int
     throttled_requests: int
     throttle_ms: int
+    by_request_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +241,8 @@ class UnlimitedClients:
 
     key: str
     total: int
-    throttled: int
-    """How many of them were throttled nevertheless."""
+    unexplained: int
+    """How many of them were throttled although no request percentage holds for them either."""
     rows: tuple[UnlimitedClient, ...]
 
 
@@ -245,8 +270,7 @@ class MeterTimeline:
     name: MeterName
     limit_source: str | None
     use: MeterUse
-    throttled_requests: int
-    throttle_ms: int
+    told: MeterThrottle | None
     series: tuple[BrokerSeries, ...]
     spans: tuple[Span, ...]
     """When requests of this meter were throttled, on any broker."""
@@ -262,10 +286,7 @@ class Lane:
     """Throttled time of one meter, all brokers together; spans do not overlap and are rounded to the page's bins."""
 
     name: MeterName
-    episodes: int
-    throttle_ms: int
-    ambiguous: int
-    """How many of the episodes may have another cause."""
+    told: MeterThrottle
     spans: tuple[Span, ...]
 
 

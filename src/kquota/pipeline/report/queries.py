@@ -14,13 +14,15 @@ from kquota.errors import InputError
 from kquota.pipeline import tables
 from kquota.pipeline.report import model
 from kquota.pipeline.report.summary import rate_window, read_summary
-from kquota.pipeline.report.timeline import Wanted, index_of, meter_steps, spans_of, throttled_by_meter
+from kquota.pipeline.report.timeline import Wanted, meter_steps, spans_of, throttled_by_meter
+from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 __all__ = ["AnalysisTables", "build_report", "read_tables"]
 
+_LITTLE_BYTES: Final = 8 * 1024**2
 _BROKERS_READ: Final = 10_000
 _BROKERS_LISTED: Final = 200
 _METER: Final = ("cluster", "meter", "key")
@@ -50,7 +52,10 @@ def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
             raise InputError(
                 f"{directory} holds no table {table.name}; give the directory that `kquota analyze --out` wrote"
             )
-        return spark.read.schema(table.schema).parquet(str(path))
+        frame = spark.read.schema(table.schema).parquet(str(path))
+        # In one partition nothing has to be shuffled, and for little data the shuffles are nearly all of the work.
+        little = sum(file.stat().st_size for file in path.rglob("*.parquet")) <= _LITTLE_BYTES
+        return frame.coalesce(1) if little else frame
 
     return AnalysisTables(
         usage=read(tables.USAGE),
@@ -69,14 +74,9 @@ def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> 
     summary = read_summary(directory)
     read = read_tables(spark, directory)
     brokers, time_range = _brokers(read.usage)
-    use = _use_by_meter(read.utilisation, bounds)
+    told = throttled_by_meter(read.throttled, time_range or model.TimeRange(0, 0), bounds)
+    use = _use_by_meter(read.utilisation, bounds).join(told, on=list(_METER), how="left")
     worst, limited_meters = _worst_meters(use, bounds)
-    lanes: Mapping[model.MeterName, model.Lane] = {}
-    timelines: tuple[model.MeterTimeline, ...] = ()
-    if time_range is not None:
-        lanes = _lanes(read.throttled, list(worst), time_range, bounds)
-        timelines = _timelines(read, summary, worst, lanes, time_range, bounds)
-    longest_first = sorted(lanes.values(), key=lambda lane: -lane.throttle_ms)
     return model.Report(
         summary=summary,
         clusters=tuple(sorted({cluster for cluster, _ in brokers})),
@@ -88,9 +88,9 @@ def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> 
         totals=_totals(read.clients),
         limited=_limited(read.clients, use, bounds),
         unlimited=_unlimited(read.clients, bounds),
-        timelines=timelines,
+        timelines=_timelines(read, summary, worst, time_range, bounds),
         limited_meters=limited_meters,
-        episodes=_episodes(read.throttled, tuple(longest_first[: bounds.meters]), bounds),
+        episodes=_episodes(read.throttled, told, time_range, bounds),
         rejected=_rejected(read.rejected, bounds),
         bounds=bounds,
     )
@@ -157,8 +157,8 @@ def _closeness(rate: str = "rate_p95") -> Column:
 def _use_by_meter(utilisation: DataFrame, bounds: model.Bounds) -> DataFrame:
     """utilisation, all brokers of a meter together.
 
-    cluster, meter, key, limit_source, brokers, throttled_requests, throttle_ms; `closeness`, `at`: how close it came to
-    its limit and the figures of the broker where that was; `closest`: (broker_id, limit) of the brokers to draw.
+    cluster, meter, key, limit_source, brokers; `closeness`, `at`: how close it came to its limit and the figures of the
+    broker where that was; `closest`: (broker_id, limit) of the brokers to draw.
     """
     figures = ("rate_p95", "rate_max", "peak_1s", "seconds_active", "seconds_over_80", "seconds_over_100")
     by_closeness = F.struct(_closeness(), _closeness("rate_max"), -F.col("broker_id"))
@@ -169,8 +169,6 @@ def _use_by_meter(utilisation: DataFrame, bounds: model.Bounds) -> DataFrame:
         .agg(
             F.max("limit_source").alias("limit_source"),
             F.count_distinct("broker_id").alias("brokers"),
-            F.sum("throttled_requests").alias("throttled_requests"),
-            F.sum("throttle_ms").alias("throttle_ms"),
             F.max(_closeness()).alias("closeness"),
             F.max_by(F.struct("broker_id", *figures), by_closeness).alias("at"),
             F.slice(closest_first, 1, bounds.brokers_per_meter).alias("closest"),
@@ -179,7 +177,7 @@ def _use_by_meter(utilisation: DataFrame, bounds: model.Bounds) -> DataFrame:
 
 
 def _worst_meters(use: DataFrame, bounds: model.Bounds) -> tuple[dict[model.MeterName, Row], int]:
-    rows = use.orderBy(F.desc("throttle_ms"), F.desc("closeness"), *_METER).limit(bounds.meters).collect()
+    rows = use.orderBy(F.desc_nulls_last("told_ms"), F.desc("closeness"), *_METER).limit(bounds.meters).collect()
     total = use.count() if len(rows) == bounds.meters else len(rows)
     return {_name(row): row for row in rows}, total
 
@@ -192,33 +190,20 @@ def _use(row: Row) -> model.MeterUse:
     return model.MeterUse(brokers=row.brokers, **row["at"].asDict())
 
 
-def _lanes(
-    throttled: DataFrame, drawn: list[model.MeterName], time_range: model.TimeRange, bounds: model.Bounds
-) -> dict[model.MeterName, model.Lane]:
-    """Those of the meters that are `drawn`, and of those throttled longest."""
-    rows = (
-        throttled_by_meter(throttled, time_range, bounds)
-        .orderBy(index_of(drawn).isNull(), F.desc("throttle_ms"), *_METER)
-        .limit(len(drawn) + bounds.meters)
-        .collect()
-    )
-    return {
-        _name(row): model.Lane(
-            _name(row), row.episodes, row.throttle_ms or 0, row.ambiguous, spans_of(row.bins, time_range, bounds)
-        )
-        for row in rows
-    }
+def _told(row: Row) -> model.MeterThrottle | None:
+    if row.episodes is None:
+        return None
+    return model.MeterThrottle(row.episodes, row.ambiguous, row.told_requests or 0, row.told_ms or 0)
 
 
 def _timelines(
     read: AnalysisTables,
     summary: model.Summary,
     worst: Mapping[model.MeterName, Row],
-    lanes: Mapping[model.MeterName, model.Lane],
-    time_range: model.TimeRange,
+    time_range: model.TimeRange | None,
     bounds: model.Bounds,
 ) -> tuple[model.MeterTimeline, ...]:
-    if not worst:
+    if not worst or time_range is None:
         return ()
     wanted = [
         Wanted(name, rate_window(summary, name.key), {one.broker_id: one.limit for one in row.closest})
@@ -230,10 +215,9 @@ def _timelines(
             name=name,
             limit_source=row.limit_source,
             use=_use(row),
-            throttled_requests=row.throttled_requests or 0,
-            throttle_ms=row.throttle_ms or 0,
+            told=_told(row),
             series=series.get(name, ()),
-            spans=lanes[name].spans if name in lanes else (),
+            spans=spans_of(row.bins or (), time_range, bounds),
         )
         for name, row in worst.items()
     )
@@ -252,9 +236,10 @@ def _limited(clients: DataFrame, use: DataFrame, bounds: model.Bounds) -> model.
         F.array(*(F.nth_value(one, place).over(whole_meter) for place in range(1, bounds.names + 1))).alias("largest"),
     )
     rows = (
-        shared.join(use.select(*_METER, "brokers", "closeness", "at"), on=list(_METER), how="left")
+        shared.join(use.drop("bins", "closest", "limit_source"), on=list(_METER), how="left")
         .orderBy(
-            F.desc("throttle_ms"),
+            # A request percentage throttles requests of every kind, and those are counted on the key of their API.
+            F.greatest("throttle_ms", F.when(F.col("key") == REQUEST_PERCENTAGE, F.col("told_ms"))).desc_nulls_last(),
             F.desc_nulls_last("closeness"),
             F.desc_nulls_last("amount"),
             "cluster",
@@ -281,6 +266,7 @@ def _limited(clients: DataFrame, use: DataFrame, bounds: model.Bounds) -> model.
                 level=row.level,
                 meter=row.meter or "",
                 use=_use(row) if row["at"] is not None else None,
+                told=_told(row),
                 sharers=model.Sharers(row.sharers, tuple(_client(one) for one in row.largest if one is not None)),
             )
             for row in rows
@@ -297,11 +283,14 @@ def _unlimited(clients: DataFrame, bounds: model.Bounds) -> tuple[model.Unlimite
     largest_first = of_key.orderBy(
         F.desc_nulls_last("amount"), F.desc("throttle_ms"), F.desc("requests"), "cluster", *_CLIENT
     )
-    ranked = clients.where(F.col("limit").isNull()).select(
+    has_request_time = F.max((F.col("key") == REQUEST_PERCENTAGE) & F.col("limit").isNotNull())
+    by_request_time = has_request_time.over(Window.partitionBy("cluster", "user", "client_id"))
+    unlimited = clients.withColumn("by_request_time", by_request_time).where(F.col("limit").isNull())
+    ranked = unlimited.select(
         "*",
         F.row_number().over(largest_first).alias("rank"),
         F.count(F.lit(1)).over(of_key).alias("total"),
-        F.count_if(F.col("throttled_requests") > 0).over(of_key).alias("throttled"),
+        F.count_if((F.col("throttled_requests") > 0) & ~F.col("by_request_time")).over(of_key).alias("unexplained"),
     )
     rows = ranked.where(F.col("rank") <= bounds.unlimited_per_key).orderBy("key", "rank").collect()
     keys = sorted({row.key for row in rows}, key=_key_order)
@@ -310,7 +299,7 @@ def _unlimited(clients: DataFrame, bounds: model.Bounds) -> tuple[model.Unlimite
         model.UnlimitedClients(
             key=key,
             total=of_one[0].total,
-            throttled=of_one[0].throttled,
+            unexplained=of_one[0].unexplained,
             rows=tuple(
                 model.UnlimitedClient(
                     cluster=row.cluster or "",
@@ -319,6 +308,7 @@ def _unlimited(clients: DataFrame, bounds: model.Bounds) -> tuple[model.Unlimite
                     requests=row.requests or 0,
                     throttled_requests=row.throttled_requests or 0,
                     throttle_ms=row.throttle_ms or 0,
+                    by_request_time=row.by_request_time,
                 )
                 for row in of_one
             ),
@@ -327,7 +317,13 @@ def _unlimited(clients: DataFrame, bounds: model.Bounds) -> tuple[model.Unlimite
     )
 
 
-def _episodes(throttled: DataFrame, lanes: tuple[model.Lane, ...], bounds: model.Bounds) -> model.Episodes:
+def _episodes(
+    throttled: DataFrame, told: DataFrame, time_range: model.TimeRange | None, bounds: model.Bounds
+) -> model.Episodes:
+    if time_range is None:
+        return model.Episodes(0, 0, 0, (), ())
+    longest = told.orderBy(F.desc("told_ms"), *_METER).limit(bounds.meters).collect()
+    lanes = [(_name(row), _told(row), spans_of(row.bins, time_range, bounds)) for row in longest]
     counts = throttled.agg(
         F.count(F.lit(1)).alias("total"),
         F.count_if(F.col("cause") == model.AMBIGUOUS).alias("ambiguous"),
@@ -363,7 +359,7 @@ def _episodes(throttled: DataFrame, lanes: tuple[model.Lane, ...], bounds: model
             )
             for row in rows
         ),
-        lanes=lanes,
+        lanes=tuple(model.Lane(name, of_meter, spans) for name, of_meter, spans in lanes if of_meter),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -36,8 +35,9 @@ def read_summary(directory: Path) -> Summary:
     if not isinstance(found, dict):
         raise InputError(f"{path} does not hold a JSON object; run `kquota analyze` again with --overwrite")
     return Summary(
-        timezone=str(found.get("timezone") or found.get("time_zone") or "UTC"),
-        inputs=tuple(_text(one) for one in _sequence(found.get("inputs")))[:_SHOWN_INPUTS],
+        timezone=str(found.get("timezone") or "UTC"),
+        inputs=tuple(_input(one) for one in _sequence(found.get("inputs"))[:_SHOWN_INPUTS]),
+        inputs_total=len(_sequence(found.get("inputs"))),
         **{name: _count(found.get(name)) for name in _COUNTS},
         versions=tuple(_versions(found.get("versions")))[:_SHOWN_VERSIONS],
         seconds=tuple((name, float(value)) for name, value in _pairs(found.get("seconds")) if _is_number(value)),
@@ -105,85 +105,26 @@ def _pairs(value: object) -> list[tuple[str, Any]]:
 
 
 def _sequence(value: object) -> list[object]:
-    match value:
-        case None:
-            return []
-        case list():
-            return list(value)
-        case _:
-            return [value]
+    return value if isinstance(value, list) else []
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _input(value: object) -> str:
+    return str(value.get("file", "")) if isinstance(value, Mapping) else str(value)
 
 
 def _versions(value: object) -> list[tuple[str, str]]:
-    """`{"0:11": 40, "0:12": 3}`, requests per API key and version, becomes ("Produce", "11, 12")."""
-    by_api: dict[int, set[int]] = defaultdict(set)
-    for name, _ in _pairs(value):
-        api, _, version = name.partition(":")
-        if api.isdecimal() and version.isdecimal():
-            by_api[int(api)].add(int(version))
+    """`{"LIST_OFFSETS": {"4": 40, "5": 3, "7": 1}}`, requests by API and version, becomes ("ListOffsets", "4–5, 7")."""
     return [
-        (_API_NAMES.get(api, f"API {api}"), ", ".join(str(version) for version in sorted(versions)))
-        for api, versions in sorted(by_api.items())
+        (name.title().replace("_", ""), _ranges(sorted(int(one) for one, _ in _pairs(versions) if one.isdecimal())))
+        for name, versions in _pairs(value)
     ]
 
 
-_API_NAMES: Final = {
-    0: "Produce",
-    1: "Fetch",
-    2: "ListOffsets",
-    3: "Metadata",
-    8: "OffsetCommit",
-    9: "OffsetFetch",
-    10: "FindCoordinator",
-    11: "JoinGroup",
-    12: "Heartbeat",
-    13: "LeaveGroup",
-    14: "SyncGroup",
-    15: "DescribeGroups",
-    16: "ListGroups",
-    17: "SaslHandshake",
-    18: "ApiVersions",
-    19: "CreateTopics",
-    20: "DeleteTopics",
-    21: "DeleteRecords",
-    22: "InitProducerId",
-    23: "OffsetForLeaderEpoch",
-    24: "AddPartitionsToTxn",
-    25: "AddOffsetsToTxn",
-    26: "EndTxn",
-    28: "TxnOffsetCommit",
-    29: "DescribeAcls",
-    30: "CreateAcls",
-    31: "DeleteAcls",
-    32: "DescribeConfigs",
-    33: "AlterConfigs",
-    35: "DescribeLogDirs",
-    36: "SaslAuthenticate",
-    37: "CreatePartitions",
-    42: "DeleteGroups",
-    43: "ElectLeaders",
-    44: "IncrementalAlterConfigs",
-    48: "DescribeClientQuotas",
-    49: "AlterClientQuotas",
-    50: "DescribeUserScramCredentials",
-    51: "AlterUserScramCredentials",
-    57: "UpdateFeatures",
-    58: "Envelope",
-    60: "DescribeCluster",
-    61: "DescribeProducers",
-    65: "DescribeTransactions",
-    66: "ListTransactions",
-    68: "ConsumerGroupHeartbeat",
-    69: "ConsumerGroupDescribe",
-    71: "GetTelemetrySubscriptions",
-    72: "PushTelemetry",
-    75: "DescribeTopicPartitions",
-    76: "ShareGroupHeartbeat",
-    77: "ShareGroupDescribe",
-    78: "ShareFetch",
-    79: "ShareAcknowledge",
-}
+def _ranges(numbers: list[int]) -> str:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)

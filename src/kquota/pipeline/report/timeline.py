@@ -15,7 +15,7 @@ from kquota.pipeline.report import model
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Wanted", "bin_ms", "enforced_rate_steps", "index_of", "meter_steps", "spans_of", "throttled_by_meter"]
+__all__ = ["Wanted", "bin_ms", "enforced_rate_steps", "meter_steps", "spans_of", "throttled_by_meter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def meter_steps(
     The value of a step is the largest rate in it: a peak must not vanish because the page is narrow.
     """
     identities = clients.select(
-        index_of([one.name for one in wanted]).alias("index"), "cluster", "user", "client_id", "ip", "key"
+        _index_of([one.name for one in wanted]).alias("index"), "cluster", "user", "client_id", "ip", "key"
     ).where(F.col("index").isNotNull())
     used, identity = usage.alias("used"), identities.alias("identity")
     same_client = F.lit(True)
@@ -77,7 +77,7 @@ def meter_steps(
     return {name: tuple(series) for name, series in found.items()}
 
 
-def index_of(names: Sequence[model.MeterName]) -> Column:
+def _index_of(names: Sequence[model.MeterName]) -> Column:
     """Place in `names` of the row's (cluster, meter, key), null for every other row. Cheaper than a join for so few."""
     return _first_of(
         [
@@ -157,7 +157,7 @@ def _fill(
 
 
 def throttled_by_meter(throttled: DataFrame, time_range: model.TimeRange, bounds: model.Bounds) -> DataFrame:
-    """Episodes by meter: cluster, meter, key, episodes, ambiguous, throttle_ms and `bins`, when it was throttled.
+    """Episodes by meter: cluster, meter, key, episodes, ambiguous, told_requests, told_ms and `bins`, when they were.
 
     `bins` is an array of (first, last) by first bin, at most one for each bin: what :func:`spans_of` reads.
     """
@@ -172,12 +172,14 @@ def throttled_by_meter(throttled: DataFrame, time_range: model.TimeRange, bounds
         F.max(bin_of("end_ms")).alias("last"),
         F.count(F.lit(1)).alias("episodes"),
         F.count_if(F.col("cause") == model.AMBIGUOUS).alias("ambiguous"),
-        F.sum("throttle_ms").alias("throttle_ms"),
+        F.sum("requests").alias("told_requests"),
+        F.sum("throttle_ms").alias("told_ms"),
     )
     return by_bin.groupBy("cluster", "meter", "key").agg(
         F.sum("episodes").alias("episodes"),
         F.sum("ambiguous").alias("ambiguous"),
-        F.sum("throttle_ms").alias("throttle_ms"),
+        F.sum("told_requests").alias("told_requests"),
+        F.sum("told_ms").alias("told_ms"),
         F.array_sort(F.collect_list(F.struct("first", "last"))).alias("bins"),
     )
 

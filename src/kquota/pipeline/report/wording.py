@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kquota.pipeline.report import model
+from kquota.quotas import REQUEST_PERCENTAGE
 
 __all__ = ["ShownName", "cause_words", "key_words", "meter_words", "rule_words", "shown_name", "state_of", "visible"]
 
@@ -75,9 +76,11 @@ def cause_words(cause: str) -> str:
 
 
 def state_of(row: model.LimitedClient) -> str:
-    """'throttled', 'close' (95th percentile at 80 % or more of the limit), 'free', or 'unknown'."""
-    if row.throttled_requests > 0:
-        return "throttled"
+    """'throttled', 'maybe' (by this limit or another), 'close' (95th percentile at 80 % or more), 'free', 'unknown'."""
+    # A request percentage throttles requests of every kind, and those are counted on the key of their API.
+    by_meter = row.key == REQUEST_PERCENTAGE and row.told is not None
+    if row.throttled_requests > 0 or by_meter:
+        return "throttled" if row.told is None or row.told.certain else "maybe"
     part = row.ratio_p95
     if part is None:
         return "unknown"

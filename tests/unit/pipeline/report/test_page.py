@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
@@ -124,7 +125,7 @@ def test_the_page_can_be_walked_without_eyes_or_mouse(name: str) -> None:
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     for _, attributes in page.elements:
@@ -143,7 +144,7 @@ def test_the_page_can_be_walked_without_eyes_or_mouse(name: str) -> None:
 
 
 def test_who_is_limited_by_what() -> None:
-    """A row says the client, its limit, the rule in words and as it is set, the meter, usage, utilisation, throttling."""
+    """A row says the client, its limit, the rule in words and as set, the meter, usage, utilisation, throttling."""
     text = page_of(example.a_report()).text
     assert "alice / etl Produce 1 MiB/s producer_byte_rate this user (level 3) user=alice" in text
     assert "this client alone user=alice 100 MiB 1,000 requests" in text
@@ -277,7 +278,9 @@ def test_no_limits_at_all() -> None:
 def test_amounts_that_are_not_known_are_not_shown_as_0() -> None:
     """Unknown amounts, rates and identities are called unknown."""
     use = example.a_use(rate_p95=None, rate_max=None, peak_1s=None)
-    row = example.a_limited_client(amount=None, use=use, client=model.Client(None, "etl", None), throttled_requests=0)
+    row = example.a_limited_client(
+        amount=None, use=use, told=None, client=model.Client(None, "etl", None), throttled_requests=0
+    )
     timeline = example.a_timeline(use=use, series=(), spans=())
     report = example.a_report(limited=model.LimitedClients(1, (row,)), timelines=(timeline,))
     text = page_of(report).text

@@ -1,0 +1,276 @@
+import json
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from kquota.config import BrokerConfig
+from kquota.errors import InputError, KquotaError
+from kquota.pipeline.report import model, write_report
+from kquota.pipeline.report.queries import build_report
+from kquota.pipeline.report.timeline import enforced_rate_steps
+from kquota.pipeline.transforms.utilisation import enforced_rates, with_meters
+from tests.kit.analysis_directory import START_MS, AnalysisDirectory
+
+GENERATED = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
+MIB = float(1 << 20)
+
+
+def build(spark: SparkSession, analysis: AnalysisDirectory, path: Path, **bounds: int) -> model.Report:
+    return build_report(spark, analysis.write(path / "out"), model.Bounds(**bounds))
+
+
+def test_a_client_stands_with_its_limit_its_meter_and_its_utilisation(spark: SparkSession, tmp_path: Path) -> None:
+    """A limited client has the figures of `clients`, those of its meter where it came closest, and its sharers."""
+    analysis = AnalysisDirectory()
+    analysis.usage("alice", "etl", 0, 10.0)
+    analysis.client("alice", "etl", amount=900.0, limit=100.0, throttled_requests=3, throttle_ms=1500)
+    analysis.client("alice", "", amount=10.0, limit=100.0)
+    analysis.utilisation("user=alice", 100.0, 50.0, broker_id=1)
+    analysis.utilisation("user=alice", 100.0, 120.0, broker_id=2, seconds_over_100=7)
+    analysis.throttled("user=alice", 3, 9, broker_id=2, requests=3, throttle_ms=1500)
+    limited = build(spark, analysis, tmp_path).limited
+    assert limited.total == 2
+    assert [row.client.client_id for row in limited.rows] == ["etl", ""]
+    first = limited.rows[0]
+    assert (first.limit, first.limit_source, first.level, first.meter) == (100.0, "user=alice", 3, "user=alice")
+    assert (first.amount, first.throttled_requests, first.throttle_ms) == (900.0, 3, 1500)
+    assert first.use is not None
+    assert (first.use.broker_id, first.use.brokers, first.use.rate_max, first.use.seconds_over_100) == (2, 2, 120.0, 7)
+    assert first.ratio_max == 1.2
+    assert first.told == model.MeterThrottle(episodes=1, ambiguous=0, requests=3, throttle_ms=1500)
+    assert first.sharers == model.Sharers(2, (model.Client("alice", "etl", None), model.Client("alice", "", None)))
+
+
+def test_the_worst_come_first(spark: SparkSession, tmp_path: Path) -> None:
+    """Throttled longest first, then closest to the limit; a request percentage counts what its meter was told."""
+    analysis = AnalysisDirectory()
+    for user, part in (("calm", 0.1), ("near", 0.9), ("unknown", None)):
+        analysis.client(user, "app", limit=100.0)
+        analysis.utilisation(f"user={user}", 100.0, None if part is None else part * 100)
+    analysis.client("hit", "app", limit=100.0, throttled_requests=1, throttle_ms=10)
+    analysis.client("timed", "app", "request_percentage", limit=5.0)
+    analysis.throttled("user=timed", 1, 2, key="request_percentage", cause="request_percentage", throttle_ms=20)
+    analysis.utilisation("user=timed", 5.0, 6.0, key="request_percentage")
+    analysis.usage("hit", "app", 0, 1.0)
+    report = build(spark, analysis, tmp_path)
+    assert [row.client.user for row in report.limited.rows] == ["timed", "hit", "near", "calm", "unknown"]
+    assert [one.name.meter for one in report.timelines] == ["user=timed", "user=near", "user=calm", "user=unknown"]
+
+
+def test_lists_are_bounded_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+    """Of thousands of clients, meters, episodes and bad lines only the wanted number is listed; all are counted."""
+    analysis = AnalysisDirectory()
+    for number in range(3_000):
+        user = f"user-{number:04}"
+        analysis.client(user, "app", limit=100.0, amount=float(number))
+        analysis.client(user, "app", "consumer_byte_rate", amount=float(number))
+        analysis.utilisation(f"user={user}", 100.0, float(number) / 30)
+        analysis.throttled(f"user={user}", number % 100, number % 100 + 1, throttle_ms=number)
+        analysis.rejected(f"broken JSON: at byte {number}", number, "{")
+        analysis.usage(user, "app", number % 100, 1.0)
+    report = build(
+        spark, analysis, tmp_path, clients=7, meters=4, episodes=5, unlimited_per_key=3, samples_per_reason=2
+    )
+    assert (report.limited.total, len(report.limited.rows)) == (3_000, 7)
+    assert (report.limited_meters, len(report.timelines)) == (3_000, 4)
+    assert (report.episodes.total, len(report.episodes.rows), len(report.episodes.lanes)) == (3_000, 5, 4)
+    assert [one.throttle_ms for one in report.episodes.rows] == [2_999, 2_998, 2_997, 2_996, 2_995]
+    (unlimited,) = report.unlimited
+    assert (unlimited.key, unlimited.total) == ("consumer_byte_rate", 3_000)
+    assert [row.amount for row in unlimited.rows] == [2_999.0, 2_998.0, 2_997.0]
+    (rejected,) = report.rejected
+    assert (rejected.reason, rejected.lines) == ("broken JSON", 3_000)
+    assert [(one.line, one.detail) for one in rejected.samples] == [(0, "at byte 0"), (1, "at byte 1")]
+
+
+def test_sharers_are_counted_in_full_and_named_in_part(spark: SparkSession, tmp_path: Path) -> None:
+    """A meter with many clients names its largest ones."""
+    analysis = AnalysisDirectory()
+    for number in range(50):
+        analysis.client("alice", f"app-{number}", limit=100.0, amount=float(number))
+    row = build(spark, analysis, tmp_path, names=2, clients=1).limited.rows[0]
+    assert row.sharers.clients == 50
+    assert [one.client_id for one in row.sharers.largest] == ["app-49", "app-48"]
+
+
+def test_the_drawn_rate_is_the_enforced_rate(spark: SparkSession, tmp_path: Path) -> None:
+    """At the end of every active second the step function has the value that `enforced_rates` gives, and then decays."""
+    analysis = AnalysisDirectory()
+    for second, amount in ((0, 110.0), (1, 22.0), (5, 0.1), (5, 0.2), (11, 33.0), (12, None), (40, 7.0)):
+        analysis.usage("alice", "etl" if second != 1 else "", second, amount, broker_id=3)
+    analysis.client("alice", "etl", limit=5.0)
+    analysis.client("alice", "", limit=5.0)
+    directory = analysis.write(tmp_path / "out")
+    metered = with_meters(spark.read.parquet(str(directory / "usage")), spark.read.parquet(str(directory / "clients")))
+    expected = {row.cell_start_ms + 1000: row.rate for row in enforced_rates(metered, BrokerConfig()).collect()}
+    cells = metered.select(
+        F.lit(0).alias("index"), "broker_id", F.lit(11_000).alias("window_ms"), "cell_start_ms", "cell_ms", "amount"
+    )
+    steps = sorted((row.at_ms, row.rate) for row in enforced_rate_steps(cells).collect())
+
+    def drawn(at_ms: int) -> float:
+        return [rate for start, rate in steps if start <= at_ms][-1]
+
+    assert len(expected) == 6
+    assert {at_ms: drawn(at_ms) for at_ms in expected} == pytest.approx(expected, abs=1e-6)
+    assert drawn(START_MS + 30_000) == 0.0
+    assert drawn(START_MS + 52_000) == 0.0
+
+
+def test_a_timeline_has_the_largest_rate_of_each_step(spark: SparkSession, tmp_path: Path) -> None:
+    """Over two days a peak of one second is still as high as it was, in a bounded number of steps per broker."""
+    analysis = AnalysisDirectory()
+    analysis.client("alice", "etl", limit=100.0)
+    for broker in (1, 2):
+        analysis.usage("alice", "etl", 0, 11.0, broker_id=broker)
+        analysis.usage("alice", "etl", 90_000, 1_100.0 * broker, broker_id=broker)
+        analysis.usage("alice", "etl", 2 * 86_400 - 1, 11.0, broker_id=broker)
+        analysis.utilisation("user=alice", 100.0, 100.0 * broker, broker_id=broker)
+    (timeline,) = build(spark, analysis, tmp_path, bins=100).timelines
+    assert [one.broker_id for one in timeline.series] == [1, 2]
+    for one in timeline.series:
+        assert len(one.steps) <= 100
+        assert max(rate for _, rate in one.steps) == pytest.approx(100.0 * one.broker_id)
+        peak_ms = next(at for at, rate in one.steps if rate > 10)
+        assert peak_ms <= START_MS + 90_000_000 < peak_ms + 1_800_000
+        assert one.limit == 100.0
+
+
+def test_of_many_brokers_the_closest_are_drawn(spark: SparkSession, tmp_path: Path) -> None:
+    """A chart has at most the wanted number of brokers: those where the meter came closest to its limit."""
+    analysis = AnalysisDirectory()
+    analysis.client("alice", "etl", limit=100.0)
+    for broker in range(20):
+        analysis.usage("alice", "etl", 0, 1.0, broker_id=broker)
+        analysis.utilisation("user=alice", 100.0, float(broker), broker_id=broker)
+    report = build(spark, analysis, tmp_path)
+    assert [one.broker_id for one in report.timelines[0].series] == [15, 16, 17, 18, 19]
+    assert report.timelines[0].use.brokers == 20
+    assert report.brokers_total == 20
+
+
+def test_clients_of_one_name_on_two_clusters_are_two(spark: SparkSession, tmp_path: Path) -> None:
+    """Usage of one cluster is not counted on another's meter."""
+    analysis = AnalysisDirectory()
+    for cluster, amount in (("east", 110.0), ("west", 11.0)):
+        analysis.client("alice", "etl", limit=100.0, cluster=cluster)
+        analysis.usage("alice", "etl", 0, amount, cluster=cluster)
+        analysis.utilisation("user=alice", 100.0, amount, cluster=cluster)
+    report = build(spark, analysis, tmp_path)
+    assert report.clusters == ("east", "west")
+    assert {one.name.cluster: one.series[0].steps[0][1] for one in report.timelines} == {"east": 10.0, "west": 1.0}
+
+
+def test_spans_join_episodes_of_all_brokers(spark: SparkSession, tmp_path: Path) -> None:
+    """Overlapping and touching episodes become one span; one outside the range is drawn at its edge."""
+    analysis = AnalysisDirectory()
+    analysis.client("alice", "etl", limit=100.0)
+    analysis.utilisation("user=alice", 100.0, 1.0)
+    analysis.usage("alice", "etl", 0, 1.0)
+    analysis.usage("alice", "etl", 99, 1.0)
+    for first, last, broker in ((10, 20, 1), (15, 30, 2), (31, 32, 1), (50, 51, 1), (98, 130, 1)):
+        analysis.throttled("user=alice", first, last, broker_id=broker)
+    report = build(spark, analysis, tmp_path)
+    spans = [((one.start_ms - START_MS) // 1000, (one.end_ms - START_MS) // 1000) for one in report.timelines[0].spans]
+    assert spans == [(10, 33), (50, 52), (98, 100)]
+    assert report.episodes.lanes[0].spans == report.timelines[0].spans
+    assert report.episodes.lanes[0].told.episodes == 5
+
+
+def test_unexplained_throttling_is_not_blamed_on_a_known_limit(spark: SparkSession, tmp_path: Path) -> None:
+    """A throttled client without a limit is unexplained, unless its request percentage can have done it."""
+    analysis = AnalysisDirectory()
+    analysis.usage("mallory", "x", 0, 1.0)
+    analysis.client("mallory", "x", throttled_requests=2, throttle_ms=50)
+    analysis.client("timed", "x", throttled_requests=2, throttle_ms=50)
+    analysis.client("timed", "x", "request_percentage", limit=1.0)
+    analysis.throttled(None, 0, 1, cause="unexplained")
+    analysis.throttled("user=timed", 0, 1, key="request_percentage", cause="request_percentage")
+    report = build(spark, analysis, tmp_path)
+    (unlimited,) = report.unlimited
+    assert (unlimited.total, unlimited.unexplained) == (2, 1)
+    assert {row.client.user: row.by_request_time for row in unlimited.rows} == {"mallory": False, "timed": True}
+    assert (report.episodes.total, report.episodes.unexplained, report.episodes.ambiguous) == (2, 1, 0)
+
+
+def test_tables_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """An analysis of an empty log gives a report of nothing, and a page."""
+    directory = AnalysisDirectory().write(tmp_path / "out")
+    report = build_report(spark, directory, model.Bounds())
+    assert (report.range, report.limited.total, report.unlimited, report.timelines) == (None, 0, (), ())
+    assert (report.rejected, report.episodes.total, report.brokers_total) == ((), 0, 0)
+    assert "No client request was found" in write_report(spark, directory, generated=GENERATED).read_text("utf-8")
+
+
+def test_only_unknown_amounts_and_strange_limits(spark: SparkSession, tmp_path: Path) -> None:
+    """Null amounts, a limit of 0, NaN and infinity neither fail nor become figures."""
+    analysis = AnalysisDirectory()
+    for number, limit in enumerate((0.0, float("nan"), float("inf"), 5.0)):
+        analysis.client(f"u{number}", "x", "controller_mutation_rate", amount=None, limit=limit)
+        analysis.usage(f"u{number}", "x", number, None, key="controller_mutation_rate")
+        analysis.utilisation(f"user=u{number}", limit, None, key="controller_mutation_rate")
+    analysis.client(None, None, amount=None)
+    directory = analysis.write(tmp_path / "out")
+    report = build_report(spark, directory, model.Bounds())
+    assert report.limited.total == 4
+    assert {row.amount for row in report.limited.rows} == {None}
+    assert all(one.series == () for one in report.timelines)
+    assert "Not drawn, because no amount" in write_report(spark, directory, generated=GENERATED).read_text("utf-8")
+
+
+def test_write_report_writes_one_file_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """The page appears under its name, readable as other files are, and nothing is left beside it."""
+    analysis = AnalysisDirectory(summary={"timezone": "Europe/Berlin", "settings": {"quota.window.num": 5}})
+    analysis.usage("<script>alert(1)</script>", "x", 0, 1.0)
+    analysis.client("<script>alert(1)</script>", "x", limit=1.0, meter="user=%3Cscript%3E")
+    analysis.utilisation("user=%3Cscript%3E", 1.0, 0.2)
+    directory = analysis.write(tmp_path / "out")
+    before = {path.name for path in directory.iterdir()}
+    path = write_report(spark, directory, generated=GENERATED)
+    again = write_report(spark, directory, generated=GENERATED)
+    assert path == again == directory / "report.html"
+    assert {one.name for one in directory.iterdir()} == before | {"report.html"}
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE((directory / "summary.json").stat().st_mode)
+    html = path.read_text("utf-8")
+    assert "<script" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "the last 5 windows of 1&nbsp;s" in html
+    assert html.count("aria-roledescription") == 0
+    assert html.count("<figure>") == html.count('class="chart"') == 1
+
+
+def test_top_is_the_number_of_meters_drawn(spark: SparkSession, tmp_path: Path) -> None:
+    """`top` bounds the charts."""
+    analysis = AnalysisDirectory()
+    for number in range(4):
+        analysis.usage(f"u{number}", "x", number, 1.0)
+        analysis.client(f"u{number}", "x", limit=1.0)
+        analysis.utilisation(f"user=u{number}", 1.0, 0.1)
+    directory = analysis.write(tmp_path / "out")
+    html = write_report(spark, directory, top=2, generated=GENERATED).read_text("utf-8")
+    assert html.count("<figure>") == 2
+    assert "The 2 worst of 4 limited meters" in html
+
+
+def test_a_directory_that_is_not_an_analysis_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """What is missing is named, and the command that makes it."""
+    with pytest.raises(InputError, match=r"no readable summary\.json .*`kquota analyze --out`"):
+        write_report(spark, tmp_path, generated=GENERATED)
+    (tmp_path / "summary.json").write_text("[]")
+    with pytest.raises(InputError, match="does not hold a JSON object"):
+        write_report(spark, tmp_path, generated=GENERATED)
+    (tmp_path / "summary.json").write_text(json.dumps({"timezone": "UTC"}))
+    with pytest.raises(InputError, match="no table usage"):
+        write_report(spark, tmp_path, generated=GENERATED)
+
+
+def test_an_unknown_zone_is_an_error_and_leaves_no_page(spark: SparkSession, tmp_path: Path) -> None:
+    """Times are never printed in another zone than the one that was asked for."""
+    directory = AnalysisDirectory(summary={"timezone": "Mars/Olympus"}).write(tmp_path / "out")
+    with pytest.raises(KquotaError, match="Mars/Olympus"):
+        write_report(spark, directory, generated=GENERATED)
+    assert not (directory / "report.html").exists()

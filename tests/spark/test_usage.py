@@ -1,0 +1,162 @@
+"""Usage comes out the same however the log is cut, and mutations cost what KIP-599 says."""
+
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kquota.clock import SystemClock
+from kquota.pipeline.analysis import read_usage
+from kquota.pipeline.ingest import IngestResult, ingest_logs
+from kquota.pipeline.progress import Progress
+from kquota.pipeline.sources import log_files, range_reader
+from kquota.pipeline.sources.log_files import find_log_files
+from kquota.pipeline.sources.staging import MUTATIONS_SCHEMA
+from kquota.pipeline.tables import REQUESTS, USAGE
+from kquota.pipeline.transforms.usage import charge_mutations, to_mutation_usage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GOLDEN = Path("tests/data/golden/4.3.0/kafka-request.log")
+COMPARED = [name for name in USAGE.columns if name != "connections"]
+
+
+def ingest(spark: "SparkSession", staging: Path, logs: Sequence[Path], *, keep_requests: bool = False) -> IngestResult:
+    staging.mkdir()
+    return ingest_logs(
+        spark,
+        find_log_files([str(path) for path in logs]),
+        staging,
+        cluster="c",
+        timezone="UTC",
+        keep_requests=keep_requests,
+        default_partitions=1,
+        topics={},
+        progress=Progress(StringIO(), SystemClock(), quiet=True),
+    )
+
+
+def cells(spark: "SparkSession", staging: Path) -> set[tuple[Any, ...]]:
+    rows = read_usage(spark, staging).select(*COMPARED).collect()
+    found = {tuple(round(value, 6) if isinstance(value, float) else value for value in row) for row in rows}
+    assert len(found) == len(rows), "one row per broker, second, client and key"
+    return found
+
+
+def test_usage_is_the_same_however_the_log_is_cut(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One range, many ranges, small stretches, and files that overlap line by line: the cells are equal."""
+    whole = ingest(spark, tmp_path / "whole", [GOLDEN])
+    expected = cells(spark, tmp_path / "whole")
+    assert len(expected) > 100
+
+    monkeypatch.setattr(log_files, "MIN_RANGE_BYTES", 20_000)
+    monkeypatch.setattr(log_files, "MAX_RANGE_BYTES", 20_000)
+    cut = ingest(spark, tmp_path / "cut", [GOLDEN])
+    assert cells(spark, tmp_path / "cut") == expected
+    assert cut == whole
+
+    lines = GOLDEN.read_bytes().splitlines(keepends=True)
+    for parity in (0, 1):
+        (tmp_path / f"half-{parity}.log").write_bytes(b"".join(lines[parity::2]))
+    halves = ingest(spark, tmp_path / "halves", [tmp_path / "half-1.log", tmp_path / "half-0.log"])
+    assert cells(spark, tmp_path / "halves") == expected
+    assert (halves.good, halves.followers, halves.forwarded) == (whole.good, whole.followers, whole.forwarded)
+
+
+def test_small_stretches_give_the_same_cells(spark: "SparkSession", tmp_path: Path) -> None:
+    """Handing over every few lines, as for a huge compressed file, changes nothing."""
+    ingest(spark, tmp_path / "whole", [GOLDEN])
+    [file] = find_log_files([str(GOLDEN)])
+    [piece] = log_files.cut_into_ranges([file], parallelism=1)
+    options = range_reader.IngestOptions(str(tmp_path), "c", "UTC", keep_requests=False, default_partitions=1)
+    reader = range_reader.RangeReader(0, piece, options)
+    stretches = []
+    for lines in log_files.read_lines(piece, chunk_bytes=3000):
+        reader.read(lines)
+        stretches.append(reader.hand_over())
+    assert len(stretches) > 50
+    assert sum(stretch.lines for stretch in stretches) == len(GOLDEN.read_bytes().splitlines())
+
+
+def test_requests_have_a_row_per_request_and_key(spark: "SparkSession", tmp_path: Path) -> None:
+    """Kept requests add up to the usage, and a request stands once on each of its keys."""
+    ingest(spark, tmp_path / "kept", [GOLDEN], keep_requests=True)
+    requests = spark.read.schema(REQUESTS.schema).parquet(str(tmp_path / "kept" / "requests"))
+    assert requests.groupBy("broker_id", "seq", "key").count().where("count > 1").count() == 0
+    summed = {row.key: row.total for row in requests.groupBy("key").agg({"charged": "sum"}).withColumnRenamed("sum(charged)", "total").collect()}
+    usage = {
+        row.key: row.total
+        for row in read_usage(spark, tmp_path / "kept").groupBy("key").agg({"amount": "sum"}).withColumnRenamed("sum(amount)", "total").collect()
+    }
+    usage.pop("connection_creation_rate")
+    assert summed == pytest.approx(usage)
+
+
+def mutation(seq: int, topic: str | None, operation: str, partitions: int | None, *, validate_only: bool = False) -> tuple[Any, ...]:
+    row = {
+        "cluster": "",
+        "broker_id": 0,
+        "connection": f"c{seq}",
+        "seq": seq,
+        "end_ms": 1_800_000_000_000.0 + seq,
+        "record_ms": 1_800_000_000_000.0 + seq,
+        "api_key": 19,
+        "api_version": 7,
+        "user": "alice",
+        "client_id": "",
+        "local_ms": 1.0,
+        "remote_ms": 1.0,
+        "throttle_ms": 100 if operation == "none" else 0,
+        "listener": "L",
+        "topic": topic,
+        "operation": operation,
+        "partitions": partitions,
+        "validate_only": validate_only,
+    }
+    return tuple(row[name] for name in MUTATIONS_SCHEMA.names)
+
+
+def test_mutations_cost_partitions(spark: "SparkSession") -> None:
+    """Creating costs all partitions, growing those added, deleting those there are; unknown counts are unknown."""
+    rows = [
+        mutation(1, "a", "create", 4),
+        mutation(1, "b", "create", 6),
+        mutation(2, "a", "grow", 10),
+        mutation(3, "a", "grow", 50, validate_only=True),
+        mutation(4, "a", "delete", None),
+        mutation(5, "a", "create", 3),
+        mutation(6, "a", "delete", None),
+        mutation(7, "old", "delete", None),
+        mutation(8, "given", "delete", None),
+        mutation(9, "b", "none", 6),
+        mutation(10, None, "none", None),
+        mutation(11, "old2", "delete", None),
+        mutation(11, "b", "delete", None),
+    ]
+    ddl = (
+        "cluster string, broker_id int, connection string, seq bigint, end_ms double, record_ms double, api_key int, "
+        "api_version int, user string, client_id string, local_ms double, remote_ms double, throttle_ms bigint, "
+        "listener string, topic string, operation string, partitions bigint, validate_only boolean"
+    )
+    topics = spark.createDataFrame([("given", 7)], "topic string, partitions bigint")
+    charged = charge_mutations(spark.createDataFrame(rows, ddl), topics)
+    assert {row.seq: row.charged for row in charged.collect()} == {
+        1: 10.0,
+        2: 6.0,
+        3: 40.0,
+        4: 10.0,
+        5: 3.0,
+        6: 3.0,
+        7: None,
+        8: 7.0,
+        9: 0.0,
+        10: 0.0,
+        11: None,
+    }
+    [cell] = to_mutation_usage(charged).collect()
+    assert (cell.amount, cell.amount_max, cell.requests, cell.throttled_requests, cell.throttle_ms) == (79.0, 40.0, 11, 2, 200)
