@@ -1,18 +1,31 @@
-"""One-second cells of usage, filled while lines are read, and given out as Arrow tables of the `usage` shape."""
+"""One-second cells of usage: what was charged in a stretch of log, summed, as Arrow tables of the `usage` shape."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
-__all__ = ["CELL_KEYS", "CELL_MS", "EDGE_SCHEMA", "SOURCE", "USAGE_SCHEMA", "CellBlock", "split_by_date"]
+__all__ = [
+    "CELL_KEYS",
+    "CELL_MS",
+    "EDGE_SCHEMA",
+    "SOURCE",
+    "USAGE_SCHEMA",
+    "Cells",
+    "Charges",
+    "Names",
+    "repeated",
+    "to_cells",
+]
 
 CELL_MS: Final = 1000
 SOURCE: Final = "request-log"
@@ -47,142 +60,158 @@ EDGE_SCHEMA: Final = pa.schema([*_HEAD, ("connection_ids", pa.list_(pa.int64()))
 """`usage` rows that other pieces of the log may hold too: connections are named, so that they can be merged."""
 
 _EPOCH: Final = date(1970, 1, 1)
+_DAY_SECONDS: Final = 86_400
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
-class CellBlock:
-    """The cells of one stretch of one broker's log: (second, client, key) and what was asked there.
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the numbers in columns stand for: (user, client id), and connections."""
 
-    Clients and connections are numbered within the block.
+    clients: Sequence[tuple[str, str]]
+    connections: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Charges:
+    """Columns, one element per request and key: `key` is a position in :data:`CELL_KEYS`, `second` since the epoch.
+
+    `amount` is what the broker charged, NaN where the line does not say; `throttle_ms` what the client was told, 0
+    where that does not count on the key. `client` and `connection` are numbers, see :class:`Names`.
     """
 
-    __slots__ = ("_clients", "_connections", "_current", "_current_second", "_seconds", "count")
+    second: Ints
+    client: Ints
+    key: Ints
+    amount: Floats
+    throttle_ms: Ints
+    connection: Ints
 
-    def __init__(self) -> None:
-        self._seconds: dict[int, dict[int, list[Any]]] = {}
-        self._current: dict[int, list[Any]] = {}
-        self._current_second = -1
-        self._clients: list[tuple[str, str]] = []
-        self._connections: list[tuple[str, int]] = []
-        self.count = 0
 
-    def add_client(self, user: str, client_id: str) -> int:
-        """The number of a new client."""
-        self._clients.append((user, client_id))
-        return len(self._clients) - 1
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Columns, one element per cell, in order of second, client and key.
 
-    def add_connection(self, connection: str, second: int) -> int:
-        """The number of a new connection, first seen in `second`."""
-        self._connections.append((connection, second))
-        return len(self._connections) - 1
+    `amount` is the sum of the known amounts, NaN where none is known. The `connections` of a cell are as many
+    elements of `seen`, from `seen_at` on.
+    """
 
-    @property
-    def connections(self) -> list[tuple[str, int]]:
-        """(connection, the second in which it was first seen)."""
-        return self._connections
+    second: Ints
+    client: Ints
+    key: Ints
+    amount: Floats
+    amount_max: Floats
+    requests: Ints
+    throttled_requests: Ints
+    throttle_ms: Ints
+    throttle_max_ms: Ints
+    connections: Ints
+    seen_at: Ints
+    seen: Ints
 
-    def add(self, second: int, client: int, key: int, amount: float | None, throttle_ms: int, connection: int) -> None:
-        """Count one request.
+    def usage(self, chosen: Bools, names: Names, *, cluster: str, broker_id: int) -> list[tuple[date, pa.Table]]:
+        """The chosen cells in :data:`USAGE_SCHEMA`, by UTC day."""
+        tables = []
+        day_of_cell = self.second // _DAY_SECONDS
+        for day in np.unique(day_of_cell[chosen]).tolist():
+            of_day = np.flatnonzero(chosen & (day_of_cell == day))
+            columns = self._columns(of_day, names, cluster, broker_id)
+            columns["connections"] = pa.array(self.connections[of_day], pa.int32())
+            tables.append((_EPOCH + timedelta(days=day), _table(columns, USAGE_SCHEMA)))
+        return tables
 
-        :param second: epoch second at which the broker recorded it.
-        :param key: position of the quota key in :data:`CELL_KEYS`.
-        :param amount: what the broker charged on that key; None where the line does not say.
-        :param throttle_ms: what the client was told, where it counts on that key; otherwise 0.
-        """
-        if second != self._current_second:
-            self._current_second = second
-            self._current = self._seconds.setdefault(second, {})
-        slot = client * 3 + key
-        cell = self._current.get(slot)
-        if cell is None:
-            self.count += 1
-            # Sum and largest of the known amounts; how many are known; requests; throttled requests; sum and longest
-            # of their throttle times; the only connection, or the set of them.
-            if amount is None:
-                self._current[slot] = [0.0, 0.0, 0, 1, 1 if throttle_ms else 0, throttle_ms, throttle_ms, connection]
-            else:
-                self._current[slot] = [
-                    amount, amount, 1, 1, 1 if throttle_ms else 0, throttle_ms, throttle_ms, connection
-                ]  # fmt: skip
-            return
-        if amount is not None:
-            cell[0] += amount
-            cell[2] += 1
-            if amount > cell[1]:
-                cell[1] = amount
-        cell[3] += 1
-        if throttle_ms:
-            cell[4] += 1
-            cell[5] += throttle_ms
-            if throttle_ms > cell[6]:
-                cell[6] = throttle_ms
-        seen = cell[7]
-        if seen != connection:
-            if seen.__class__ is set:
-                seen.add(connection)
-            else:
-                cell[7] = {seen, connection}
-
-    @property
-    def seconds(self) -> list[int]:
-        """Epoch seconds that have cells."""
-        return list(self._seconds)
-
-    def usage(self, seconds: list[int], *, cluster: str, broker_id: int) -> pa.Table:
-        """The cells of some seconds in :data:`USAGE_SCHEMA`, one row per second, client and key."""
-        return self._table(seconds, USAGE_SCHEMA, cluster, broker_id)
-
-    def edges(self, seconds: list[int], *, cluster: str, broker_id: int) -> pa.Table:
-        """The cells of some seconds in :data:`EDGE_SCHEMA`, one row per second, client and key."""
-        return self._table(seconds, EDGE_SCHEMA, cluster, broker_id)
-
-    def _table(self, seconds: list[int], schema: pa.Schema, cluster: str, broker_id: int) -> pa.Table:
-        rows = [(second, slot, *cell) for second in sorted(seconds) for slot, cell in self._seconds[second].items()]
-        if not rows:
-            return schema.empty_table()
-        start, slot, amount, largest, known, requests, throttled, throttle, longest, connections = zip(
-            *rows, strict=True
+    def edges(self, chosen: Bools, names: Names, *, cluster: str, broker_id: int) -> pa.Table:
+        """The chosen cells in :data:`EDGE_SCHEMA`."""
+        rows = np.flatnonzero(chosen)
+        columns = self._columns(rows, names, cluster, broker_id)
+        ends = np.cumsum(self.connections[rows])
+        starts = ends - self.connections[rows]
+        places = np.arange(ends[-1] if len(rows) else 0) + np.repeat(
+            self.seen_at[rows] - starts, self.connections[rows]
         )
+        numbers, back = np.unique(self.seen[places], return_inverse=True)
+        ids = np.fromiter((_connection_id(names.connections[one]) for one in numbers.tolist()), np.int64, len(numbers))
+        offsets = np.concatenate([[0], ends]).astype(np.int32)
+        columns["connection_ids"] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids[back]))
+        return _table(columns, EDGE_SCHEMA)
+
+    def _columns(self, rows: Ints, names: Names, cluster: str, broker_id: int) -> dict[str, pa.Array]:
         count = len(rows)
-        slots = np.fromiter(slot, dtype=np.int64, count=count)
-        unknown = np.fromiter(known, dtype=np.int64, count=count) == 0
-        clients = pa.array(slots // 3)
-        users, client_ids = zip(*self._clients, strict=True)
-        columns = {
-            "cluster": pa.repeat(pa.scalar(cluster), count),
+        unknown = np.isnan(self.amount[rows])
+        client = pa.array(self.client[rows], pa.int32())
+        users, client_ids = zip(*names.clients, strict=True) if names.clients else ((), ())
+        return {
+            "cluster": repeated(cluster, count),
             "broker_id": pa.repeat(pa.scalar(broker_id, pa.int32()), count),
-            "cell_start_ms": pa.array(np.fromiter(start, dtype=np.int64, count=count) * CELL_MS),
+            "cell_start_ms": pa.array(self.second[rows] * CELL_MS),
             "cell_ms": pa.repeat(pa.scalar(CELL_MS, pa.int32()), count),
-            "source": pa.repeat(pa.scalar(SOURCE), count),
-            "grain": pa.repeat(pa.scalar(GRAIN), count),
-            "user": pa.array(users, pa.string()).take(clients),
-            "client_id": pa.array(client_ids, pa.string()).take(clients),
+            "source": repeated(SOURCE, count),
+            "grain": repeated(GRAIN, count),
+            "user": pa.DictionaryArray.from_arrays(client, pa.array(users, pa.string())),
+            "client_id": pa.DictionaryArray.from_arrays(client, pa.array(client_ids, pa.string())),
             "ip": pa.nulls(count, pa.string()),
-            "key": pa.array(CELL_KEYS, pa.string()).take(pa.array(slots % 3)),
-            "amount": pa.array(np.fromiter(amount, dtype=np.float64, count=count), mask=unknown),
-            "amount_max": pa.array(np.fromiter(largest, dtype=np.float64, count=count), mask=unknown),
-            "requests": pa.array(requests, pa.int64()),
-            "throttled_requests": pa.array(throttled, pa.int64()),
-            "throttle_ms": pa.array(throttle, pa.int64()),
-            "throttle_max_ms": pa.array(longest, pa.int64()),
+            "key": pa.DictionaryArray.from_arrays(pa.array(self.key[rows], pa.int32()), pa.array(CELL_KEYS)),
+            "amount": pa.array(self.amount[rows], mask=unknown),
+            "amount_max": pa.array(self.amount_max[rows], mask=unknown),
+            "requests": pa.array(self.requests[rows]),
+            "throttled_requests": pa.array(self.throttled_requests[rows]),
+            "throttle_ms": pa.array(self.throttle_ms[rows]),
+            "throttle_max_ms": pa.array(self.throttle_max_ms[rows]),
         }
-        if "connections" in schema.names:
-            counts = [len(seen) if seen.__class__ is set else 1 for seen in connections]
-            columns["connections"] = pa.array(counts, pa.int32())
-        else:
-            number = lru_cache(maxsize=None)(self._connection_id)
-            ids = [[number(one) for one in seen] if seen.__class__ is set else [number(seen)] for seen in connections]
-            columns["connection_ids"] = pa.array(ids, pa.list_(pa.int64()))
-        return pa.table([columns[name] for name in schema.names], schema=schema)
-
-    def _connection_id(self, number: int) -> int:
-        """A number for the connection that other blocks give it, too."""
-        name = self._connections[number][0]
-        return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
 
 
-def split_by_date(seconds: list[int]) -> dict[date, list[int]]:
-    """Epoch seconds by UTC day."""
-    days: dict[date, list[int]] = {}
-    for second in seconds:
-        days.setdefault(_EPOCH + timedelta(days=second // 86400), []).append(second)
-    return days
+def to_cells(charges: Charges) -> Cells:
+    """Sum charges to cells."""
+    if not len(charges.second):
+        no_ints, no_floats = np.empty(0, np.int64), np.empty(0, np.float64)
+        return Cells(*(no_ints,) * 3, no_floats, no_floats, *(no_ints,) * 7)
+    # One sort by (second, client, key, connection), packed into one number each; the parts are counted up from 0 so
+    # that their product stays far below 2**63.
+    seconds, second = np.unique(charges.second, return_inverse=True)
+    slots = (int(charges.client.max()) + 1) * len(CELL_KEYS)
+    connections = int(charges.connection.max()) + 1
+    cell = second * slots + charges.client * len(CELL_KEYS) + charges.key
+    packed = cell * connections + charges.connection
+    order = np.argsort(packed, kind="stable")
+    packed, cell = packed[order], cell[order]
+    first_of_cell = np.concatenate([[True], cell[1:] != cell[:-1]])
+    first_of_connection = np.concatenate([[True], packed[1:] != packed[:-1]])
+    starts = np.flatnonzero(first_of_cell)
+    amount, throttle_ms = charges.amount[order], charges.throttle_ms[order]
+    known = ~np.isnan(amount)
+    some_known = np.logical_or.reduceat(known, starts)
+    amount = np.where(known, amount, 0.0)
+    seen_at = np.cumsum(first_of_connection)[starts] - 1
+    seen = charges.connection[order][first_of_connection]
+    return Cells(
+        second=seconds[cell[starts] // slots],
+        client=cell[starts] % slots // len(CELL_KEYS),
+        key=cell[starts] % len(CELL_KEYS),
+        amount=np.where(some_known, np.add.reduceat(amount, starts), np.nan),
+        amount_max=np.where(some_known, np.maximum.reduceat(amount, starts), np.nan),
+        requests=np.diff(np.append(starts, len(cell))),
+        throttled_requests=np.add.reduceat((throttle_ms > 0).astype(np.int64), starts),
+        throttle_ms=np.add.reduceat(throttle_ms, starts),
+        throttle_max_ms=np.maximum.reduceat(throttle_ms, starts),
+        connections=np.diff(np.append(seen_at, len(seen))),
+        seen_at=seen_at,
+        seen=seen,
+    )
+
+
+def repeated(text: str, count: int) -> pa.DictionaryArray:
+    """One text for all rows, which costs next to nothing to write."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
+
+
+def _table(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.Table:
+    # Dictionaries are Arrow's encoding in memory only: in Parquet these are plain strings.
+    return pa.table({name: columns[name] for name in schema.names})
+
+
+def _connection_id(name: str) -> int:
+    """A number for a connection that other stretches give it, too."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)

@@ -5,11 +5,16 @@ Source: ``KafkaApis``, ``ControllerApis``, ``RequestHandlerHelper``, ``ClientReq
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from collections.abc import Callable
+from typing import Any, Final
 
 from kquota.pipeline.sources.cells import CELL_KEYS
 from kquota.pipeline.sources.charged_size import fetch_charge, produce_charge, share_fetch_charge
 from kquota.pipeline.sources.request_line import (
+    CreatePartitionsLine,
+    CreateTopicsLine,
+    DeleteTopicsLine,
     FetchLine,
     FetchResponse,
     LogLine,
@@ -20,9 +25,24 @@ from kquota.pipeline.sources.request_line import (
     ShareFetchResponse,
 )
 
-__all__ = ["CONSUMER", "PERCENTAGE", "PERCENT_SECONDS_PER_MS", "PRODUCER", "charge_of"]
+__all__ = [
+    "CONSUMER",
+    "FOLLOWER",
+    "MUTATION",
+    "NO_KEY",
+    "PERCENTAGE",
+    "PERCENT_SECONDS_PER_MS",
+    "PRODUCER",
+    "charge_of",
+]
 
 PRODUCER, CONSUMER, PERCENTAGE = range(len(CELL_KEYS))
+NO_KEY: Final = -1
+"""An API that counts on no key of its own."""
+MUTATION: Final = -2
+"""Counts on controller_mutation_rate, with an amount that the line alone may not say."""
+FOLLOWER: Final = -3
+"""Replication, which no client quota counts."""
 
 PERCENT_SECONDS_PER_MS: Final = 0.1
 """One thread busy for 10 ms is one per cent of a second."""
@@ -32,30 +52,57 @@ PERCENT_SECONDS_PER_MS: Final = 0.1
 EXEMPT_APIS: Final = frozenset({4, 5, 6, 7, 27, 52, 53, 54, 55, 56, 58, 59, 80, 81, 82})
 
 
-def charge_of(request: LogLine) -> tuple[int | None, float | None, bool]:
+def charge_of(request: LogLine) -> tuple[int, float, bool]:
     """What a client's request counts on besides the request percentage, with how much, and whether it counts on that.
 
-    :returns: position in :data:`CELL_KEYS` (None for APIs without a byte rate), bytes (None where the line does not
-        say), and whether its time counts on request_percentage.
+    :returns: position in :data:`CELL_KEYS`, or one of :data:`NO_KEY`, :data:`MUTATION` and :data:`FOLLOWER`; bytes (NaN
+        where the line does not say); and whether its time counts on request_percentage.
     :raises RejectedLineError: the body lacks a size.
     """
-    version = request.requestHeader.requestApiVersion
     try:
-        match request:
-            case ProduceLine():
-                charged = produce_charge(request.request, version, request.requestHeader.clientId)
-                return PRODUCER, charged, request.request.acks != 0
-            case FetchLine() | ShareFetchLine() if request.throttleTimeMs:
-                return CONSUMER, 0, True  # taken back: the client is sent an empty answer
-            case FetchLine(response=FetchResponse() as response):
-                return CONSUMER, fetch_charge(response, version), True
-            case ShareFetchLine(response=ShareFetchResponse() as shared):
-                return CONSUMER, share_fetch_charge(shared, version), True
-            case FetchLine() | ShareFetchLine():
-                return CONSUMER, None, True
-            case OtherLine():
-                return None, None, request.requestHeader.requestApiKey not in EXEMPT_APIS
-            case _:
-                return None, None, True
+        return _CHARGES[request.__class__](request)
     except ValueError as error:
         raise RejectedLineError(f"not the request that Kafka logs: {error}") from None
+
+
+def _of_produce(line: ProduceLine) -> tuple[int, float, bool]:
+    header, request = line.requestHeader, line.request
+    return PRODUCER, produce_charge(request, header.requestApiVersion, header.clientId), request.acks != 0
+
+
+def _of_fetch(line: FetchLine) -> tuple[int, float, bool]:
+    if line.is_follower:
+        return FOLLOWER, math.nan, False
+    if line.throttleTimeMs:
+        return CONSUMER, 0, True  # taken back: the client is sent an empty answer
+    if line.response.__class__ is not FetchResponse:
+        return CONSUMER, math.nan, True
+    return CONSUMER, fetch_charge(line.response, line.requestHeader.requestApiVersion), True
+
+
+def _of_share_fetch(line: ShareFetchLine) -> tuple[int, float, bool]:
+    if line.throttleTimeMs:
+        return CONSUMER, 0, True
+    if not isinstance(line.response, ShareFetchResponse):
+        return CONSUMER, math.nan, True
+    return CONSUMER, share_fetch_charge(line.response, line.requestHeader.requestApiVersion), True
+
+
+def _of_mutation(_line: LogLine) -> tuple[int, float, bool]:
+    return MUTATION, math.nan, True
+
+
+def _of_other(line: OtherLine) -> tuple[int, float, bool]:
+    return NO_KEY, math.nan, line.requestHeader.requestApiKey not in EXEMPT_APIS
+
+
+# By class, because this runs for every line.
+_CHARGES: Final[dict[type[LogLine], Callable[[Any], tuple[int, float, bool]]]] = {
+    ProduceLine: _of_produce,
+    FetchLine: _of_fetch,
+    ShareFetchLine: _of_share_fetch,
+    CreateTopicsLine: _of_mutation,
+    CreatePartitionsLine: _of_mutation,
+    DeleteTopicsLine: _of_mutation,
+    OtherLine: _of_other,
+}

@@ -7,7 +7,6 @@ copies of forwarded requests are left out. A bad line is put aside with its numb
 from __future__ import annotations
 
 import gc
-import math
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -16,18 +15,19 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 
-from kquota.pipeline.sources.cells import CELL_KEYS, CellBlock, split_by_date
-from kquota.pipeline.sources.charges import PERCENT_SECONDS_PER_MS, PERCENTAGE, charge_of
+from kquota.pipeline.sources.cells import Bools, Cells, Floats, Names, to_cells
+from kquota.pipeline.sources.charges import MUTATION, charge_of
 from kquota.pipeline.sources.log_files import LogRange, read_lines
 from kquota.pipeline.sources.mutated_topics import MutatedTopic, MutationLine, mutated_topics, told_throttle_ms
-from kquota.pipeline.sources.request_line import FetchLine, LogLine, RejectedLineError, decode_line
+from kquota.pipeline.sources.request_line import LogLine, RejectedLineError, decode_line
+from kquota.pipeline.sources.rows import FORWARDED, Rows
 from kquota.pipeline.sources.staging import (
     CONNECTIONS_SCHEMA,
     MUTATIONS_SCHEMA,
     REJECTED_SCHEMA,
-    REQUESTS_SCHEMA,
     StagedFile,
     Stretch,
     write_staged,
@@ -76,7 +76,10 @@ def read_range(index: int, piece: LogRange, options: IngestOptions) -> Iterator[
 
 
 class RangeReader:
-    """State of reading one range: its clock, and what the current stretch has gathered."""
+    """State of reading one range: its clock, and what the current stretch has gathered.
+
+    Lines become rows of numbers, and every other step works on whole columns of them: this is where the time goes.
+    """
 
     def __init__(self, index: int, piece: LogRange, options: IngestOptions) -> None:
         self._index = index
@@ -89,14 +92,13 @@ class RangeReader:
 
     def _begin(self) -> None:
         self.stretch_lines = 0
-        self._blank = self._forwarded = self._followers = self._unknown = 0
-        self._first_ms = math.inf
-        self._last_ms = -math.inf
-        self._block = CellBlock()
+        self._blank = 0
+        self._blocks: list[Floats] = []
         self._clients: dict[tuple[str, str | None], int] = {}
+        self._client_names: list[tuple[str, str]] = []
         self._connections: dict[str, int] = {}
-        self._versions: dict[tuple[int, int], int] = {}
-        self._requests: list[tuple[object, ...]] = []
+        self._connection_seconds: list[int] = []
+        self._listeners: list[str] = []
         self._mutations: list[tuple[object, ...]] = []
         self._rejected: list[tuple[int, int, str, str]] = []
 
@@ -104,114 +106,83 @@ class RangeReader:
         """Count what is left of a broken compressed file as one rejected line."""
         self._line += 1
         self.stretch_lines += 1
-        self._reject(b"", reason)
+        self._reject(self._line, b"", reason)
 
-    def _reject(self, line: bytes, reason: str) -> None:
+    def _reject(self, number: int, line: bytes, reason: str) -> None:
         sample = line[:_SAMPLE_BYTES].decode("utf-8", "backslashreplace")
         sample = _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), sample)
-        self._rejected.append((self._index, self._line, reason, sample))
+        self._rejected.append((self._index, number, reason, sample))
 
     def read(self, lines: list[bytes]) -> None:
-        """Count a block of lines."""
-        self.stretch_lines += len(lines)
+        """Take in a block of lines."""
+        rows: list[tuple[float, ...]] = []
+        number = self._line
+        epoch_ms, clients, connections = self._epoch_ms.get, self._clients.get, self._connections.get
+        keep = self._options.keep_requests
         for line in lines:
-            self._line += 1
+            number += 1
             try:
-                second, millisecond, request = decode_line(line)
-                end_ms = self._epoch_ms.get(second)
-                if end_ms is None:
-                    end_ms = self._read_second(second)
-                self._count(end_ms + millisecond, request)
+                logged, millisecond, request = decode_line(line)
+                second_ms = epoch_ms(logged)
+                end_ms = (self._read_second(logged) if second_ms is None else second_ms) + millisecond
+                record_ms = end_ms - request.sendTimeMs - request.responseQueueTimeMs
+                if record_ms < 0:
+                    raise RejectedLineError("impossible times: recorded before 1970")
+                header = request.requestHeader
+                client = clients((request.principal, header.clientId))
+                if client is None:
+                    client = self._new_client(request.principal, header.clientId)
+                key, charged, timed = charge_of(request)
             except RejectedLineError as error:
                 if line.strip():
-                    self._reject(line, str(error))
+                    self._reject(number, line, str(error))
                 else:
                     self._blank += 1
-
-    def _count(self, end_ms: float, request: LogLine) -> None:
-        """Count one request, wholly or (where it is refused) not at all.
-
-        :raises RejectedLineError: the line says something impossible.
-        """
-        header = request.requestHeader
-        record_ms = end_ms - request.sendTimeMs - request.responseQueueTimeMs
-        second = int(record_ms // 1000)
-        if second < 0:
-            raise RejectedLineError("impossible times: recorded before 1970")
-        client = self._clients.get((request.principal, header.clientId))
-        if client is None:
-            client = self._new_client(request.principal, header.clientId)
-        key, charged, timed = charge_of(request)
-
-        # From here on nothing refuses the line.
-        self._first_ms = min(self._first_ms, end_ms)
-        self._last_ms = max(self._last_ms, end_ms)
-        version = (header.requestApiKey, header.requestApiVersion)
-        self._versions[version] = self._versions.get(version, 0) + 1
-        if request.isForwarded:
-            self._forwarded += 1
-            return
-        connection = self._connections.get(request.connection)
-        if connection is None:
-            connection = self._block.add_connection(request.connection, second)
-            self._connections[request.connection] = connection
-        throttle_ms = request.throttleTimeMs
-        if key is not None:
-            if isinstance(request, FetchLine) and request.is_follower:
-                self._followers += 1
-                return
-            self._unknown += charged is None
-            self._block.add(second, client, key, charged, throttle_ms, connection)
-            if self._options.keep_requests:
-                self._keep(request, end_ms, record_ms, key, charged, throttle_ms)
-            throttle_ms = 0
-        elif isinstance(request, MutationLine):
-            self._add_mutation(request, end_ms, record_ms)
-            throttle_ms = 0
-        if timed:
-            used = request.localTimeMs * PERCENT_SECONDS_PER_MS
-            self._block.add(second, client, PERCENTAGE, used, throttle_ms, connection)
-            if self._options.keep_requests:
-                self._keep(request, end_ms, record_ms, PERCENTAGE, used, throttle_ms)
-
-    def _keep(
-        self,
-        request: LogLine,
-        end_ms: float,
-        record_ms: float,
-        key: int,
-        charged: float | None,
-        throttle_ms: int,
-    ) -> None:
-        header = request.requestHeader
-        self._requests.append(
-            (
-                request.connection,
-                self._index << 32 | self._line,
-                end_ms,
-                record_ms,
-                header.requestApiKey,
-                header.requestApiVersion,
-                _user(request.principal),
-                header.clientId or "",
-                CELL_KEYS[key],
-                charged,
-                request.localTimeMs,
-                request.remoteTimeMs,
-                throttle_ms,
-                request.listener,
+                continue
+            # From here on nothing refuses the line.
+            connection = 0
+            if request.isForwarded:
+                key = FORWARDED
+            else:
+                connection = connections(request.connection, -1)
+                if connection < 0:
+                    connection = self._new_connection(request.connection, record_ms)
+            if key == MUTATION:
+                self._add_mutation(request, number, end_ms, record_ms)
+            if keep:
+                self._listeners.append(request.listener)
+            rows.append(
+                (
+                    number,
+                    end_ms,
+                    record_ms,
+                    client,
+                    header.requestApiKey,
+                    header.requestApiVersion,
+                    connection,
+                    key,
+                    charged,
+                    timed,
+                    request.throttleTimeMs,
+                    request.localTimeMs,
+                    request.remoteTimeMs,
+                )
             )
-        )
+        self._line = number
+        self.stretch_lines += len(lines)
+        if rows:
+            self._blocks.append(np.array(rows, dtype=np.float64))
 
-    def _add_mutation(self, request: MutationLine, end_ms: float, record_ms: float) -> None:
+    def _add_mutation(self, request: LogLine, number: int, end_ms: float, record_ms: float) -> None:
         """Put the topics of a mutation aside: what they cost can depend on lines that other workers read."""
+        assert isinstance(request, MutationLine)
         header = request.requestHeader
         nothing = MutatedTopic(None, "none", None)
         for topic in mutated_topics(request, default_partitions=self._options.default_partitions) or [nothing]:
             self._mutations.append(
                 (
                     request.connection,
-                    self._index << 32 | self._line,
+                    self._index << 32 | number,
                     end_ms,
                     record_ms,
                     header.requestApiKey,
@@ -240,70 +211,70 @@ class RangeReader:
     def _new_client(self, principal: str, client_id: str | None) -> int:
         client = self._clients.get((principal, client_id or ""))
         if client is None:
-            client = self._block.add_client(_user(principal), client_id or "")
+            client = len(self._client_names)
+            self._client_names.append((_user(principal), client_id or ""))
         self._clients[principal, client_id] = self._clients[principal, client_id or ""] = client
         return client
 
+    def _new_connection(self, connection: str, record_ms: float) -> int:
+        self._connections[connection] = len(self._connection_seconds)
+        self._connection_seconds.append(int(record_ms // 1000))
+        return self._connections[connection]
+
     def hand_over(self) -> Stretch:
         """Write what the stretch gathered and begin the next one."""
-        files: list[StagedFile] = []
-        stretch = self._write(files)
-        self._begin()
-        return stretch
-
-    def _write(self, files: list[StagedFile]) -> Stretch:
-        folder, cluster, broker = self._options.staging, self._options.cluster, self._piece.broker_id
-        seconds = self._block.seconds
+        rows = Rows(self._blocks)
+        cells = to_cells(rows.charges)
+        inner = np.zeros(len(cells.second), np.bool_)
         inner_from = inner_to = None
-        inner: list[int] = []
-        if seconds:
+        if len(cells.second):
             # A neighbour may hold more of the first second, and of the last ones.
-            lower = int(self._first_ms // 1000) + 1
-            upper = int(self._last_ms // 1000) - 1 - SETTLING_SECONDS
-            inner = [second for second in seconds if lower <= second <= upper]
-            if inner:
+            lower = int(rows.floats("end_ms").min() // 1000) + 1
+            upper = int(rows.floats("end_ms").max() // 1000) - 1 - SETTLING_SECONDS
+            inner = (cells.second >= lower) & (cells.second <= upper)
+            if inner.any():
                 inner_from, inner_to = lower, upper
-        for day, of_day in split_by_date(inner).items():
-            usage = self._block.usage(of_day, cluster=cluster, broker_id=broker)
-            files.append(write_staged(folder, "usage", usage, partition=f"date={day.isoformat()}"))
-        edges = list(set(seconds).difference(inner))
-        if edges:
-            files.append(write_staged(folder, "edges", self._block.edges(edges, cluster=cluster, broker_id=broker)))
-        files.extend(self._write_rows(folder, cluster, broker))
-        return Stretch(
+        stretch = Stretch(
             range=self._index,
-            broker_id=broker,
+            broker_id=self._piece.broker_id,
             lines=self.stretch_lines,
             good=self.stretch_lines - len(self._rejected) - self._blank,
             rejected=len(self._rejected),
             blank=self._blank,
-            forwarded=self._forwarded,
-            followers=self._followers,
-            unknown_amounts=self._unknown,
-            versions={f"{api}:{version}": count for (api, version), count in self._versions.items()},
-            files=files,
+            forwarded=rows.forwarded,
+            followers=rows.followers,
+            unknown_amounts=rows.unknown_amounts,
+            versions=rows.versions(),
+            files=list(self._write(rows, cells, inner)),
             inner_from=inner_from,
             inner_to=inner_to,
-            seen_from=min(seconds, default=None),
-            seen_to=max(seconds, default=None),
+            seen_from=int(cells.second.min()) if len(cells.second) else None,
+            seen_to=int(cells.second.max()) if len(cells.second) else None,
         )
+        self._begin()
+        return stretch
 
-    def _write_rows(self, folder: str, cluster: str, broker: int) -> Iterator[StagedFile]:
-        if self._requests:
-            connection, *middle, key, charged, local, remote, throttle, listener = zip(*self._requests, strict=True)
-            count = len(self._requests)
-            columns = [(cluster,) * count, (broker,) * count, connection, *middle, (None,) * count, key, charged]
-            yield write_staged(
-                folder, "requests", _table([*columns, local, remote, throttle, listener], REQUESTS_SCHEMA)
-            )
+    def _write(self, rows: Rows, cells: Cells, inner: Bools) -> Iterator[StagedFile]:
+        folder, cluster, broker = self._options.staging, self._options.cluster, self._piece.broker_id
+        names = Names(self._client_names, list(self._connections))
+        for day, usage in cells.usage(inner, names, cluster=cluster, broker_id=broker):
+            yield write_staged(folder, "usage", usage, partition=f"date={day.isoformat()}")
+        if not inner.all():
+            yield write_staged(folder, "edges", cells.edges(~inner, names, cluster=cluster, broker_id=broker))
+        if self._options.keep_requests:
+            requests = rows.requests(names, self._listeners, cluster=cluster, broker_id=broker, range_index=self._index)
+            if requests.num_rows:
+                yield write_staged(folder, "requests", requests)
         if self._mutations:
             count = len(self._mutations)
             columns = [(cluster,) * count, (broker,) * count, *zip(*self._mutations, strict=True)]
             yield write_staged(folder, "mutations", _table(columns, MUTATIONS_SCHEMA))
         if self._connections:
-            names, seconds = zip(*self._block.connections, strict=True)
-            columns = [(broker,) * len(names), names, tuple(map(_remote_ip, names)), seconds]
-            yield write_staged(folder, "connections", _table(columns, CONNECTIONS_SCHEMA))
+            seen = [
+                (broker, name, _remote_ip(name), second)
+                for name, second in zip(self._connections, self._connection_seconds, strict=True)
+            ]
+            yield write_staged(folder, "connections", _table(list(zip(*seen, strict=True)), CONNECTIONS_SCHEMA))
         if self._rejected:
             yield write_staged(folder, "rejected", _table(list(zip(*self._rejected, strict=True)), REJECTED_SCHEMA))
 

@@ -1,0 +1,140 @@
+"""The requests of a stretch as columns of numbers, and what they charged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from kquota.pipeline.sources.cells import CELL_KEYS, Charges, Floats, Ints, Names, repeated
+from kquota.pipeline.sources.charges import FOLLOWER, NO_KEY, PERCENT_SECONDS_PER_MS, PERCENTAGE
+from kquota.pipeline.sources.staging import REQUESTS_SCHEMA
+
+__all__ = ["COLUMNS", "FORWARDED", "Rows"]
+
+COLUMNS: Final = (
+    "line",
+    "end_ms",
+    "record_ms",
+    "client",
+    "api_key",
+    "api_version",
+    "connection",
+    "key",
+    "charged",
+    "timed",
+    "throttle_ms",
+    "local_ms",
+    "remote_ms",
+)
+"""One row per request: its line's number in the range; when it was completed, and when it was recorded; what
+:func:`~kquota.pipeline.sources.charges.charge_of` says (`key`, `charged`, `timed`); clients and connections by number.
+"""
+
+FORWARDED: Final = -4
+"""In `key`: the controller's copy of a request, which stands in the log of the broker that got it, too."""
+
+
+class Rows:
+    """Columns of :data:`COLUMNS`; doubles hold every integer of a log exactly."""
+
+    def __init__(self, blocks: Sequence[Floats]) -> None:
+        self._values = np.concatenate(blocks).T.copy() if blocks else np.empty((len(COLUMNS), 0))
+
+    def floats(self, name: str) -> Floats:
+        """A column."""
+        column: Floats = self._values[COLUMNS.index(name)]
+        return column
+
+    def ints(self, name: str) -> Ints:
+        """A column of integers."""
+        return self.floats(name).astype(np.int64)
+
+    @property
+    def forwarded(self) -> int:
+        """How many are copies made by the controller."""
+        return int(np.count_nonzero(self.floats("key") == FORWARDED))
+
+    @property
+    def followers(self) -> int:
+        """How many are other brokers' fetches."""
+        return int(np.count_nonzero(self.floats("key") == FOLLOWER))
+
+    @property
+    def unknown_amounts(self) -> int:
+        """How many lines do not say the bytes that were charged."""
+        return int(np.count_nonzero((self.floats("key") >= 0) & np.isnan(self.floats("charged"))))
+
+    def versions(self) -> dict[str, int]:
+        """Requests by ``"api key:version"``."""
+        pairs, counts = np.unique(self.ints("api_key") << 32 | self.ints("api_version"), return_counts=True)
+        return {
+            f"{pair >> 32}:{pair & 0xFFFFFFFF}": count
+            for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True)
+        }
+
+    @cached_property
+    def _charged(self) -> tuple[Ints, Ints, Floats, Ints]:
+        """Per charge, in line order: the row that it is of, key, amount, throttle time told on that key."""
+        key, throttle_ms = self.ints("key"), self.ints("throttle_ms")
+        bytes_at = np.flatnonzero(key >= 0)
+        timed_at = np.flatnonzero((self.floats("timed") != 0) & (key > FOLLOWER))
+        at = np.concatenate([bytes_at, timed_at])
+        keys = np.concatenate([key[bytes_at], np.full(len(timed_at), PERCENTAGE)])
+        used = self.floats("local_ms")[timed_at] * PERCENT_SECONDS_PER_MS
+        amounts = np.concatenate([self.floats("charged")[bytes_at], used])
+        # A throttle time counts on the key of its API, and on the request percentage only where there is none.
+        told = np.concatenate([throttle_ms[bytes_at], np.where(key == NO_KEY, throttle_ms, 0)[timed_at]])
+        order = np.argsort(at, kind="stable")
+        return at[order], keys[order], amounts[order], told[order]
+
+    @property
+    def charges(self) -> Charges:
+        """What was charged to clients by second and key."""
+        at, keys, amounts, told = self._charged
+        second = self.floats("record_ms")[at] // 1000
+        return Charges(
+            second=second.astype(np.int64),
+            client=self.ints("client")[at],
+            key=keys,
+            amount=amounts,
+            throttle_ms=told,
+            connection=self.ints("connection")[at],
+        )
+
+    def requests(
+        self, names: Names, listeners: Sequence[str], *, cluster: str, broker_id: int, range_index: int
+    ) -> pa.Table:
+        """The charges one by one, in ``REQUESTS_SCHEMA``."""
+        at, keys, amounts, told = self._charged
+        count = len(at)
+        connections = pa.array(names.connections, pa.string())
+        users, client_ids = zip(*names.clients, strict=True) if names.clients else ((), ())
+        client, connection = (pa.array(self.ints(name)[at], pa.int32()) for name in ("client", "connection"))
+
+        def named(indices: pa.Array, values: Sequence[str]) -> pa.Array:
+            return pa.DictionaryArray.from_arrays(indices, pa.array(values, pa.string()))
+
+        columns = {
+            "cluster": repeated(cluster, count),
+            "broker_id": pa.repeat(pa.scalar(broker_id, pa.int32()), count),
+            "connection": pa.DictionaryArray.from_arrays(connection, connections),
+            "seq": pa.array(range_index << 32 | self.ints("line")[at]),
+            "end_ms": pa.array(self.floats("end_ms")[at]),
+            "record_ms": pa.array(self.floats("record_ms")[at]),
+            "api_key": pa.array(self.ints("api_key")[at], pa.int32()),
+            "api_version": pa.array(self.ints("api_version")[at], pa.int32()),
+            "user": named(client, users),
+            "client_id": named(client, client_ids),
+            "ip": pa.nulls(count, pa.string()),
+            "key": named(pa.array(keys, pa.int32()), CELL_KEYS),
+            "charged": pa.array(amounts, mask=np.isnan(amounts)),
+            "local_ms": pa.array(self.floats("local_ms")[at]),
+            "remote_ms": pa.array(self.floats("remote_ms")[at]),
+            "throttle_ms": pa.array(told),
+            "listener": pa.array(listeners, pa.string()).take(pa.array(at)),
+        }
+        return pa.table({name: columns[name] for name in REQUESTS_SCHEMA.names})
