@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kquota.pipeline.sources.request_line import (
         FetchPartition,
         FetchResponse,
+        FetchTopic,
         NodeEndpoint,
         ProducePartition,
         ProduceRequest,
@@ -62,12 +63,13 @@ def _produce_head_size(api_version: int, client_id: str | None, transactional_id
     return header + body
 
 
+_TOPIC_BY_ID_SIZE = _UUID_BYTES + 1
+
+
 @lru_cache(maxsize=65536)
-def _topic_size(name: str | None, *, flexible: bool, by_id: bool) -> int:
-    """A topic's name or id, and its tag section; without the length of its partition array."""
-    if by_id:
-        return _UUID_BYTES + 1
-    return _string_size(name, flexible=flexible) + (1 if flexible else 0)
+def _compact_topic_size(name: str | None) -> int:
+    """A topic's name and its tag section in flexible versions; without the length of its partition array."""
+    return _string_size(name, flexible=True) + 1
 
 
 def _records_size(partition: ProducePartition | FetchPartition | SharePartition) -> int | None:
@@ -92,25 +94,37 @@ def produce_charge(request: ProduceRequest, api_version: int, client_id: str | N
     """
     size = _produce_head_size(api_version, client_id, request.transactionalId)
     topics = request.topicData
-    if api_version >= _PRODUCE_FLEXIBLE:
-        by_id = api_version >= _PRODUCE_TOPIC_IDS
-        if len(topics) >= 0x7F:
-            size += _uvarint_size(len(topics) + 1) - 1
+    if api_version < _PRODUCE_FLEXIBLE:
         for topic in topics:
-            partitions = topic.partitionData
-            size += _topic_size(topic.name, flexible=True, by_id=by_id) + _uvarint_size(len(partitions) + 1)
-            for partition in partitions:
-                records = partition.recordsSizeInBytes
-                if records.__class__ is not int:
-                    records = _records_size(partition)
-                # index, length and records, tag section
-                size += 6 if records is None else 5 + _uvarint_size(records + 1) + records
-    else:
-        for topic in topics:
-            size += _topic_size(topic.name, flexible=False, by_id=False) + 4
+            size += _string_size(topic.name, flexible=False) + 4
             for partition in topic.partitionData:
                 size += 8 + (_records_size(partition) or 0)
+        return size
+    by_id = api_version >= _PRODUCE_TOPIC_IDS
+    if len(topics) >= 0x7F:
+        size += _uvarint_size(len(topics) + 1) - 1
+    for topic in topics:
+        partitions = topic.partitionData
+        size += _TOPIC_BY_ID_SIZE if by_id else _compact_topic_size(topic.name)
+        size += 1 if len(partitions) < 0x7F else _uvarint_size(len(partitions) + 1)
+        for partition in partitions:
+            records = partition.recordsSizeInBytes
+            if records.__class__ is not int:
+                records = _records_size(partition)
+            # index, length and records, tag section
+            size += 6 if records is None else 5 + _uvarint_size(records + 1) + records
     return size
+
+
+@lru_cache(maxsize=64)
+def _fetch_layout(api_version: int) -> tuple[int, int, bool, bool]:
+    """Bytes of the fixed part of the body and of each partition; whether flexible; whether topics go by id."""
+    flexible = api_version >= _FETCH_FLEXIBLE
+    # The four, throttle time (v1+), error and session (v7+), tag section (flexible).
+    body = 4 + (4 if api_version >= 1 else 0) + (6 if api_version >= 7 else 0) + (1 if flexible else 0)
+    # Index, error, high watermark, last stable offset (v4+), log start (v5+), preferred replica (v11+), tags.
+    partition = 14 + (8 if api_version >= 4 else 0) + (8 if api_version >= 5 else 0) + (4 if api_version >= 11 else 0)
+    return body, partition + (1 if flexible else 0), flexible, api_version >= _FETCH_TOPIC_IDS
 
 
 def fetch_charge(response: FetchResponse, api_version: int) -> int:
@@ -118,43 +132,49 @@ def fetch_charge(response: FetchResponse, api_version: int) -> int:
 
     :raises ValueError: a partition has no record size.
     """
+    size, fixed, flexible, by_id = _fetch_layout(api_version)
     topics = response.responses
-    flexible = api_version >= _FETCH_FLEXIBLE
-    by_id = api_version >= _FETCH_TOPIC_IDS
-    # The four, throttle time (v1+), error and session (v7+), the topic array's length, tag section (flexible).
-    size = 4 + (4 if api_version >= 1 else 0) + (6 if api_version >= 7 else 0)
-    size += _uvarint_size(len(topics) + 1) + 1 if flexible else 4
-    if not isinstance(response.nodeEndpoints, UnsetType):
+    if response.nodeEndpoints is not UNSET:
         endpoints = _endpoints_size(response.nodeEndpoints)
         size += 1 + _uvarint_size(endpoints) + endpoints
-    # Index, error, high watermark, last stable offset (v4+), log start (v5+), preferred replica (v11+), tags.
-    fixed = 14 + (8 if api_version >= 4 else 0) + (8 if api_version >= 5 else 0) + (4 if api_version >= 11 else 0)
-    fixed += 1 if flexible else 0
+    if not flexible:
+        return size + 4 + sum(_fetched_topic_size(topic, api_version, fixed) for topic in topics)
+    size += 1 if len(topics) < 0x7F else _uvarint_size(len(topics) + 1)
     for topic in topics:
         partitions = topic.partitions
-        if isinstance(partitions, UnsetType):
-            partitions = topic.partitionResponses
-        if isinstance(partitions, UnsetType):
-            raise ValueError("a topic has no `partitions`")  # noqa: TRY004 - the line's fault, not a type's
-        size += _topic_size(topic.topic, flexible=flexible, by_id=by_id)
-        size += _uvarint_size(len(partitions) + 1) if flexible else 4
-        size += fixed * len(partitions)
+        if partitions is UNSET:
+            partitions = _older_partitions(topic)
+        size += _TOPIC_BY_ID_SIZE if by_id else _compact_topic_size(topic.topic)
+        size += 1 if len(partitions) < 0x7F else _uvarint_size(len(partitions) + 1)
         for partition in partitions:
             records = partition.recordsSizeInBytes
             if records.__class__ is not int:
                 records = _records_size(partition)
-            if records is None:
-                records = 0
-                size += 1 if flexible else 4
-            else:
-                size += _uvarint_size(records + 1) if flexible else 4
-            size += records
-            if api_version >= 4:
-                aborted = partition.abortedTransactions or ()
-                size += _uvarint_size(len(aborted) + 1) + 17 * len(aborted) if flexible else 4 + 16 * len(aborted)
-            if flexible:
+            size += fixed + (1 if records is None else _uvarint_size(records + 1) + records)
+            aborted = partition.abortedTransactions
+            size += 1 if not aborted else _uvarint_size(len(aborted) + 1) + 17 * len(aborted)
+            if not (partition.divergingEpoch is partition.currentLeader is partition.snapshotId is UNSET):
                 size += _partition_tags_size(partition)
     return size
+
+
+def _fetched_topic_size(topic: FetchTopic, api_version: int, fixed: int) -> int:
+    """A topic of an answer before the flexible versions."""
+    partitions = topic.partitions
+    if partitions is UNSET:
+        partitions = _older_partitions(topic)
+    size = _string_size(topic.topic, flexible=False) + 4
+    for partition in partitions:
+        size += fixed + 4 + (_records_size(partition) or 0)
+        if api_version >= 4:
+            size += 4 + 16 * len(partition.abortedTransactions or ())
+    return size
+
+
+def _older_partitions(topic: FetchTopic) -> list[FetchPartition]:
+    if topic.partitionResponses is UNSET:
+        raise ValueError("a topic has no `partitions`")
+    return topic.partitionResponses
 
 
 def _partition_tags_size(partition: FetchPartition) -> int:

@@ -18,12 +18,12 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-from kquota.pipeline.sources.cells import Bools, Cells, Floats, Names, to_cells
+from kquota.pipeline.sources.cells import Bools, Cells, Names, to_cells
 from kquota.pipeline.sources.charges import MUTATION, charge_of
 from kquota.pipeline.sources.log_files import LogRange, read_lines
 from kquota.pipeline.sources.mutated_topics import MutatedTopic, MutationLine, mutated_topics, told_throttle_ms
 from kquota.pipeline.sources.request_line import LogLine, RejectedLineError, decode_line
-from kquota.pipeline.sources.rows import FORWARDED, Rows
+from kquota.pipeline.sources.rows import FORWARDED, Rows, pack_row
 from kquota.pipeline.sources.staging import (
     CONNECTIONS_SCHEMA,
     MUTATIONS_SCHEMA,
@@ -93,7 +93,7 @@ class RangeReader:
     def _begin(self) -> None:
         self.stretch_lines = 0
         self._blank = 0
-        self._blocks: list[Floats] = []
+        self._blocks: list[bytes] = []
         self._clients: dict[tuple[str, str | None], int] = {}
         self._client_names: list[tuple[str, str]] = []
         self._connections: dict[str, int] = {}
@@ -115,7 +115,7 @@ class RangeReader:
 
     def read(self, lines: list[bytes]) -> None:
         """Take in a block of lines."""
-        rows: list[tuple[float, ...]] = []
+        rows: list[bytes] = []
         number = self._line
         epoch_ms, clients, connections = self._epoch_ms.get, self._clients.get, self._connections.get
         keep = self._options.keep_requests
@@ -152,7 +152,7 @@ class RangeReader:
             if keep:
                 self._listeners.append(request.listener)
             rows.append(
-                (
+                pack_row(
                     number,
                     end_ms,
                     record_ms,
@@ -170,8 +170,7 @@ class RangeReader:
             )
         self._line = number
         self.stretch_lines += len(lines)
-        if rows:
-            self._blocks.append(np.array(rows, dtype=np.float64))
+        self._blocks.append(b"".join(rows))
 
     def _add_mutation(self, request: LogLine, number: int, end_ms: float, record_ms: float) -> None:
         """Put the topics of a mutation aside: what they cost can depend on lines that other workers read."""
