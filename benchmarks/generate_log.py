@@ -45,8 +45,8 @@ class Profile:
     lines: int
     bad: int = 0
     seed: int = 1
-    clients: int = 4_000
-    lines_per_s: int = 800
+    clients: int = 2_000
+    lines_per_s: int = 4_000
     gz: bool = False
 
 

@@ -176,14 +176,19 @@ def test_deleted_topics_cost_what_the_topics_file_says(quotas: Path, tmp_path: P
     line = next(
         line
         for line in (GOLDEN / "4.3.0" / "kafka-request.log").read_bytes().splitlines()
-        if b'"requestApiKey":20,"requestApiVersion":6' in line and b'"isForwarded":false' in line and b'"errorCode":0' in line
+        if b'"requestApiKey":20,"requestApiVersion":6' in line
+        and b'"isForwarded":false' in line
+        and b'"errorCode":0' in line
     )
     (tmp_path / "a.log").write_bytes(line + b"\n")
     assert analyze(tmp_path / "a.log", "--quotas", quotas, "--out", tmp_path / "a") == 0
     assert summary(tmp_path / "a")["unknown_amounts"] == 1
     name = json.loads(line[line.index(b"{") : line.rindex(b"}") + 1])["response"]["responses"][0]["name"]
     (tmp_path / "topics.csv").write_text(f"topic,partitions\n{name},12\n")
-    assert analyze(tmp_path / "a.log", "--quotas", quotas, "--out", tmp_path / "b", "--topics", tmp_path / "topics.csv") == 0
+    assert (
+        analyze(tmp_path / "a.log", "--quotas", quotas, "--out", tmp_path / "b", "--topics", tmp_path / "topics.csv")
+        == 0
+    )
     assert summary(tmp_path / "b")["unknown_amounts"] == 0
     [mutation] = [row for row in rows(tmp_path / "b", "clients") if row["key"] == "controller_mutation_rate"]
     assert mutation["amount"] == 12.0

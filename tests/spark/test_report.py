@@ -12,7 +12,7 @@ from kquota.errors import InputError, KquotaError
 from kquota.pipeline.report import model, write_report
 from kquota.pipeline.report.queries import build_report
 from kquota.pipeline.report.timeline import enforced_rate_steps
-from kquota.pipeline.transforms.utilisation import enforced_rates, with_meters
+from kquota.pipeline.transforms.utilisation import enforced_rates
 from tests.kit.analysis_directory import START_MS, AnalysisDirectory
 
 GENERATED = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
@@ -98,22 +98,22 @@ def test_sharers_are_counted_in_full_and_named_in_part(spark: SparkSession, tmp_
 
 
 def test_the_drawn_rate_is_the_enforced_rate(spark: SparkSession, tmp_path: Path) -> None:
-    """At the end of every active second the step function has the value that `enforced_rates` gives, and then decays."""
+    """At the end of every active second the steps have the value that `enforced_rates` gives; then they decay."""
     analysis = AnalysisDirectory()
     for second, amount in ((0, 110.0), (1, 22.0), (5, 0.1), (5, 0.2), (11, 33.0), (12, None), (40, 7.0)):
         analysis.usage("alice", "etl" if second != 1 else "", second, amount, broker_id=3)
     analysis.client("alice", "etl", limit=5.0)
     analysis.client("alice", "", limit=5.0)
     directory = analysis.write(tmp_path / "out")
-    metered = with_meters(spark.read.parquet(str(directory / "usage")), spark.read.parquet(str(directory / "clients")))
-    expected = {row.cell_start_ms + 1000: row.rate for row in enforced_rates(metered, BrokerConfig()).collect()}
-    cells = metered.select(
+    usage, clients = (spark.read.parquet(str(directory / name)) for name in ("usage", "clients"))
+    expected = {row.cell_start_ms + 1000: row.rate for row in enforced_rates(usage, clients, BrokerConfig()).collect()}
+    cells = usage.select(
         F.lit(0).alias("index"), "broker_id", F.lit(11_000).alias("window_ms"), "cell_start_ms", "cell_ms", "amount"
     )
     steps = sorted((row.at_ms, row.rate) for row in enforced_rate_steps(cells).collect())
 
     def drawn(at_ms: int) -> float:
-        return [rate for start, rate in steps if start <= at_ms][-1]
+        return float([rate for start, rate in steps if start <= at_ms][-1])
 
     assert len(expected) == 6
     assert {at_ms: drawn(at_ms) for at_ms in expected} == pytest.approx(expected, abs=1e-6)

@@ -88,16 +88,25 @@ def test_requests_have_a_row_per_request_and_key(spark: "SparkSession", tmp_path
     ingest(spark, tmp_path / "kept", [GOLDEN], keep_requests=True)
     requests = spark.read.schema(REQUESTS.schema).parquet(str(tmp_path / "kept" / "requests"))
     assert requests.groupBy("broker_id", "seq", "key").count().where("count > 1").count() == 0
-    summed = {row.key: row.total for row in requests.groupBy("key").agg({"charged": "sum"}).withColumnRenamed("sum(charged)", "total").collect()}
+    summed = {
+        row.key: row.total
+        for row in requests.groupBy("key").agg({"charged": "sum"}).withColumnRenamed("sum(charged)", "total").collect()
+    }
     usage = {
         row.key: row.total
-        for row in read_usage(spark, tmp_path / "kept").groupBy("key").agg({"amount": "sum"}).withColumnRenamed("sum(amount)", "total").collect()
+        for row in read_usage(spark, tmp_path / "kept")
+        .groupBy("key")
+        .agg({"amount": "sum"})
+        .withColumnRenamed("sum(amount)", "total")
+        .collect()
     }
     usage.pop("connection_creation_rate")
     assert summed == pytest.approx(usage)
 
 
-def mutation(seq: int, topic: str | None, operation: str, partitions: int | None, *, validate_only: bool = False) -> tuple[Any, ...]:
+def mutation(
+    seq: int, topic: str | None, operation: str, partitions: int | None, *, validate_only: bool = False
+) -> tuple[Any, ...]:
     row = {
         "cluster": "",
         "broker_id": 0,
@@ -159,4 +168,10 @@ def test_mutations_cost_partitions(spark: "SparkSession") -> None:
         11: None,
     }
     [cell] = to_mutation_usage(charged).collect()
-    assert (cell.amount, cell.amount_max, cell.requests, cell.throttled_requests, cell.throttle_ms) == (79.0, 40.0, 11, 2, 200)
+    assert (cell.amount, cell.amount_max, cell.requests, cell.throttled_requests, cell.throttle_ms) == (
+        79.0,
+        40.0,
+        11,
+        2,
+        200,
+    )

@@ -8,7 +8,7 @@ from kquota.config import BrokerConfig
 from kquota.pipeline.tables import USAGE, SchemaMismatchError
 from kquota.pipeline.transforms.clients import with_limits
 from kquota.pipeline.transforms.throttled import AMBIGUOUS, UNEXPLAINED, to_throttled
-from kquota.pipeline.transforms.utilisation import enforced_rates, to_utilisation, with_meters
+from kquota.pipeline.transforms.utilisation import enforced_rates, to_utilisation
 from kquota.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -66,8 +66,7 @@ def resolved(frame: "DataFrame", rules: dict[str, dict[str, float]]) -> "DataFra
 
 
 def rates(frame: "DataFrame", rules: dict[str, dict[str, float]], config: BrokerConfig = PLAIN) -> "list[Row]":
-    metered = with_meters(frame, resolved(frame, rules))
-    return enforced_rates(metered, config).orderBy("meter", "key", "cell_start_ms").collect()
+    return enforced_rates(frame, resolved(frame, rules), config).orderBy("meter", "key", "cell_start_ms").collect()
 
 
 def test_the_rate_is_that_of_the_last_eleven_seconds(spark: "SparkSession") -> None:
@@ -81,9 +80,8 @@ def test_the_rate_is_that_of_the_last_eleven_seconds(spark: "SparkSession") -> N
         (11, 30.0),
         (40, 10.0),
     ]
-    [line] = to_utilisation(
-        enforced_rates(with_meters(frame, resolved(frame, {"alice": {PRODUCER_BYTE_RATE: 15.0}})), PLAIN)
-    ).collect()
+    clients = resolved(frame, {"alice": {PRODUCER_BYTE_RATE: 15.0}})
+    [line] = to_utilisation(frame, clients, PLAIN).collect()
     assert (line.rate_mean, line.rate_p50, line.rate_max, line.peak_1s) == (20.0, 20.0, 30.0, 110.0)
     assert (line.seconds_active, line.seconds_over_80, line.seconds_over_100, line.requests) == (5, 3, 3, 5)
     assert (line.meter, line.limit_source, line["limit"]) == ("user=alice", "user=alice", 15.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -14,12 +15,13 @@ from pyspark.sql import functions as F
 from kquota import __version__
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
-from kquota.pipeline.ingest import IngestResult, ingest_logs, write_table
+from kquota.pipeline.ingest import IngestResult, ingest_logs
+from kquota.pipeline.pieces import write_table
 from kquota.pipeline.sources.log_files import LogFile
 from kquota.pipeline.tables import CLIENTS, THROTTLED, USAGE, UTILISATION, Table
 from kquota.pipeline.transforms.clients import KEPT_METER, to_client_totals, with_limits
 from kquota.pipeline.transforms.throttled import to_throttled
-from kquota.pipeline.transforms.utilisation import enforced_rates, to_utilisation, with_meters
+from kquota.pipeline.transforms.utilisation import to_utilisation
 from kquota.quotas import QuotaSnapshot
 
 if TYPE_CHECKING:
@@ -180,16 +182,19 @@ def utilisation_step(
     usage: DataFrame, clients: DataFrame, staging: Path, broker_config: BrokerConfig, progress: Progress
 ) -> dict[str, Any]:
     """`usage` and resolved clients to `utilisation` and `throttled`; returns the part of summary.json."""
-    with progress.stage("measure utilisation"):
-        rates = enforced_rates(with_meters(usage, clients), broker_config)
-        write_table(to_utilisation(rates), staging, UTILISATION)
-    with progress.stage("find who was throttled"):
+
+    def find_throttled() -> int:
         throttled = to_throttled(usage, clients, broker_config).persist()
         write_table(throttled, staging, THROTTLED)
         named = throttled.where(F.col("meter").isNotNull()).agg(F.count_distinct("key", "meter")).first()
         throttled.unpersist()
-    assert named is not None
-    return {"throttled_meters": named[0]}
+        return 0 if named is None else int(named[0])
+
+    # Neither needs the other, and the planning of one leaves a core to the other.
+    with progress.stage("measure and find throttles"), ThreadPoolExecutor(1, "throttled") as pool:
+        throttled_meters = pool.submit(find_throttled)
+        write_table(to_utilisation(usage, clients, broker_config), staging, UTILISATION)
+    return {"throttled_meters": throttled_meters.result()}
 
 
 def write_summary(staging: Path, summary: Mapping[str, Any]) -> None:

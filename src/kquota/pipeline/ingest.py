@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
-from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-
-from kquota.pipeline.sources.cells import EDGE_SCHEMA, USAGE_SCHEMA
-from kquota.pipeline.sources.log_files import LogFile, LogRange, cut_into_ranges, group_ranges
+from kquota.pipeline.pieces import finish_rejected, finish_usage
+from kquota.pipeline.sources.log_files import LogFile, cut_into_ranges, group_ranges
 from kquota.pipeline.sources.range_reader import IngestOptions
 from kquota.pipeline.sources.request_log import stage_request_logs
-from kquota.pipeline.sources.staging import (
-    CONNECTIONS_SCHEMA,
-    MUTATIONS_SCHEMA,
-    REJECTED_SCHEMA,
-    StagedFile,
-    Stretch,
-)
-from kquota.pipeline.tables import REJECTED, REQUESTS, USAGE, Table
-from kquota.pipeline.transforms.usage import (
-    charge_mutations,
-    merge_cells,
-    to_connection_usage,
-    to_mutation_requests,
-    to_mutation_usage,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kquota.pipeline.progress import Progress
 
-__all__ = ["IngestResult", "estimate_lines", "ingest_logs", "write_table"]
+__all__ = ["IngestResult", "estimate_lines", "ingest_logs"]
 
 API_NAMES: Final = (
     "PRODUCE", "FETCH", "LIST_OFFSETS", "METADATA", "LEADER_AND_ISR", "STOP_REPLICA", "UPDATE_METADATA",
@@ -68,8 +44,6 @@ API_NAMES: Final = (
 
 AUTO_KEEP_LINES: Final = 5_000_000
 """Up to so many lines (estimated from the files' sizes) `requests` is written without being asked for."""
-
-_TOPICS_DDL: Final = "topic string, partitions bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +105,8 @@ def ingest_logs(
         stretches = stage_request_logs(spark, ranges, tasks, options, lines_read=lines_read) if ranges else []
 
     with progress.stage("put the pieces together"):
-        unknown = _finish_usage(spark, staging, stretches, cluster, topics, keep_requests=keep)
-        _finish_rejected(spark, staging, stretches, ranges, cluster)
+        unknown = finish_usage(spark, staging, stretches, cluster=cluster, topics=topics, keep_requests=keep)
+        finish_rejected(spark, staging, stretches, ranges, cluster)
     counts = Counter[tuple[int, str]]()
     for stretch in stretches:
         for version, count in stretch.versions.items():
@@ -154,149 +128,3 @@ def ingest_logs(
         kept_requests=keep,
         tables=("usage", "rejected", "requests") if keep else ("usage", "rejected"),
     )
-
-
-def _finish_usage(
-    spark: SparkSession,
-    staging: Path,
-    stretches: Sequence[Stretch],
-    cluster: str,
-    topics: Mapping[str, int],
-    *,
-    keep_requests: bool,
-) -> int:
-    """Complete `usage` (and `requests`) beside the rows that are final already; returns the unknown amounts."""
-    staged: dict[str, list[StagedFile]] = defaultdict(list)
-    mixed = _mixed_stretches(stretches)
-    for index, stretch in enumerate(stretches):
-        for file in stretch.files:
-            kind = "mixed" if file.kind == "usage" and index in mixed else file.kind
-            staged[kind].append(file)
-
-    charged = None
-    unknown = 0
-    parts = []
-    if staged["edges"] or staged["mixed"]:
-        edges = _read(spark, staging, staged["edges"], EDGE_SCHEMA)
-        rows = _read(spark, staging, staged["mixed"], USAGE_SCHEMA)
-        parts.append(merge_cells(edges, rows))
-    if staged["connections"]:
-        seen = _read(spark, staging, staged["connections"], CONNECTIONS_SCHEMA)
-        parts.append(to_connection_usage(seen, cluster=cluster))
-    if staged["mutations"]:
-        before = spark.createDataFrame(list(topics.items()), _TOPICS_DDL)
-        charged = charge_mutations(_read(spark, staging, staged["mutations"], MUTATIONS_SCHEMA), before).persist()
-        parts.append(to_mutation_usage(charged))
-    if parts:
-        # A small part of all cells, unless files of one broker overlap.
-        folder = staging / "part-usage"
-        together = reduce(DataFrame.unionByName, parts)
-        together.write.partitionBy(*USAGE.partition_by).parquet(str(folder))
-        _move_files(folder, staging / "usage")
-    for file in staged["mixed"]:
-        (staging / file.path).unlink()
-    if keep_requests:
-        if charged is not None:
-            folder = staging / "part-requests"
-            REQUESTS.conform(to_mutation_requests(charged)).write.parquet(str(folder))
-            _move_files(folder, staging / "requests")
-        _ensure_table(staging, REQUESTS)
-    if charged is not None:
-        unknown = charged.where(F.col("charged").isNull()).count()
-        charged.unpersist()
-    _ensure_table(staging, USAGE)
-    return unknown
-
-
-def _mixed_stretches(stretches: Sequence[Stretch]) -> set[int]:
-    """Stretches whose final cells may also stand elsewhere: files of one broker overlap in time, or are out of order.
-
-    Then rows of the same second, client and key have to be added up, instead of standing side by side.
-    """
-    spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for stretch in stretches:
-        if stretch.seen_from is None or stretch.seen_to is None:
-            continue
-        if stretch.inner_from is None or stretch.inner_to is None:
-            spans[stretch.broker_id].append((stretch.seen_from, stretch.seen_to))
-            continue
-        spans[stretch.broker_id].append((stretch.inner_from, stretch.inner_to))
-        if stretch.seen_from < stretch.inner_from:
-            spans[stretch.broker_id].append((stretch.seen_from, stretch.inner_from - 1))
-        if stretch.seen_to > stretch.inner_to:
-            spans[stretch.broker_id].append((stretch.inner_to + 1, stretch.seen_to))
-    starts = {broker: sorted(start for start, _ in of_broker) for broker, of_broker in spans.items()}
-    ends = {broker: sorted(end for _, end in of_broker) for broker, of_broker in spans.items()}
-    mixed = set()
-    for index, stretch in enumerate(stretches):
-        if stretch.inner_from is None or stretch.inner_to is None:
-            continue
-        begun = bisect_right(starts[stretch.broker_id], stretch.inner_to)
-        over = bisect_left(ends[stretch.broker_id], stretch.inner_from)
-        if begun - over > 1:  # more than the stretch's own
-            mixed.add(index)
-    return mixed
-
-
-def _finish_rejected(
-    spark: SparkSession, staging: Path, stretches: Sequence[Stretch], ranges: Sequence[LogRange], cluster: str
-) -> None:
-    """Give rejected lines their file and their number in it."""
-    files = [file for stretch in stretches for file in stretch.files if file.kind == "rejected"]
-    if files:
-        (staging / "rejected").rename(staging / "rejected-staged")
-        lines_of_range = Counter[int]()
-        for stretch in stretches:
-            lines_of_range[stretch.range] += stretch.lines
-        before: dict[int, int] = {}
-        for index, piece in enumerate(ranges):
-            follows = index > 0 and ranges[index - 1].file == piece.file
-            before[index] = before[index - 1] + lines_of_range[index - 1] if follows else 0
-        places = spark.createDataFrame(
-            [(index, piece.path, before[index]) for index, piece in enumerate(ranges)],
-            "range bigint, file string, before bigint",
-        )
-        staged = [
-            StagedFile(file.kind, file.path.replace("rejected/", "rejected-staged/", 1), file.rows) for file in files
-        ]
-        rows = _read(spark, staging, staged, REJECTED_SCHEMA).join(F.broadcast(places), "range")
-        numbered = rows.select(
-            F.lit(cluster).alias("cluster"),
-            "file",
-            (F.col("line") + F.col("before")).alias("line"),
-            "reason",
-            "sample",
-        )
-        REJECTED.conform(numbered).orderBy("file", "line").write.parquet(str(staging / "rejected"))
-    _ensure_table(staging, REJECTED)
-
-
-def write_table(frame: DataFrame, staging: Path, table: Table) -> None:
-    """Write a table under `staging`; one without rows has one file with its schema."""
-    frame = table.conform(frame)
-    frame.write.partitionBy(*table.partition_by).parquet(str(staging / table.name))
-    _ensure_table(staging, table)
-
-
-def _read(spark: SparkSession, staging: Path, files: Sequence[StagedFile], schema: pa.Schema) -> DataFrame:
-    spark_schema = from_arrow_schema(schema)
-    if not files:
-        return spark.createDataFrame([], spark_schema)
-    return spark.read.schema(spark_schema).parquet(*(str(staging / file.path) for file in files))
-
-
-def _move_files(folder: Path, target: Path) -> None:
-    """Add the Parquet files of one folder to another, keeping their partition folders."""
-    for path in folder.rglob("*.parquet"):
-        place = target / path.relative_to(folder).parent
-        place.mkdir(parents=True, exist_ok=True)
-        path.rename(place / f"{folder.name}-{path.name}")
-    shutil.rmtree(folder)
-
-
-def _ensure_table(staging: Path, table: Table) -> None:
-    """A table without rows is still a table: one empty file with the schema."""
-    folder = staging / table.name
-    if not any(folder.rglob("*.parquet")):
-        folder.mkdir(parents=True, exist_ok=True)
-        pq.write_table(to_arrow_schema(table.schema).empty_table(), folder / "empty.parquet", store_schema=False)

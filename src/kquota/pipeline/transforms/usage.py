@@ -142,7 +142,7 @@ def to_mutation_usage(charged: DataFrame) -> DataFrame:
         F.sum("charged").alias("amount"),
         F.max("charged").alias("amount_max"),
         F.count(F.lit(1)).alias("requests"),
-        F.count_distinct("connection").cast("int").alias("connections"),
+        F.size(F.collect_set("connection")).alias("connections"),
         F.count_if(told > 0).alias("throttled_requests"),
         F.sum(told).alias("throttle_ms"),
         F.max(told).alias("throttle_max_ms"),
