@@ -183,7 +183,8 @@ def test_deleted_topics_cost_what_the_topics_file_says(quotas: Path, tmp_path: P
     (tmp_path / "a.log").write_bytes(line + b"\n")
     assert analyze(tmp_path / "a.log", "--quotas", quotas, "--out", tmp_path / "a") == 0
     assert summary(tmp_path / "a")["unknown_amounts"] == 1
-    name = json.loads(line[line.index(b"{") : line.rindex(b"}") + 1])["response"]["responses"][0]["name"]
+    answers = json.loads(line[line.index(b"{") : line.rindex(b"}") + 1])["response"]["responses"]
+    [name] = [answer["name"] for answer in answers if answer["errorCode"] == 0]
     (tmp_path / "topics.csv").write_text(f"topic,partitions\n{name},12\n")
     assert (
         analyze(tmp_path / "a.log", "--quotas", quotas, "--out", tmp_path / "b", "--topics", tmp_path / "topics.csv")

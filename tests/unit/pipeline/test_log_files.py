@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kquota.errors import InputError
 from kquota.pipeline.ingest import estimate_lines
 from kquota.pipeline.sources.log_files import (
+    MAX_RANGE_BYTES,
     LogFile,
     LogRange,
     cut_into_ranges,
@@ -148,19 +149,19 @@ def test_one_file_cannot_be_of_two_brokers(tmp_path: Path) -> None:
 
 
 @given(
-    sizes=st.lists(st.integers(0, 500 * 1024 * 1024), max_size=20),
+    sizes=st.lists(st.integers(0, 5 * MAX_RANGE_BYTES), max_size=20),
     packed=st.booleans(),
     parallelism=st.integers(1, 16),
 )
 def test_ranges_and_tasks_cover_everything_once(sizes: list[int], packed: bool, parallelism: int) -> None:
-    """Ranges tile each file, tasks hold each range once, and no plain range is above 128 MiB."""
+    """Ranges tile each file, tasks hold each range once, and no plain range is too large."""
     files = [LogFile(f"f{index}", 0, size, packed) for index, size in enumerate(sizes)]
     ranges = cut_into_ranges(files, parallelism=parallelism)
     for index, file in enumerate(files):
         of_file = [piece for piece in ranges if piece.file == index]
         assert sum(piece.end - piece.start for piece in of_file) == file.size_bytes
         assert all(earlier.end == later.start for earlier, later in pairwise(of_file))
-        assert packed or all(piece.end - piece.start <= 128 * 1024 * 1024 for piece in of_file)
+        assert packed or all(piece.end - piece.start <= MAX_RANGE_BYTES for piece in of_file)
     tasks = group_ranges(ranges, parallelism=parallelism)
     assert sorted(index for task in tasks for index in task) == list(range(len(ranges)))
     assert all(tasks)

@@ -19,7 +19,7 @@ from kquota.errors import InputError
 __all__ = ["LogFile", "LogRange", "cut_into_ranges", "find_log_files", "group_ranges", "read_lines"]
 
 MIB: Final = 1024 * 1024
-MAX_RANGE_BYTES: Final = 128 * MIB
+MAX_RANGE_BYTES: Final = 512 * MIB
 MIN_RANGE_BYTES: Final = 4 * MIB
 _CHUNK_BYTES: Final = MIB // 4  # lines and what they become stay in the processor's cache
 # Plain JSON lines shrink about 20 times; used only to weigh and estimate, never to read.

@@ -35,10 +35,10 @@ from kquota.pipeline.sources.staging import (
 
 __all__ = ["IngestOptions", "read_range"]
 
-SETTLING_SECONDS: Final = 5
+SETTLING_SECONDS: Final = 2
 """How much earlier than its line a request may have been recorded (slow sends) and still be in a final cell."""
 
-STRETCH_LINES: Final = 131_072
+STRETCH_LINES: Final = 524_288
 """A worker hands over its rows after about this many lines, whatever the size of the file."""
 
 _SAMPLE_BYTES: Final = 200

@@ -2,7 +2,7 @@
 
 Workers write their files themselves, so that no row passes through the JVM only to be written down again. A file
 counts only once its stretch's manifest has reached the driver; what a failed or repeated task left behind is removed
-with the folder. See docs/adr on this.
+with the folder. See docs/adr/0005-workers-write-parquet.md.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ __all__ = ["enforced_rates", "to_utilisation", "window_rates", "window_seconds"]
 
 _IDENTITY: Final = ("cluster", "user", "client_id", "ip", "key")
 _NAMES: Final = ("cluster", "meter", "key", "limit", "limit_source")
-_SECONDS: Final = pa.schema(
+_CELLS: Final = pa.schema(
     [
         ("meter_number", pa.int32()),
         ("broker_id", pa.int32()),
@@ -34,7 +34,7 @@ _SECONDS: Final = pa.schema(
         ("throttle_ms", pa.int64()),
     ]
 )
-_RATES: Final = _SECONDS.append(pa.field("rate", pa.float64()))
+_RATES: Final = _CELLS.append(pa.field("rate", pa.float64()))
 _FIGURES: Final = pa.schema(
     [
         ("meter_number", pa.int32()),
@@ -69,7 +69,7 @@ def enforced_rates(usage: DataFrame, clients: DataFrame, broker_config: BrokerCo
         cell_start_ms, amount, rate, requests, throttled_requests, throttle_ms.
     """
     meters = _numbered_meters(clients)
-    rates = _by_meter(_meter_seconds(usage, meters, broker_config), _with_rates, _RATES)
+    rates = _by_meter(_metered(usage, meters, broker_config), _with_rates, _RATES)
     named = _with_names(rates.drop("limit"), meters)
     amounts = ("requests", "throttled_requests", "throttle_ms")
     return named.select("cluster", "broker_id", *_NAMES[1:], "cell_start_ms", "amount", "rate", *amounts)
@@ -83,7 +83,7 @@ def to_utilisation(usage: DataFrame, clients: DataFrame, broker_config: BrokerCo
     :param clients: resolved identities, one row per cluster, user, client_id, ip and key; small beside `usage`.
     """
     meters = _numbered_meters(clients)
-    figures = _by_meter(_meter_seconds(usage, meters, broker_config), _figures, _FIGURES)
+    figures = _by_meter(_metered(usage, meters, broker_config), _figures, _FIGURES)
     return UTILISATION.conform(_with_names(figures, meters).drop("meter_number"))
 
 
@@ -94,41 +94,35 @@ def _numbered_meters(clients: DataFrame) -> DataFrame:
     return limited.withColumn("meter_number", F.dense_rank().over(by_name))
 
 
-def _meter_seconds(usage: DataFrame, meters: DataFrame, broker_config: BrokerConfig) -> DataFrame:
-    """Sums per broker, meter and second, of cells that count against a limited meter."""
+def _metered(usage: DataFrame, meters: DataFrame, broker_config: BrokerConfig) -> DataFrame:
+    """The cells that count against a limited meter."""
     same = [usage[name].eqNullSafe(meters[name]) for name in _IDENTITY]
     reach_ms = window_seconds(usage["key"], broker_config) * 1000
-    metered = usage.join(F.broadcast(meters), same, "inner").select(
+    return usage.join(F.broadcast(meters), same, "inner").select(
         meters["meter_number"],
         usage["broker_id"],
         meters["limit"],
         reach_ms.cast("long").alias("reach_ms"),
-        *(usage[name] for name in ("cell_start_ms", "amount", "requests", "throttled_requests", "throttle_ms")),
-    )
-    # One shuffle: by meter, which serves the sums per second and what comes after.
-    return (
-        metered.repartition("meter_number", "broker_id")
-        .groupBy("meter_number", "broker_id", "limit", "reach_ms", "cell_start_ms")
-        .agg(
-            F.coalesce(F.sum("amount"), F.lit(0.0)).alias("amount"),
-            *(F.sum(name).alias(name) for name in ("requests", "throttled_requests", "throttle_ms")),
-        )
+        usage["cell_start_ms"],
+        F.coalesce(usage["amount"], F.lit(0.0)).alias("amount"),
+        *(usage[name] for name in ("requests", "throttled_requests", "throttle_ms")),
     )
 
 
-def _by_meter(seconds: DataFrame, transform: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> DataFrame:
-    """Apply `transform` to blocks of whole meters, each in order of time."""
+def _by_meter(metered: DataFrame, transform: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> DataFrame:
+    """Apply `transform` to blocks of whole meters, summed by second, in order of broker and time."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for block in _whole_meters(batches):
-            yield from transform(block).cast(schema).to_batches()
+            yield from transform(_by_second(block)).cast(schema).to_batches()
 
-    ordered = seconds.sortWithinPartitions("meter_number", "broker_id", "cell_start_ms")
-    return ordered.mapInArrow(work, from_arrow_schema(schema))
+    # One shuffle. Sorting by one number is quick in Spark; the rest of the order is made in each block.
+    together = metered.repartition("meter_number", "broker_id").sortWithinPartitions("meter_number")
+    return together.mapInArrow(work, from_arrow_schema(schema))
 
 
 def _whole_meters(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows in order of meter and broker, cut between meters."""
+    """Rows in order of meter, cut between meters."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -136,7 +130,7 @@ def _whole_meters(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         rows += batch.num_rows
         if rows >= _BLOCK_ROWS:
             block = pa.Table.from_batches(held)
-            last = _meter_starts(block)[-1]
+            last = int(_starts(block["meter_number"].to_numpy())[-1])
             if last > 0:
                 yield block.slice(0, last)
             held, rows = block.slice(last).to_batches(), rows - last
@@ -144,16 +138,40 @@ def _whole_meters(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
+def _by_second(block: pa.Table) -> pa.Table:
+    """One row per meter, broker and second, in that order."""
+    columns = {name: block[name].to_numpy() for name in _CELLS.names}
+    order = np.lexsort((columns["cell_start_ms"], columns["broker_id"], columns["meter_number"]))
+    columns = {name: values[order] for name, values in columns.items()}
+    starts = _starts(columns["meter_number"], columns["broker_id"], columns["cell_start_ms"])
+    summed = ("amount", "requests", "throttled_requests", "throttle_ms")
+    return pa.table(
+        {
+            name: np.add.reduceat(values, starts) if name in summed else values[starts]
+            for name, values in columns.items()
+        }
+    )
+
+
+def _starts(*columns: npt.NDArray[np.generic]) -> Ints:
+    """The rows at which any of the columns changes."""
+    changes = np.zeros(len(columns[0]), np.bool_)
+    changes[0] = True
+    for column in columns:
+        changes[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(changes)
+
+
 def _meter_starts(block: pa.Table) -> Ints:
-    """The rows at which another meter begins."""
-    meter = block["meter_number"].to_numpy().astype(np.int64) << 32 | block["broker_id"].to_numpy()
-    return np.flatnonzero(np.concatenate([[True], meter[1:] != meter[:-1]]))
+    return _starts(block["meter_number"].to_numpy(), block["broker_id"].to_numpy())
 
 
 def _with_rates(block: pa.Table) -> pa.Table:
-    starts = _meter_starts(block)
     rates = window_rates(
-        block["cell_start_ms"].to_numpy(), block["amount"].to_numpy(), block["reach_ms"].to_numpy(), starts
+        block["cell_start_ms"].to_numpy(),
+        block["amount"].to_numpy(),
+        block["reach_ms"].to_numpy(),
+        _meter_starts(block),
     )
     return block.append_column("rate", pa.array(rates))
 
