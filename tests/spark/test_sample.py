@@ -1,0 +1,109 @@
+"""The main job on the sample capture, held against counts and metrics that no part of kquota made."""
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks import baseline_json
+from kquota.cli import run
+from kquota.pipeline import jobs
+from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SAMPLE = EXAMPLES / "capture" / "sample"
+KEYS = {"Produce": PRODUCER_BYTE_RATE, "Fetch": CONSUMER_BYTE_RATE, "Request": REQUEST_PERCENTAGE}
+
+Meter = tuple[str, str]
+"""Meter and quota key."""
+
+
+@pytest.fixture(scope="module")
+def out(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `kquota analyze` writes about the sample."""
+    directory = tmp_path_factory.mktemp("sample") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "start_session", lambda **_: spark)
+        patch.setattr(type(spark), "stop", lambda _: None)
+        command = ["analyze", str(SAMPLE / "kafka-request.log.gz"), "--quotas", str(EXAMPLES / "quotas.yaml"), "-q"]
+        assert run([*command, "--out", str(directory)]) == 0
+    return directory
+
+
+def rows(out: Path, table: str) -> list[dict[str, Any]]:
+    return pq.read_table(out / table).to_pylist()  # type: ignore[no-any-return]
+
+
+def test_totals_are_those_of_an_independent_count(out: Path) -> None:
+    """Per user, client-id and key, what a plain loop over the raw log counts; per second, too."""
+    cells, counts = baseline_json.read([SAMPLE / "kafka-request.log.gz"])
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["lines"], summary["good"], summary["rejected"]) == (counts["lines"], counts["lines"], 0)
+
+    expected: dict[tuple[str, str, str], list[float]] = {}
+    for (_, user, client_id, key), sums in cells.items():
+        total = expected.setdefault((user, client_id, key), [0.0, 0.0, 0.0, 0.0])
+        for column, value in enumerate(sums):
+            total[column] += value
+    found = {
+        (row["user"], row["client_id"], row["key"]): row for row in rows(out, "clients") if row["user"] is not None
+    }
+    assert found.keys() == expected.keys()
+    for client, (amount, requests, throttled, throttle_ms) in expected.items():
+        row = found[client]
+        assert (row["requests"], row["throttled_requests"], row["throttle_ms"]) == (requests, throttled, throttle_ms)
+        if client[2] == CONTROLLER_MUTATION_RATE:
+            assert row["amount"] >= amount  # the loop leaves out what deleting costs
+        else:
+            assert row["amount"] == pytest.approx(amount, rel=1e-9), client
+
+    seconds = {
+        (row["cell_start_ms"] // 1000, row["user"], row["client_id"], row["key"]): row["requests"]
+        for row in rows(out, "usage")
+        if row["user"] is not None
+    }
+    assert seconds == {cell: sums[1] for cell, sums in cells.items()}
+
+
+def throttled_in_jmx() -> set[Meter]:
+    """Meters whose throttle time in the broker's metrics was ever a number."""
+    found = set()
+    with (SAMPLE / "jmx.csv").open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            kind, _, tags = row["mbean"].removeprefix("kafka.server:type=").partition(",")
+            if row["attribute"] == "throttle-time" and row["value"] != "NaN":
+                found.add((tags, KEYS[kind]))
+    return found
+
+
+def test_throttled_meters_are_those_of_the_brokers_metrics(out: Path) -> None:
+    """Whoever is throttled in JMX is named, and whoever is named with a definite cause is throttled in JMX.
+
+    A throttled mutation shows under the request time of its user, not under its own rate.
+    """
+    named: dict[Meter, set[str]] = {}
+    for row in rows(out, "throttled"):
+        named.setdefault((row["meter"], row["key"]), set()).add(row["cause"])
+    jmx = throttled_in_jmx()
+    assert len(jmx) >= 10
+    for meter, key in jmx:
+        as_mutation = key == REQUEST_PERCENTAGE and (meter, CONTROLLER_MUTATION_RATE) in named
+        assert (meter, key) in named or as_mutation, (meter, key)
+    for (meter, key), causes in named.items():
+        if causes != {"ambiguous"}:
+            shown_as = REQUEST_PERCENTAGE if key == CONTROLLER_MUTATION_RATE else key
+            assert (meter, shown_as) in jmx, (meter, key, causes)
+    assert {cause for causes in named.values() for cause in causes} >= {"ambiguous", PRODUCER_BYTE_RATE}
+
+
+def test_the_report_is_written(out: Path) -> None:
+    """One page, with the worst meter in it."""
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "user=search" in page
+    assert page.rstrip().endswith("</html>")
