@@ -51,5 +51,10 @@ def _sample() -> tuple[Path, Path]:
     ):
         log = folder / "kafka-request.log.gz"
         if log.is_file() and quotas.is_file():
-            return log, quotas
+            return _shortened(log), _shortened(quotas)
     raise KquotaError(f"the sample capture is missing: it belongs into {_PACKAGED} or {_CHECKOUT}")
+
+
+def _shortened(path: Path) -> Path:
+    """The path as one would type it here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
