@@ -56,8 +56,8 @@ _TAIL: Final = (
 )
 USAGE_SCHEMA: Final = pa.schema([*_HEAD, ("connections", pa.int32()), *_TAIL])
 """The `usage` table without its partition column."""
-EDGE_SCHEMA: Final = pa.schema([*_HEAD, ("connection_ids", pa.list_(pa.int64())), *_TAIL])
-"""`usage` rows that other pieces of the log may hold too: connections are named, so that they can be merged."""
+EDGE_SCHEMA: Final = pa.schema([*_HEAD, ("connection_id", pa.int64()), *_TAIL])
+"""`usage` rows, one per connection, of cells that other pieces of the log may hold, too."""
 
 _EPOCH: Final = date(1970, 1, 1)
 _DAY_SECONDS: Final = 86_400
@@ -90,13 +90,24 @@ class Charges:
     throttle_ms: Ints
     connection: Ints
 
+    def where(self, chosen: Bools) -> Charges:
+        """Some of them."""
+        return Charges(
+            second=self.second[chosen],
+            client=self.client[chosen],
+            key=self.key[chosen],
+            amount=self.amount[chosen],
+            throttle_ms=self.throttle_ms[chosen],
+            connection=self.connection[chosen],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Cells:
     """Columns, one element per cell, in order of second, client and key.
 
-    `amount` is the sum of the known amounts, NaN where none is known. The `connections` of a cell are as many
-    elements of `seen`, from `seen_at` on.
+    `amount` is the sum of the known amounts, NaN where none is known. `connections` counts those that a cell was
+    charged for; where cells are summed by connection it is the number of that one.
     """
 
     second: Ints
@@ -109,33 +120,24 @@ class Cells:
     throttle_ms: Ints
     throttle_max_ms: Ints
     connections: Ints
-    seen_at: Ints
-    seen: Ints
 
-    def usage(self, chosen: Bools, names: Names, *, cluster: str, broker_id: int) -> list[tuple[date, pa.Table]]:
-        """The chosen cells in :data:`USAGE_SCHEMA`, by UTC day."""
+    def usage(self, names: Names, *, cluster: str, broker_id: int) -> list[tuple[date, pa.Table]]:
+        """The cells in :data:`USAGE_SCHEMA`, by UTC day."""
         tables = []
         day_of_cell = self.second // _DAY_SECONDS
-        for day in np.unique(day_of_cell[chosen]).tolist():
-            of_day = np.flatnonzero(chosen & (day_of_cell == day))
+        for day in np.unique(day_of_cell).tolist():
+            of_day = np.flatnonzero(day_of_cell == day)
             columns = self._columns(of_day, names, cluster, broker_id)
             columns["connections"] = pa.array(self.connections[of_day], pa.int32())
             tables.append((_EPOCH + timedelta(days=day), _table(columns, USAGE_SCHEMA)))
         return tables
 
-    def edges(self, chosen: Bools, names: Names, *, cluster: str, broker_id: int) -> pa.Table:
-        """The chosen cells in :data:`EDGE_SCHEMA`."""
-        rows = np.flatnonzero(chosen)
-        columns = self._columns(rows, names, cluster, broker_id)
-        ends = np.cumsum(self.connections[rows])
-        starts = ends - self.connections[rows]
-        places = np.arange(ends[-1] if len(rows) else 0) + np.repeat(
-            self.seen_at[rows] - starts, self.connections[rows]
-        )
-        numbers, back = np.unique(self.seen[places], return_inverse=True)
+    def edges(self, names: Names, *, cluster: str, broker_id: int) -> pa.Table:
+        """Cells that were summed by connection, in :data:`EDGE_SCHEMA`."""
+        columns = self._columns(np.arange(len(self.second)), names, cluster, broker_id)
+        numbers, back = np.unique(self.connections, return_inverse=True)
         ids = np.fromiter((_connection_id(names.connections[one]) for one in numbers.tolist()), np.int64, len(numbers))
-        offsets = np.concatenate([[0], ends]).astype(np.int32)
-        columns["connection_ids"] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids[back]))
+        columns["connection_id"] = pa.array(ids[back])
         return _table(columns, EDGE_SCHEMA)
 
     def _columns(self, rows: Ints, names: Names, cluster: str, broker_id: int) -> dict[str, pa.Array]:
@@ -163,29 +165,27 @@ class Cells:
         }
 
 
-def to_cells(charges: Charges) -> Cells:
-    """Sum charges to cells."""
+def to_cells(charges: Charges, *, by_connection: bool = False) -> Cells:
+    """Sum charges to cells, or to one for each connection of a cell."""
     if not len(charges.second):
         no_ints, no_floats = np.empty(0, np.int64), np.empty(0, np.float64)
-        return Cells(*(no_ints,) * 3, no_floats, no_floats, *(no_ints,) * 7)
+        return Cells(*(no_ints,) * 3, no_floats, no_floats, *(no_ints,) * 5)
     # One sort by (second, client, key, connection), packed into one number each; the parts are counted up from 0 so
     # that their product stays far below 2**63.
     seconds, second = np.unique(charges.second, return_inverse=True)
     slots = (int(charges.client.max()) + 1) * len(CELL_KEYS)
-    connections = int(charges.connection.max()) + 1
-    cell = second * slots + charges.client * len(CELL_KEYS) + charges.key
-    packed = cell * connections + charges.connection
+    width = int(charges.connection.max()) + 1
+    packed = (second * slots + charges.client * len(CELL_KEYS) + charges.key) * width + charges.connection
     order = np.argsort(packed, kind="stable")
-    packed, cell = packed[order], cell[order]
-    first_of_cell = np.concatenate([[True], cell[1:] != cell[:-1]])
+    packed = packed[order]
+    cell = packed // width
     first_of_connection = np.concatenate([[True], packed[1:] != packed[:-1]])
-    starts = np.flatnonzero(first_of_cell)
+    first_of_cell = np.concatenate([[True], cell[1:] != cell[:-1]])
+    starts = np.flatnonzero(first_of_connection if by_connection else first_of_cell)
     amount, throttle_ms = charges.amount[order], charges.throttle_ms[order]
     known = ~np.isnan(amount)
     some_known = np.logical_or.reduceat(known, starts)
     amount = np.where(known, amount, 0.0)
-    seen_at = np.cumsum(first_of_connection)[starts] - 1
-    seen = charges.connection[order][first_of_connection]
     return Cells(
         second=seconds[cell[starts] // slots],
         client=cell[starts] % slots // len(CELL_KEYS),
@@ -196,9 +196,9 @@ def to_cells(charges: Charges) -> Cells:
         throttled_requests=np.add.reduceat((throttle_ms > 0).astype(np.int64), starts),
         throttle_ms=np.add.reduceat(throttle_ms, starts),
         throttle_max_ms=np.maximum.reduceat(throttle_ms, starts),
-        connections=np.diff(np.append(seen_at, len(seen))),
-        seen_at=seen_at,
-        seen=seen,
+        connections=packed[starts] % width
+        if by_connection
+        else np.add.reduceat(first_of_connection.astype(np.int64), starts),
     )
 
 

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-from kquota.pipeline.sources.cells import Bools, Cells, Names, to_cells
+from kquota.pipeline.sources.cells import Bools, Charges, Names, to_cells
 from kquota.pipeline.sources.charges import MUTATION, charge_of
 from kquota.pipeline.sources.log_files import LogRange, read_lines
 from kquota.pipeline.sources.mutated_topics import MutatedTopic, MutationLine, mutated_topics, told_throttle_ms
@@ -223,14 +223,15 @@ class RangeReader:
     def hand_over(self) -> Stretch:
         """Write what the stretch gathered and begin the next one."""
         rows = Rows(self._blocks)
-        cells = to_cells(rows.charges)
-        inner = np.zeros(len(cells.second), np.bool_)
+        charges = rows.charges
+        seconds = charges.second
+        inner = np.zeros(len(seconds), np.bool_)
         inner_from = inner_to = None
-        if len(cells.second):
+        if len(seconds):
             # A neighbour may hold more of the first second, and of the last ones.
             lower = int(rows.floats("end_ms").min() // 1000) + 1
             upper = int(rows.floats("end_ms").max() // 1000) - 1 - SETTLING_SECONDS
-            inner = (cells.second >= lower) & (cells.second <= upper)
+            inner = (seconds >= lower) & (seconds <= upper)
             if inner.any():
                 inner_from, inner_to = lower, upper
         stretch = Stretch(
@@ -244,22 +245,24 @@ class RangeReader:
             followers=rows.followers,
             unknown_amounts=rows.unknown_amounts,
             versions=rows.versions(),
-            files=list(self._write(rows, cells, inner)),
+            files=list(self._write(rows, charges, inner)),
             inner_from=inner_from,
             inner_to=inner_to,
-            seen_from=int(cells.second.min()) if len(cells.second) else None,
-            seen_to=int(cells.second.max()) if len(cells.second) else None,
+            seen_from=int(seconds.min()) if len(seconds) else None,
+            seen_to=int(seconds.max()) if len(seconds) else None,
         )
         self._begin()
         return stretch
 
-    def _write(self, rows: Rows, cells: Cells, inner: Bools) -> Iterator[StagedFile]:
+    def _write(self, rows: Rows, charges: Charges, inner: Bools) -> Iterator[StagedFile]:
         folder, cluster, broker = self._options.staging, self._options.cluster, self._piece.broker_id
         names = Names(self._client_names, list(self._connections))
-        for day, usage in cells.usage(inner, names, cluster=cluster, broker_id=broker):
+        final = to_cells(charges.where(inner))
+        for day, usage in final.usage(names, cluster=cluster, broker_id=broker):
             yield write_staged(folder, "usage", usage, partition=f"date={day.isoformat()}")
         if not inner.all():
-            yield write_staged(folder, "edges", cells.edges(~inner, names, cluster=cluster, broker_id=broker))
+            edges = to_cells(charges.where(~inner), by_connection=True)
+            yield write_staged(folder, "edges", edges.edges(names, cluster=cluster, broker_id=broker))
         if self._options.keep_requests:
             requests = rows.requests(names, self._listeners, cluster=cluster, broker_id=broker, range_index=self._index)
             if requests.num_rows:

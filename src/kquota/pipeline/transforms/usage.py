@@ -21,25 +21,29 @@ def _with_date(usage: DataFrame) -> DataFrame:
 def merge_cells(edges: DataFrame, usage: DataFrame) -> DataFrame:
     """Merge rows of the same cell into one.
 
-    :param edges: rows of ``EDGE_SCHEMA``, any number per cell.
+    :param edges: rows of ``EDGE_SCHEMA``, any number per cell and connection.
     :param usage: rows of the `usage` table without date, any number per cell. Their connections are only counted, so
         that where such rows meet, the merged count is the least that it can be.
     :returns: `usage`, one row per broker, second, client and key.
     """
-    rows = edges.withColumn("connections", F.lit(0)).unionByName(
-        usage.withColumn("connection_ids", F.lit(None).cast("array<bigint>"))
+    rows = (
+        edges.withColumn("connections", F.lit(0))
+        .unionByName(usage.withColumn("connection_id", F.lit(None).cast("bigint")))
+        # One shuffle for both sums.
+        .repartition(*_GRAIN)
     )
-    merged = rows.groupBy(*_GRAIN).agg(
+
+    sums = (
         F.sum("amount").alias("amount"),
         F.max("amount_max").alias("amount_max"),
         F.sum("requests").alias("requests"),
-        F.greatest(F.size(F.array_distinct(F.flatten(F.collect_list("connection_ids")))), F.max("connections")).alias(
-            "connections"
-        ),
         F.sum("throttled_requests").alias("throttled_requests"),
         F.sum("throttle_ms").alias("throttle_ms"),
         F.max("throttle_max_ms").alias("throttle_max_ms"),
     )
+    by_connection = rows.groupBy(*_GRAIN, "connection_id").agg(*sums, F.max("connections").alias("connections"))
+    named = F.count("connection_id").cast("int")
+    merged = by_connection.groupBy(*_GRAIN).agg(*sums, F.greatest(named, F.max("connections")).alias("connections"))
     return USAGE.conform(_with_date(merged))
 
 
