@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -97,6 +97,13 @@ def _spark(options: JobOptions, progress: Progress, *, input_bytes: int = 0) -> 
         raise _explained(error) from error
     finally:
         spark.stop()
+
+
+def _spark_for(options: JobOptions, progress: Progress) -> AbstractContextManager[SparkSession]:
+    """A session for the log that the output directory is about."""
+    inputs = read_summary(options.out).get("inputs")
+    found = inputs if isinstance(inputs, list) else []
+    return _spark(options, progress, input_bytes=sum(one.get("bytes", 0) for one in found if isinstance(one, dict)))
 
 
 def _explained(error: Exception) -> Exception:
@@ -218,7 +225,7 @@ def ingest(
 def resolve(quotas: QuotaFile, options: JobOptions) -> Analysis:
     """`usage` of an existing directory to `clients`, under these quotas."""
     progress = options.progress()
-    with OutputDirectory.existing(options.out) as output, _spark(options, progress) as spark:
+    with OutputDirectory.existing(options.out) as output, _spark_for(options, progress) as spark:
         summary = read_summary(options.out)
         usage = read_usage(spark, options.out)
         _, part = resolve_step(usage, quotas.snapshot(), output.staging, options.broker_config, progress)
@@ -233,7 +240,7 @@ def resolve(quotas: QuotaFile, options: JobOptions) -> Analysis:
 def utilisation(options: JobOptions) -> Analysis:
     """`usage` and `clients` of an existing directory to `utilisation` and `throttled`, under its quotas.yaml."""
     progress = options.progress()
-    with OutputDirectory.existing(options.out) as output, _spark(options, progress) as spark:
+    with OutputDirectory.existing(options.out) as output, _spark_for(options, progress) as spark:
         summary = read_summary(options.out)
         usage = read_usage(spark, options.out)
         identities = read_table(spark, options.out, CLIENTS).drop("limit", "limit_source", "level", "meter")
@@ -257,7 +264,7 @@ def report(options: JobOptions) -> Path:
     import_extra()
     progress = options.progress()
     OutputDirectory.existing(options.out)
-    with _spark(options, progress) as spark, progress.stage("write the report"):
+    with _spark_for(options, progress) as spark, progress.stage("write the report"):
         return write_report(spark, options.out, generated=_now())
 
 

@@ -61,7 +61,7 @@ def finish_usage(
             staged[kind].append(file)
     # Three small queries, whose planning takes longer than their work: side by side.
     with ThreadPoolExecutor(3, "ingest") as pool:
-        merged = pool.submit(_merge_edges, spark, staging, staged["edges"], staged["mixed"])
+        merged = pool.submit(_merge_edges, spark, staging, staged["edges"], staged["mixed"], cluster)
         counted = pool.submit(_count_connections, spark, staging, staged["connections"], cluster)
         unknown = pool.submit(
             _charge_mutations, spark, staging, staged["mutations"], topics, keep_requests=keep_requests
@@ -74,11 +74,13 @@ def finish_usage(
     return unknown.result()
 
 
-def _merge_edges(spark: SparkSession, staging: Path, edges: Sequence[StagedFile], mixed: Sequence[StagedFile]) -> None:
+def _merge_edges(
+    spark: SparkSession, staging: Path, edges: Sequence[StagedFile], mixed: Sequence[StagedFile], cluster: str
+) -> None:
     if edges or mixed:
         # A small part of all cells, unless files of one broker overlap.
         cells = _read(spark, staging, mixed, USAGE_SCHEMA)
-        _add(staging, USAGE, merge_cells(_read(spark, staging, edges, EDGE_SCHEMA), cells))
+        _add(staging, USAGE, merge_cells(_read(spark, staging, edges, EDGE_SCHEMA), cells, cluster=cluster))
     for file in mixed:
         (staging / file.path).unlink()
 

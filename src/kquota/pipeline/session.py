@@ -17,9 +17,11 @@ __all__ = ["start_session"]
 # Of log; its cells are some ten times smaller.
 _BYTES_PER_PARTITION = 1024**3
 
-# A job takes a minute or two, in which the optimising compiler and parallel collections cost more than they bring:
-# the work per row is done by the Python workers, and what reaches the JVM is small.
-_FOR_SHORT_WORK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
+# In a job of a minute or two the optimising compiler and parallel collections cost more than they bring: most work per
+# row is done by the Python workers, and what reaches the JVM is small.
+_MUCH_BYTES = 8 * 1024**3
+_JAVA_FOR_LITTLE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
+_JAVA_FOR_MUCH = "-XX:+UseParallelGC"
 
 _QUIET_LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -28,7 +30,7 @@ def start_session(*, master: str | None = None, app_name: str = "kquota", input_
     """Start Spark, or join the session that is there (spark-submit).
 
     :param master: a Spark master URL; by default what spark-submit says, otherwise ``local[*]``.
-    :param input_bytes: about how much will be read; sizes the shuffles of a local session.
+    :param input_bytes: about how much log is, or was, read; a local session is made for that.
     :raises KquotaError: PySpark is not installed, or there is no Java 17 or 21; the message says what to install.
     """
     try:
@@ -57,13 +59,14 @@ def start_session(*, master: str | None = None, app_name: str = "kquota", input_
         "spark.python.worker.reuse": "true",
     }
     if master is None or master.startswith("local"):
+        java_options = _JAVA_FOR_MUCH if input_bytes >= _MUCH_BYTES else _JAVA_FOR_LITTLE
         defaults |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "2g",
             # Every partition costs a task, and a small job would spend its time on those.
             "spark.sql.shuffle.partitions": str(max(_cores(), -(-input_bytes // _BYTES_PER_PARTITION))),
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()} {_FOR_SHORT_WORK}",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()} {java_options}",
         }
     for key, value in defaults.items():
         builder = builder.config(key, value)

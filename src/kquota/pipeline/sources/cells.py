@@ -18,6 +18,7 @@ __all__ = [
     "CELL_KEYS",
     "CELL_MS",
     "EDGE_SCHEMA",
+    "GRAIN",
     "SOURCE",
     "USAGE_SCHEMA",
     "Cells",

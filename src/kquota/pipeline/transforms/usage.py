@@ -5,21 +5,22 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from kquota.pipeline.sources.cells import CELL_MS, SOURCE
+from kquota.pipeline.sources.cells import CELL_MS, GRAIN, SOURCE
 from kquota.pipeline.tables import USAGE
 from kquota.quotas import CONNECTION_CREATION_RATE, CONTROLLER_MUTATION_RATE
 
 __all__ = ["charge_mutations", "merge_cells", "to_connection_usage", "to_mutation_requests", "to_mutation_usage"]
 
-_GRAIN = ("cluster", "broker_id", "cell_start_ms", "cell_ms", "source", "grain", "user", "client_id", "ip", "key")
+_CELL = ("broker_id", "cell_start_ms", "user", "client_id", "key")
+"""What tells cells of one log apart; the rest of a `usage` row is the same in all of them."""
 
 
 def _with_date(usage: DataFrame) -> DataFrame:
     return usage.withColumn("date", F.to_date(F.timestamp_millis("cell_start_ms")))
 
 
-def merge_cells(edges: DataFrame, usage: DataFrame) -> DataFrame:
-    """Merge rows of the same cell into one.
+def merge_cells(edges: DataFrame, usage: DataFrame, *, cluster: str) -> DataFrame:
+    """Merge rows of the same cell of client usage into one.
 
     :param edges: rows of ``EDGE_SCHEMA``, any number per cell and connection.
     :param usage: rows of the `usage` table without date, any number per cell. Their connections are only counted, so
@@ -30,9 +31,8 @@ def merge_cells(edges: DataFrame, usage: DataFrame) -> DataFrame:
         edges.withColumn("connections", F.lit(0))
         .unionByName(usage.withColumn("connection_id", F.lit(None).cast("bigint")))
         # One shuffle for both sums.
-        .repartition(*_GRAIN)
+        .repartition(*_CELL)
     )
-
     sums = (
         F.sum("amount").alias("amount"),
         F.max("amount_max").alias("amount_max"),
@@ -41,10 +41,17 @@ def merge_cells(edges: DataFrame, usage: DataFrame) -> DataFrame:
         F.sum("throttle_ms").alias("throttle_ms"),
         F.max("throttle_max_ms").alias("throttle_max_ms"),
     )
-    by_connection = rows.groupBy(*_GRAIN, "connection_id").agg(*sums, F.max("connections").alias("connections"))
+    by_connection = rows.groupBy(*_CELL, "connection_id").agg(*sums, F.max("connections").alias("connections"))
     named = F.count("connection_id").cast("int")
-    merged = by_connection.groupBy(*_GRAIN).agg(*sums, F.greatest(named, F.max("connections")).alias("connections"))
-    return USAGE.conform(_with_date(merged))
+    merged = by_connection.groupBy(*_CELL).agg(*sums, F.greatest(named, F.max("connections")).alias("connections"))
+    constants = {
+        "cluster": F.lit(cluster),
+        "cell_ms": F.lit(CELL_MS),
+        "source": F.lit(SOURCE),
+        "grain": F.lit(GRAIN),
+        "ip": F.lit(None).cast("string"),
+    }
+    return USAGE.conform(_with_date(merged.withColumns(constants)))
 
 
 def to_connection_usage(connections: DataFrame, *, cluster: str) -> DataFrame:
