@@ -104,17 +104,13 @@ def ingest_step(
         topics=settings.topics,
         progress=progress,
     )
-    span = read_usage(spark, output.staging).agg(
-        F.min("cell_start_ms").alias("first"), F.max(F.col("cell_start_ms") + F.col("cell_ms")).alias("last")
-    )
-    first_ms, last_ms = span.first() or (None, None)
     summary = {
         "kquota": __version__,
         "inputs": [{"file": file.path, "broker_id": file.broker_id, "bytes": file.size_bytes} for file in files],
         "timezone": settings.timezone,
         "cluster": settings.cluster,
-        "start_ms": first_ms,
-        "end_ms": last_ms,
+        "start_ms": result.start_ms,
+        "end_ms": result.end_ms,
         "lines": result.lines,
         "good": result.good,
         "rejected": result.rejected,

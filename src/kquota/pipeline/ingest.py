@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kquota.pipeline.pieces import finish_rejected, finish_usage
+from kquota.pipeline.sources.cells import CELL_MS
 from kquota.pipeline.sources.log_files import LogFile, cut_into_ranges, group_ranges
 from kquota.pipeline.sources.range_reader import IngestOptions
 from kquota.pipeline.sources.request_log import stage_request_logs
@@ -48,8 +49,13 @@ AUTO_KEEP_LINES: Final = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """Counts over all lines read; lines = good + rejected + blank, and good includes forwarded and followers."""
+    """Counts over all lines read; lines = good + rejected + blank, and good includes forwarded and followers.
 
+    `usage` lies within [start_ms, end_ms); both None where it has no rows.
+    """
+
+    start_ms: int | None
+    end_ms: int | None
     lines: int
     good: int
     rejected: int
@@ -116,7 +122,10 @@ def ingest_logs(
     for (api_key, number), count in sorted(counts.items(), key=lambda item: (item[0][0], int(item[0][1]))):
         name = API_NAMES[api_key] if 0 <= api_key < len(API_NAMES) else f"API_{api_key}"
         versions[name][number] = count
+    seen = [stretch for stretch in stretches if stretch.seen_from is not None and stretch.seen_to is not None]
     return IngestResult(
+        start_ms=min((CELL_MS * (stretch.seen_from or 0) for stretch in seen), default=None),
+        end_ms=max((CELL_MS * ((stretch.seen_to or 0) + 1) for stretch in seen), default=None),
         lines=sum(stretch.lines for stretch in stretches),
         good=sum(stretch.good for stretch in stretches),
         rejected=sum(stretch.rejected for stretch in stretches),

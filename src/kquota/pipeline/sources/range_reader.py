@@ -234,6 +234,7 @@ class RangeReader:
             inner = (seconds >= lower) & (seconds <= upper)
             if inner.any():
                 inner_from, inner_to = lower, upper
+        seen = rows.seconds_seen()
         stretch = Stretch(
             range=self._index,
             broker_id=self._piece.broker_id,
@@ -248,8 +249,8 @@ class RangeReader:
             files=list(self._write(rows, charges, inner)),
             inner_from=inner_from,
             inner_to=inner_to,
-            seen_from=int(seconds.min()) if len(seconds) else None,
-            seen_to=int(seconds.max()) if len(seconds) else None,
+            seen_from=min(seen, default=None),
+            seen_to=max(seen, default=None),
         )
         self._begin()
         return stretch

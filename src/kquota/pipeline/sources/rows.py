@@ -74,6 +74,11 @@ class Rows:
         """How many lines do not say the bytes that were charged."""
         return int(np.count_nonzero((self.floats("key") >= 0) & np.isnan(self.floats("charged"))))
 
+    def seconds_seen(self) -> tuple[int, ...]:
+        """The first and the last second that anything of a client, or of its connection, was recorded in."""
+        record_ms = self.floats("record_ms")[self.floats("key") != FORWARDED]
+        return (int(record_ms.min() // 1000), int(record_ms.max() // 1000)) if len(record_ms) else ()
+
     def versions(self) -> dict[str, int]:
         """Requests by ``"api key:version"``."""
         pairs, counts = np.unique(self.ints("api_key") << 32 | self.ints("api_version"), return_counts=True)

@@ -82,7 +82,7 @@ class Stretch(Struct, frozen=True):
     """What one worker read in one go: a byte range, or a part of a compressed file.
 
     Seconds in [inner_from, inner_to] were written as final `usage`; cells of other seconds, from `seen_from` to
-    `seen_to`, went to the edges. All null where no request was counted.
+    `seen_to`, went to the edges. Null where there is nothing to count.
     """
 
     range: int
