@@ -40,25 +40,20 @@ def start_session(*, master: str | None = None, app_name: str = "kquota", input_
 
     from kquota.pipeline.java import ensure_java
 
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
         os.environ["JAVA_HOME"] = str(ensure_java())
+        master = master or "local[*]"
     # Spark's workers would otherwise run whichever python3 comes first in PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
         builder = builder.master(master)
-    elif "PYSPARK_GATEWAY_PORT" not in os.environ:
-        builder = builder.master("local[*]")
-    defaults = {
-        "spark.sql.session.timeZone": "UTC",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.adaptive.enabled": "true",
-        "spark.sql.parquet.compression.codec": "snappy",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        "spark.python.worker.reuse": "true",
-    }
-    if master is None or master.startswith("local"):
+    defaults = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
+    if not submitted:  # otherwise the rest is the submitter's to say
+        defaults |= {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    quiet = f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()}"
+    if not submitted and master is not None and master.startswith("local"):
         java_options = _JAVA_FOR_MUCH if input_bytes >= _MUCH_BYTES else _JAVA_FOR_LITTLE
         defaults |= {
             "spark.driver.host": "127.0.0.1",
@@ -66,8 +61,13 @@ def start_session(*, master: str | None = None, app_name: str = "kquota", input_
             "spark.driver.memory": "2g",
             # Every partition costs a task, and a small job would spend its time on those.
             "spark.sql.shuffle.partitions": str(max(_cores(), -(-input_bytes // _BYTES_PER_PARTITION))),
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()} {java_options}",
+            "spark.driver.extraJavaOptions": f"{quiet} {java_options}",
         }
+    else:
+        # A cluster's default number of partitions is made for more than there may be here.
+        defaults["spark.sql.adaptive.coalescePartitions.parallelismFirst"] = "false"
+        if not submitted:
+            defaults["spark.driver.extraJavaOptions"] = quiet
     for key, value in defaults.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
