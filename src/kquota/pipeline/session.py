@@ -64,9 +64,10 @@ def start_session(*, master: str | None = None, app_name: str = "kquota", input_
             "spark.driver.extraJavaOptions": f"{quiet} {java_options}",
         }
     else:
-        # A cluster's default number of partitions is made for more than there may be here.
+        # Spark's 200 partitions are made for more than there may be here, and each costs a task.
         defaults["spark.sql.adaptive.coalescePartitions.parallelismFirst"] = "false"
         if not submitted:
+            defaults["spark.sql.shuffle.partitions"] = str(max(16, -(-4 * input_bytes // _BYTES_PER_PARTITION)))
             defaults["spark.driver.extraJavaOptions"] = quiet
     for key, value in defaults.items():
         builder = builder.config(key, value)
