@@ -8,17 +8,13 @@ from kquota.pipeline.jobs import _explained, check_time_zone
 
 
 def test_a_full_disk_is_called_that() -> None:
-    error = _explained(
-        PySparkException("Job aborted.\nOSError: [Errno 28] No space left on device\n\tat a.b.C")
-    )
+    error = _explained(PySparkException("Job aborted.\nOSError: [Errno 28] No space left on device\n\tat a.b.C"))
     assert isinstance(error, KquotaError)
     assert str(error).startswith("no space left on the device: free some")
 
 
 def test_the_last_error_of_a_stack_is_told_without_the_stack() -> None:
-    error = _explained(
-        PySparkException("Job aborted\n\tat a.b.C(D.java:1)\nValueError: bad thing")
-    )
+    error = _explained(PySparkException("Job aborted\n\tat a.b.C(D.java:1)\nValueError: bad thing"))
     assert str(error) == "Spark failed: ValueError: bad thing"
 
 
