@@ -298,6 +298,7 @@ _BEFORE: Final = b"] DEBUG Completed request:"
 _AFTER: Final = b" (kafka.request.logger)"
 _JSON_AT: Final = 24 + len(_BEFORE)
 _JSON_HEAD: Final = b'{"isForwarded":false,"requestHeader":{"requestApiKey":'
+_ORDINARY: Final = _BEFORE + _JSON_HEAD
 _API_AT: Final = _JSON_AT + len(_JSON_HEAD)
 # The three bytes after _JSON_HEAD name the API: one digit and `,"`, two digits and `,`, or three digits.
 _DECODERS_BY_BYTES: Final = {(str(key).encode() + b',"')[:3]: decode for key, decode in _DECODERS.items()}
@@ -317,10 +318,8 @@ def decode_line(line: bytes) -> tuple[bytes, int, LogLine]:
     :raises RejectedLineError: the line is not a completed request, is broken, or lacks or mistypes a needed field.
     """
     try:
-        if line[24:_JSON_AT] == _BEFORE and line[-23:] == _AFTER:
+        if line[24:_API_AT] == _ORDINARY and line[-23:] == _AFTER:
             decode = _DECODERS_BY_BYTES.get(line[_API_AT : _API_AT + 3], _DECODE_OTHER)
-            if line[_JSON_AT:_API_AT] != _JSON_HEAD:
-                decode = _decoder_of(line[_JSON_AT:-23])
             return line[1:20], int(line[21:24]), decode(line[_JSON_AT:-23])
         second, millisecond, body = _take_apart(line)
         return second, millisecond, _decoder_of(body)(body)
