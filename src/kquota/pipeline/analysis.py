@@ -16,8 +16,8 @@ from kquota import __version__
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
 from kquota.pipeline.ingest import IngestResult, ingest_logs
-from kquota.pipeline.pieces import write_table
 from kquota.pipeline.sources.log_files import LogFile
+from kquota.pipeline.table_files import write_table
 from kquota.pipeline.tables import CLIENTS, THROTTLED, USAGE, UTILISATION, Table
 from kquota.pipeline.transforms.clients import KEPT_METER, to_client_totals, with_limits
 from kquota.pipeline.transforms.throttled import to_throttled

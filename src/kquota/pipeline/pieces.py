@@ -5,19 +5,16 @@ All of it is small beside the log: the cells of most seconds are final where a w
 
 from __future__ import annotations
 
-import shutil
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.pipeline.sources.cells import EDGE_SCHEMA, USAGE_SCHEMA
 from kquota.pipeline.sources.log_files import LogRange
@@ -28,7 +25,8 @@ from kquota.pipeline.sources.staging import (
     StagedFile,
     Stretch,
 )
-from kquota.pipeline.tables import REJECTED, REQUESTS, USAGE, Table
+from kquota.pipeline.table_files import add_rows, ensure_table
+from kquota.pipeline.tables import REJECTED, REQUESTS, USAGE
 from kquota.pipeline.transforms.usage import (
     charge_mutations,
     merge_cells,
@@ -40,7 +38,7 @@ from kquota.pipeline.transforms.usage import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["finish_rejected", "finish_usage", "write_table"]
+__all__ = ["finish_rejected", "finish_usage"]
 
 
 def finish_usage(
@@ -69,8 +67,8 @@ def finish_usage(
     merged.result()
     counted.result()
     if keep_requests:
-        _ensure_table(staging, REQUESTS)
-    _ensure_table(staging, USAGE)
+        ensure_table(staging, REQUESTS)
+    ensure_table(staging, USAGE)
     return unknown.result()
 
 
@@ -80,14 +78,14 @@ def _merge_edges(
     if edges or mixed:
         # A small part of all cells, unless files of one broker overlap.
         cells = _read(spark, staging, mixed, USAGE_SCHEMA)
-        _add(staging, USAGE, merge_cells(_read(spark, staging, edges, EDGE_SCHEMA), cells, cluster=cluster))
+        add_rows(staging, USAGE, merge_cells(_read(spark, staging, edges, EDGE_SCHEMA), cells, cluster=cluster))
     for file in mixed:
         (staging / file.path).unlink()
 
 
 def _count_connections(spark: SparkSession, staging: Path, files: Sequence[StagedFile], cluster: str) -> None:
     if files:
-        _add(staging, USAGE, to_connection_usage(_read(spark, staging, files, CONNECTIONS_SCHEMA), cluster=cluster))
+        add_rows(staging, USAGE, to_connection_usage(_read(spark, staging, files, CONNECTIONS_SCHEMA), cluster=cluster))
 
 
 def _charge_mutations(
@@ -104,23 +102,12 @@ def _charge_mutations(
     counts = {"topic": pa.array(topics.keys(), pa.string()), "partitions": pa.array(topics.values(), pa.int64())}
     before = spark.createDataFrame(pa.table(counts))
     charged = charge_mutations(_read(spark, staging, files, MUTATIONS_SCHEMA), before).persist()
-    _add(staging, USAGE, to_mutation_usage(charged))
+    add_rows(staging, USAGE, to_mutation_usage(charged))
     if keep_requests:
-        _add(staging, REQUESTS, to_mutation_requests(charged))
+        add_rows(staging, REQUESTS, to_mutation_requests(charged))
     unknown = charged.where(F.col("charged").isNull()).count()
     charged.unpersist()
     return int(unknown)
-
-
-def _add(staging: Path, table: Table, rows: DataFrame) -> None:
-    """Add rows to a table that workers began."""
-    folder = staging / f"part-{uuid4().hex}"
-    table.conform(rows).write.partitionBy(*table.partition_by).parquet(str(folder))
-    for path in folder.rglob("*.parquet"):
-        place = staging / table.name / path.relative_to(folder).parent
-        place.mkdir(parents=True, exist_ok=True)
-        path.rename(place / path.name)
-    shutil.rmtree(folder)
 
 
 def _mixed_stretches(stretches: Sequence[Stretch]) -> set[int]:
@@ -188,14 +175,7 @@ def finish_rejected(
             "sample",
         )
         REJECTED.conform(numbered).orderBy("file", "line").write.parquet(str(staging / "rejected"))
-    _ensure_table(staging, REJECTED)
-
-
-def write_table(frame: DataFrame, staging: Path, table: Table) -> None:
-    """Write a table under `staging`; one without rows has one file with its schema."""
-    frame = table.conform(frame)
-    frame.write.partitionBy(*table.partition_by).parquet(str(staging / table.name))
-    _ensure_table(staging, table)
+    ensure_table(staging, REJECTED)
 
 
 def _read(spark: SparkSession, staging: Path, files: Sequence[StagedFile], schema: pa.Schema) -> DataFrame:
@@ -203,11 +183,3 @@ def _read(spark: SparkSession, staging: Path, files: Sequence[StagedFile], schem
     if not files:
         return spark.createDataFrame([], spark_schema)
     return spark.read.schema(spark_schema).parquet(*(str(staging / file.path) for file in files))
-
-
-def _ensure_table(staging: Path, table: Table) -> None:
-    """A table without rows is still a table: one empty file with the schema."""
-    folder = staging / table.name
-    if not any(folder.rglob("*.parquet")):
-        folder.mkdir(parents=True, exist_ok=True)
-        pq.write_table(to_arrow_schema(table.schema).empty_table(), folder / "empty.parquet", store_schema=False)
