@@ -1,6 +1,7 @@
 """Usage comes out the same however the log is cut, and mutations cost what KIP-599 says."""
 
 from collections.abc import Sequence
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import pytest
 from kquota.clock import SystemClock
 from kquota.pipeline.analysis import read_usage
 from kquota.pipeline.ingest import IngestResult, ingest_logs
+from kquota.pipeline.pieces import finish_usage
 from kquota.pipeline.progress import Progress
 from kquota.pipeline.sources import log_files, range_reader
 from kquota.pipeline.sources.log_files import find_log_files
@@ -68,19 +70,26 @@ def test_usage_is_the_same_however_the_log_is_cut(
     assert (halves.good, halves.followers, halves.forwarded) == (whole.good, whole.followers, whole.forwarded)
 
 
-def test_small_stretches_give_the_same_cells(spark: "SparkSession", tmp_path: Path) -> None:
-    """Handing over every few lines, as for a huge compressed file, changes nothing."""
+def test_small_stretches_give_the_same_cells(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Handing over every few lines, as a huge file does every half million, changes nothing."""
     ingest(spark, tmp_path / "whole", [GOLDEN])
-    [file] = find_log_files([str(GOLDEN)])
-    [piece] = log_files.cut_into_ranges([file], parallelism=1)
-    options = range_reader.IngestOptions(str(tmp_path), "c", "UTC", keep_requests=False, default_partitions=1)
-    reader = range_reader.RangeReader(0, piece, options)
-    stretches = []
-    for lines in log_files.read_lines(piece, chunk_bytes=3000):
-        reader.read(lines)
-        stretches.append(reader.hand_over())
-    assert len(stretches) > 50
-    assert sum(stretch.lines for stretch in stretches) == len(GOLDEN.read_bytes().splitlines())
+    monkeypatch.setattr(log_files, "MIN_RANGE_BYTES", 50_000)
+    monkeypatch.setattr(log_files, "MAX_RANGE_BYTES", 50_000)
+    monkeypatch.setattr(range_reader, "STRETCH_LINES", 1)
+    monkeypatch.setattr(range_reader, "read_lines", partial(log_files.read_lines, chunk_bytes=8000))
+    ranges = log_files.cut_into_ranges(find_log_files([str(GOLDEN)]), parallelism=1)
+    staging = tmp_path / "small"
+    staging.mkdir()
+    options = range_reader.IngestOptions(str(staging), "c", "UTC", keep_requests=False, default_partitions=1)
+    stretches = list(range_reader.read_ranges(list(enumerate(ranges)), options))
+    assert len(stretches) > 2 * len(ranges) > 10
+    finish_usage(spark, staging, stretches, cluster="c", topics={}, keep_requests=False)
+    assert cells(spark, staging) == cells(spark, tmp_path / "whole")
+    # What a stretch leaves open the next one knows: only the whole's own ends were put together afterwards.
+    edges = [file for stretch in stretches for file in stretch.files if file.kind == "edges"]
+    assert len(edges) < len(stretches) / 4
 
 
 def test_requests_have_a_row_per_request_and_key(spark: "SparkSession", tmp_path: Path) -> None:

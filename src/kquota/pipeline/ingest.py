@@ -122,10 +122,10 @@ def ingest_logs(
     for (api_key, number), count in sorted(counts.items(), key=lambda item: (item[0][0], int(item[0][1]))):
         name = API_NAMES[api_key] if 0 <= api_key < len(API_NAMES) else f"API_{api_key}"
         versions[name][number] = count
-    seen = [stretch for stretch in stretches if stretch.seen_from is not None and stretch.seen_to is not None]
+    seen = [stretch.seen for stretch in stretches if stretch.seen is not None]
     return IngestResult(
-        start_ms=min((CELL_MS * (stretch.seen_from or 0) for stretch in seen), default=None),
-        end_ms=max((CELL_MS * ((stretch.seen_to or 0) + 1) for stretch in seen), default=None),
+        start_ms=min((CELL_MS * first for first, _ in seen), default=None),
+        end_ms=max((CELL_MS * (last + 1) for _, last in seen), default=None),
         lines=sum(stretch.lines for stretch in stretches),
         good=sum(stretch.good for stretch in stretches),
         rejected=sum(stretch.rejected for stretch in stretches),

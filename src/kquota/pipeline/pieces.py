@@ -117,24 +117,22 @@ def _mixed_stretches(stretches: Sequence[Stretch]) -> set[int]:
     """
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for stretch in stretches:
-        if stretch.seen_from is None or stretch.seen_to is None:
+        of_broker = spans[stretch.broker_id]
+        if stretch.final is None:
+            of_broker += [stretch.open] if stretch.open else []
             continue
-        if stretch.inner_from is None or stretch.inner_to is None:
-            spans[stretch.broker_id].append((stretch.seen_from, stretch.seen_to))
-            continue
-        spans[stretch.broker_id].append((stretch.inner_from, stretch.inner_to))
-        if stretch.seen_from < stretch.inner_from:
-            spans[stretch.broker_id].append((stretch.seen_from, stretch.inner_from - 1))
-        if stretch.seen_to > stretch.inner_to:
-            spans[stretch.broker_id].append((stretch.inner_to + 1, stretch.seen_to))
+        final_from, final_to = stretch.final
+        open_from, open_to = stretch.open or stretch.final
+        around = [(open_from, final_from - 1), stretch.final, (final_to + 1, open_to)]
+        of_broker += [(start, end) for start, end in around if start <= end]
     starts = {broker: sorted(start for start, _ in of_broker) for broker, of_broker in spans.items()}
     ends = {broker: sorted(end for _, end in of_broker) for broker, of_broker in spans.items()}
     mixed = set()
     for index, stretch in enumerate(stretches):
-        if stretch.inner_from is None or stretch.inner_to is None:
+        if stretch.final is None:
             continue
-        begun = bisect_right(starts[stretch.broker_id], stretch.inner_to)
-        over = bisect_left(ends[stretch.broker_id], stretch.inner_from)
+        begun = bisect_right(starts[stretch.broker_id], stretch.final[1])
+        over = bisect_left(ends[stretch.broker_id], stretch.final[0])
         if begun - over > 1:  # more than the stretch's own
             mixed.add(index)
     return mixed

@@ -17,9 +17,9 @@ __all__ = ["start_session"]
 # Of log; its cells are some ten times smaller.
 _BYTES_PER_PARTITION = 1024**3
 
-# In a job of a minute or two the optimising compiler and parallel collections cost more than they bring: most work per
-# row is done by the Python workers, and what reaches the JVM is small.
-_MUCH_BYTES = 8 * 1024**3
+# In a job of a few minutes the optimising compiler and parallel collections cost more than they bring (at 10 GB of log
+# a third of the JVM's time): most work per row is done by the Python workers, and what reaches the JVM is small.
+_MUCH_BYTES = 64 * 1024**3
 _JAVA_FOR_LITTLE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
 _JAVA_FOR_MUCH = "-XX:+UseParallelGC"
 

@@ -164,7 +164,23 @@ def test_ranges_and_tasks_cover_everything_once(sizes: list[int], packed: bool, 
         assert packed or all(piece.end - piece.start <= MAX_RANGE_BYTES for piece in of_file)
     tasks = group_ranges(ranges, parallelism=parallelism)
     assert sorted(index for task in tasks for index in task) == list(range(len(ranges)))
-    assert all(tasks)
+    assert all(task == list(range(task[0], task[-1] + 1)) for task in tasks)
+
+
+def test_files_are_read_in_the_order_of_their_first_times(tmp_path: Path) -> None:
+    """Names do not tell the order in which a log was rotated; what the files say first does."""
+    names = {"kafka-request.log": 5, "kafka-request.log.1": 4, "kafka-request.log.10": 2, "kafka-request.log.2": 3}
+    for name, hour in names.items():
+        (tmp_path / name).write_bytes(b"not a line\n[2026-01-02 %02d:04:05,678] DEBUG ...\n" % hour)
+    (tmp_path / "kafka-request.log.11.gz").write_bytes(gzip.compress(b"[2026-01-02 01:04:05,678] DEBUG ...\n" * 9999))
+    ranges = cut_into_ranges(find_log_files([f"{tmp_path}/*"]), parallelism=1)
+    assert [Path(piece.path).name for piece in ranges] == [
+        "kafka-request.log.11.gz",
+        "kafka-request.log.10",
+        "kafka-request.log.2",
+        "kafka-request.log.1",
+        "kafka-request.log",
+    ]
 
 
 def test_the_number_of_lines_is_estimated(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.pipeline.sources.request_line import OtherLine, ProduceLine, RejectedLineError, decode_line
+from kquota.pipeline.sources.request_line import LogLine, OtherLine, ProduceLine, RejectedLineError, decode_lines
 
 
 def body(**changes: Any) -> dict[str, Any]:
@@ -42,10 +42,15 @@ def line(
     return f"{prefix}Completed request:{json.dumps(request or body(), separators=(',', ':'))}{suffix}".encode()
 
 
+def decode(text: bytes) -> tuple[bytes, LogLine]:
+    [time], [request] = decode_lines([text])
+    return time, request
+
+
 def test_an_ordinary_line() -> None:
-    """The default layout gives time, milliseconds and the request."""
-    second, millisecond, request = decode_line(line())
-    assert (second, millisecond) == (b"2026-01-02 03:04:05", 678)
+    """The default layout gives time and request."""
+    time, request = decode(line())
+    assert time == b"2026-01-02 03:04:05,678"
     assert isinstance(request, ProduceLine)
     assert request.throttleTimeMs == 120
 
@@ -53,33 +58,49 @@ def test_an_ordinary_line() -> None:
 @pytest.mark.parametrize(
     ("prefix", "suffix", "time"),
     [
-        ("[2026-01-02 03:04:05,678] TRACE ", " (kafka.request.logger)", (b"2026-01-02 03:04:05", 678)),
-        ("[2026-01-02 03:04:05,678] DEBUG ", " (kafka.request.logger)\r", (b"2026-01-02 03:04:05", 678)),
-        ("[2026-01-02 03:04:05,678] DEBUG ", "", (b"2026-01-02 03:04:05", 678)),
-        ("2026-01-02T03:04:05.6 INFO [x] kafka.request.logger - ", "", (b"2026-01-02 03:04:05", 600)),
-        ("2026-01-02T03:04:05.678+01:00 DEBUG ", "", (b"2026-01-02 03:04:05+01:00", 678)),
-        ("2026-01-02T03:04:05Z DEBUG ", "", (b"2026-01-02 03:04:05Z", 0)),
+        ("[2026-01-02 03:04:05,678] TRACE ", " (kafka.request.logger)", b"2026-01-02 03:04:05,678"),
+        ("[2026-01-02 03:04:05,678] DEBUG ", " (kafka.request.logger)\r", b"2026-01-02 03:04:05,678"),
+        ("[2026-01-02 03:04:05,678] DEBUG ", "", b"2026-01-02 03:04:05,678"),
+        ("2026-01-02T03:04:05.6 INFO [x] kafka.request.logger - ", "", b"2026-01-02 03:04:05,600"),
+        ("2026-01-02T03:04:05.678+01:00 DEBUG ", "", b"2026-01-02 03:04:05+01:00,678"),
+        ("2026-01-02T03:04:05Z DEBUG ", "", b"2026-01-02 03:04:05Z,000"),
     ],
 )
-def test_other_layouts_are_read(prefix: str, suffix: str, time: tuple[bytes, int]) -> None:
+def test_other_layouts_are_read(prefix: str, suffix: str, time: bytes) -> None:
     """A layout that an operator chose is read as long as it has the time and the JSON."""
-    second, millisecond, request = decode_line(line(prefix=prefix, suffix=suffix))
-    assert (second, millisecond) == time
+    logged, request = decode(line(prefix=prefix, suffix=suffix))
+    assert logged == time
     assert request.principal == "User:alice"
+
+
+def test_a_block_is_decoded_line_by_line() -> None:
+    """Layouts may change between lines, and each line keeps its place."""
+    others = [line(body(principal=f"User:{number}"), suffix=" (x)" if number == 3 else "") for number in range(5)]
+    ordinary = [line(body(principal=f"User:{number}")) for number in range(5)]
+    for lines in (others, ordinary, [*others, *ordinary]):
+        times, requests = decode_lines(lines)
+        assert times == [b"2026-01-02 03:04:05,678"] * len(lines)
+        assert [request.principal for request in requests] == [f"User:{number % 5}" for number in range(len(lines))]
+
+
+def test_one_bad_line_refuses_its_block() -> None:
+    """All or none: who asks must find the bad line."""
+    with pytest.raises(RejectedLineError, match="the line ends within it"):
+        decode_lines([line(), line()[:400], line()])
 
 
 def test_fields_in_another_order_give_the_same_request() -> None:
     """The decoder is chosen by the API, wherever its number stands."""
     request = body()
     reordered = dict(reversed(request.items()))
-    assert decode_line(line(reordered))[2] == decode_line(line(request))[2]
+    assert decode(line(reordered))[1] == decode(line(request))[1]
 
 
 @pytest.mark.parametrize("api_key", [3, 18, 49, 190, 1000])
 def test_other_apis_need_no_body(api_key: int) -> None:
     """An API that no quota looks into may have any body."""
     header = {"requestApiKey": api_key, "requestApiVersion": 1, "correlationId": 1, "clientId": None}
-    request = decode_line(line(body(requestHeader=header, request={"topics": 7}, response="")))[2]
+    request = decode(line(body(requestHeader=header, request={"topics": 7}, response="")))[1]
     assert isinstance(request, OtherLine)
     assert request.requestHeader.clientId is None
 
@@ -93,7 +114,7 @@ def test_a_missing_field_is_named(name: str) -> None:
     request = body()
     del request[name]
     with pytest.raises(RejectedLineError, match=name):
-        decode_line(line(request))
+        decode(line(request))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +135,7 @@ def test_a_missing_field_is_named(name: str) -> None:
 def test_a_mistyped_field_is_refused(changes: dict[str, Any]) -> None:
     """A field of the wrong type is never read as 0."""
     with pytest.raises(RejectedLineError, match="not the request that Kafka logs"):
-        decode_line(line(body(**changes)))
+        decode(line(body(**changes)))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +158,7 @@ def test_a_mistyped_field_is_refused(changes: dict[str, Any]) -> None:
 def test_bad_lines_say_why(text: bytes, reason: str) -> None:
     """Each way of being broken has its reason."""
     with pytest.raises(RejectedLineError, match=reason):
-        decode_line(text)
+        decode(text)
 
 
 def test_a_line_of_five_megabytes_is_a_line() -> None:
@@ -146,7 +167,7 @@ def test_a_line_of_five_megabytes_is_a_line() -> None:
     request["request"]["topicData"] *= 80_000
     long = line(request)
     assert len(long) > 5_000_000
-    decoded = decode_line(long)[2]
+    decoded = decode(long)[1]
     assert isinstance(decoded, ProduceLine)
     assert len(decoded.request.topicData) == 80_000
 
@@ -156,7 +177,7 @@ def test_any_bytes_give_a_request_or_a_reason(text: bytes) -> None:
     """Decoding is total."""
     reason = ""
     try:
-        decode_line(text)
+        decode(text)
     except RejectedLineError as error:
         reason = str(error)
     else:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date, timedelta
 from hashlib import blake2b
 from typing import Final
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kquota.pipeline.sources.names import Names
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "USAGE_SCHEMA",
     "Cells",
     "Charges",
-    "Names",
     "repeated",
     "to_cells",
 ]
@@ -69,14 +68,6 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """What the numbers in columns stand for: (user, client id), and connections."""
-
-    clients: Sequence[tuple[str, str]]
-    connections: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
 class Charges:
     """Columns, one element per request and key: `key` is a position in :data:`CELL_KEYS`, `second` since the epoch.
 
@@ -90,6 +81,20 @@ class Charges:
     amount: Floats
     throttle_ms: Ints
     connection: Ints
+
+    def __len__(self) -> int:
+        return len(self.second)
+
+    @classmethod
+    def none(cls) -> Charges:
+        """No charges."""
+        no_ints = np.empty(0, np.int64)
+        return cls(no_ints, no_ints, no_ints, np.empty(0), no_ints, no_ints)
+
+    def and_those(self, others: Charges) -> Charges:
+        """These, and then the others."""
+        columns = ((getattr(self, column.name), getattr(others, column.name)) for column in fields(self))
+        return Charges(*map(np.concatenate, columns))
 
     def where(self, chosen: Bools) -> Charges:
         """Some of them."""
@@ -168,7 +173,7 @@ class Cells:
 
 def to_cells(charges: Charges, *, by_connection: bool = False) -> Cells:
     """Sum charges to cells, or to one for each connection of a cell."""
-    if not len(charges.second):
+    if not len(charges):
         no_ints, no_floats = np.empty(0, np.int64), np.empty(0, np.float64)
         return Cells(*(no_ints,) * 3, no_floats, no_floats, *(no_ints,) * 5)
     # One sort by (second, client, key, connection), packed into one number each; the parts are counted up from 0 so

@@ -6,7 +6,7 @@ Source: ``KafkaApis``, ``ControllerApis``, ``RequestHandlerHelper``, ``ClientReq
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kquota.pipeline.sources.cells import CELL_KEYS
@@ -33,7 +33,7 @@ __all__ = [
     "PERCENTAGE",
     "PERCENT_SECONDS_PER_MS",
     "PRODUCER",
-    "charge_of",
+    "charges_of",
 ]
 
 PRODUCER, CONSUMER, PERCENTAGE = range(len(CELL_KEYS))
@@ -52,15 +52,15 @@ PERCENT_SECONDS_PER_MS: Final = 0.1
 EXEMPT_APIS: Final = frozenset({4, 5, 6, 7, 27, 52, 53, 54, 55, 56, 58, 59, 80, 81, 82})
 
 
-def charge_of(request: LogLine) -> tuple[int, float, bool]:
-    """What a client's request counts on besides the request percentage, with how much, and whether it counts on that.
+def charges_of(requests: Sequence[LogLine]) -> list[tuple[int, float, bool]]:
+    """What requests count on besides the request percentage, with how much, and whether they count on that.
 
-    :returns: position in :data:`CELL_KEYS`, or one of :data:`NO_KEY`, :data:`MUTATION` and :data:`FOLLOWER`; bytes (NaN
-        where the line does not say); and whether its time counts on request_percentage.
-    :raises RejectedLineError: the body lacks a size.
+    :returns: by request: position in :data:`CELL_KEYS`, or one of :data:`NO_KEY`, :data:`MUTATION` and
+        :data:`FOLLOWER`; bytes (NaN where the line does not say); and whether its time counts on request_percentage.
+    :raises RejectedLineError: a body lacks a size.
     """
     try:
-        return _CHARGES[request.__class__](request)
+        return [_CHARGES[request.__class__](request) for request in requests]
     except ValueError as error:
         raise RejectedLineError(f"not the request that Kafka logs: {error}") from None
 

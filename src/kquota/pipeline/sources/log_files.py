@@ -7,8 +7,11 @@ each other. A compressed log cannot be entered in the middle and is one range.
 from __future__ import annotations
 
 import glob
+import re
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import RawIOBase
 from pathlib import Path
@@ -19,11 +22,16 @@ from kquota.errors import InputError
 __all__ = ["LogFile", "LogRange", "cut_into_ranges", "find_log_files", "group_ranges", "read_lines"]
 
 MIB: Final = 1024 * 1024
-MAX_RANGE_BYTES: Final = 512 * MIB
+MAX_RANGE_BYTES: Final = 128 * MIB
+MAX_TASK_BYTES: Final = 1024 * MIB
+TASKS_PER_CORE: Final = 6
 MIN_RANGE_BYTES: Final = 4 * MIB
 _CHUNK_BYTES: Final = MIB // 4  # lines and what they become stay in the processor's cache
 # Plain JSON lines shrink about 20 times; used only to weigh and estimate, never to read.
 GZIP_RATIO: Final = 20
+
+_HEAD_BYTES: Final = 64 * 1024
+_TIME: Final = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _OTHER_COMPRESSION: Final = {
@@ -42,6 +50,8 @@ class LogFile:
     broker_id: int
     size_bytes: int
     compressed: bool
+    first_time: bytes = b""
+    """As logged; only to guess the order of files."""
 
     @property
     def plain_bytes(self) -> int:
@@ -97,23 +107,31 @@ def _split_broker(pattern: str, default: int) -> tuple[int, str]:
 def _inspect(path: str, broker_id: int) -> LogFile:
     try:
         with Path(path).open("rb") as stream:
-            magic = stream.read(6)
+            head = stream.read(_HEAD_BYTES)
             size = stream.seek(0, 2)
     except OSError as error:
         raise InputError(f"cannot read the log {path}: {error.strerror}") from error
     for prefix, command in _OTHER_COMPRESSION.items():
-        if magic.startswith(prefix):
+        if head.startswith(prefix):
             raise InputError(f"{path} is compressed, but not by gzip: decompress it first ({command})")
-    return LogFile(path, broker_id, size, magic.startswith(_GZIP_MAGIC))
+    compressed = head.startswith(_GZIP_MAGIC)
+    if compressed:
+        with suppress(zlib.error):
+            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)
+    time = _TIME.search(head)
+    return LogFile(path, broker_id, size, compressed, time[0].replace(b"T", b" ") if time else b"")
 
 
 def cut_into_ranges(files: Iterable[LogFile], *, parallelism: int) -> list[LogRange]:
-    """Cut plain files so that every core has work and no piece is larger than 128 MiB."""
-    files = list(files)
-    total = sum(file.plain_bytes for file in files)
-    size = max(MIN_RANGE_BYTES, min(MAX_RANGE_BYTES, -(-total // max(1, parallelism * 4))))
+    """Cut plain files so that every core has work and no piece is larger than 128 MiB.
+
+    :returns: ranges by broker and in order of time, as far as the files' first lines tell.
+    """
+    ordered = sorted(enumerate(files), key=lambda item: (item[1].broker_id, item[1].first_time, item[0]))
+    total = sum(file.plain_bytes for _, file in ordered)
+    size = max(MIN_RANGE_BYTES, min(MAX_RANGE_BYTES, -(-total // max(1, parallelism * TASKS_PER_CORE))))
     ranges = []
-    for index, file in enumerate(files):
+    for index, file in ordered:
         step = size if not file.compressed else max(1, file.size_bytes)
         for start in range(0, file.size_bytes, step):
             end = min(start + step, file.size_bytes)
@@ -123,21 +141,21 @@ def cut_into_ranges(files: Iterable[LogFile], *, parallelism: int) -> list[LogRa
 
 
 def group_ranges(ranges: Sequence[LogRange], *, parallelism: int) -> list[list[int]]:
-    """Put ranges (by index) together into tasks, so that a thousand small files are not a thousand tasks.
+    """Put neighbours among ranges (by index) together into tasks of about the same size, the largest first.
 
-    Largest first, so that one long compressed file does not start last.
+    Neighbours, because seconds that two tasks share must be merged; the largest first, so that one long compressed
+    file does not start last.
     """
     total = sum(piece.weight for piece in ranges)
-    target = max(MIN_RANGE_BYTES, min(MAX_RANGE_BYTES, -(-total // max(1, parallelism * 4))))
-    tasks: list[list[int]] = []
-    filled = target
-    for index in sorted(range(len(ranges)), key=lambda i: (-ranges[i].weight, i)):
-        if filled + ranges[index].weight > target:
-            tasks.append([])
-            filled = 0
-        tasks[-1].append(index)
-        filled += ranges[index].weight
-    return tasks
+    fewest = min(parallelism * TASKS_PER_CORE, -(-total // MIN_RANGE_BYTES))
+    # A multiple of the cores, so that none of them waits for the last task.
+    count = -(-max(fewest, -(-total // MAX_TASK_BYTES)) // parallelism) * parallelism
+    tasks: dict[int, list[int]] = defaultdict(list)
+    before = 0
+    for index, piece in enumerate(ranges):
+        tasks[(2 * before + piece.weight) * count // (2 * total)].append(index)
+        before += piece.weight
+    return sorted(tasks.values(), key=lambda task: -sum(ranges[index].weight for index in task))
 
 
 def read_lines(piece: LogRange, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[list[bytes]]:

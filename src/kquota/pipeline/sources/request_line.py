@@ -12,6 +12,7 @@ but itself.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -32,7 +33,7 @@ __all__ = [
     "RequestHeader",
     "ShareFetchLine",
     "ShareFetchResponse",
-    "decode_line",
+    "decode_lines",
 ]
 
 PRODUCE: Final = 0
@@ -289,44 +290,68 @@ _LINES: Final = {
     CREATE_PARTITIONS: CreatePartitionsLine,
     SHARE_FETCH: ShareFetchLine,
 }
-_DECODERS: Final = {api_key: msgspec.json.Decoder(line).decode for api_key, line in _LINES.items()}
-_DECODE_OTHER: Final = msgspec.json.Decoder(OtherLine).decode
+_Decode = Callable[[bytes], LogLine]
+_DECODERS: Final[dict[int, _Decode]] = {key: msgspec.json.Decoder(line).decode for key, line in _LINES.items()}
+_DECODE_OTHER: Final[_Decode] = msgspec.json.Decoder(OtherLine).decode
 _DECODE_HEADER: Final = msgspec.json.Decoder(_HeaderOnly).decode
+
+
+def _decode_any(body: bytes) -> LogLine:
+    """Decode a body that does not begin as usual: find out the API first."""
+    return _DECODERS.get(_DECODE_HEADER(body).requestHeader.requestApiKey, _DECODE_OTHER)(body)
+
+
+# How the JSON of nearly every line begins; the next three bytes tell the API: `0,"`, `12,` or `105`.
+_USUAL_HEAD: Final = b'{"isForwarded":false,"requestHeader":{"requestApiKey":'
+_HEAD_SIZE: Final = len(_USUAL_HEAD) + 3
+
+
+class _DecodersByHead(dict[bytes, _Decode]):
+    """Decoder by the first bytes of a body."""
+
+    def __missing__(self, head: bytes) -> _Decode:
+        if not head.startswith(_USUAL_HEAD):
+            return _decode_any
+        return self.setdefault(head, _DECODE_OTHER)  # at most a thousand
+
+
+_DECODERS_BY_HEAD: Final = _DecodersByHead(
+    {_USUAL_HEAD + (str(key).encode() + b',"')[:3]: decode for key, decode in _DECODERS.items()}
+)
 
 # The fixed parts of an ordinary line, by position: `[`, 23 characters of time, then _BEFORE, JSON, _AFTER.
 _BEFORE: Final = b"] DEBUG Completed request:"
 _AFTER: Final = b" (kafka.request.logger)"
 _JSON_AT: Final = 24 + len(_BEFORE)
-_JSON_HEAD: Final = b'{"isForwarded":false,"requestHeader":{"requestApiKey":'
-_ORDINARY: Final = _BEFORE + _JSON_HEAD
-_API_AT: Final = _JSON_AT + len(_JSON_HEAD)
-# The three bytes after _JSON_HEAD name the API: one digit and `,"`, two digits and `,`, or three digits.
-_DECODERS_BY_BYTES: Final = {(str(key).encode() + b',"')[:3]: decode for key, decode in _DECODERS.items()}
+_JSON_TO: Final = -len(_AFTER)
 
 _COMPLETED: Final = b"Completed request:"
-_BEFORE_2_8: Final = b"Completed request:RequestHeader("
+_BODY_BEFORE_2_8: Final = b"RequestHeader("
 _TEXT_FORMAT: Final = "text format of Kafka before 2.8: only the JSON request log can be read"
 _TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
 _LOGGER: Final = re.compile(rb"\s*(?:\([\w.$]*\))?\s*")
 
 
-def decode_line(line: bytes) -> tuple[bytes, int, LogLine]:
-    """Decode one line (without its line ending).
+def decode_lines(lines: Sequence[bytes]) -> tuple[list[bytes], list[LogLine]]:
+    """Decode lines (without their line endings), all or none.
 
-    :returns: the completion time to the second as logged (``b"2026-01-02 03:04:05"``, with an offset such as
-        ``+01:00`` appended where the line has one), its milliseconds, and the request.
-    :raises RejectedLineError: the line is not a completed request, is broken, or lacks or mistypes a needed field.
+    :returns: by line, the completion time as logged, ``b"2026-01-02 03:04:05,678"``, with an offset before the comma
+        where the line has one (``b"2026-01-02 03:04:05+01:00,678"``), and the request.
+    :raises RejectedLineError: one of the lines is not a completed request, is broken, or lacks or mistypes a needed
+        field.
     """
+    bodies = [line[_JSON_AT:_JSON_TO] for line in lines if line[24:_JSON_AT] == _BEFORE and line[_JSON_TO:] == _AFTER]
+    if len(bodies) == len(lines):
+        times = [line[1:24] for line in lines]
+    else:
+        parts = [_take_apart(line) for line in lines]
+        times, bodies = [time for time, _ in parts], [body for _, body in parts]
     try:
-        if line[24:_API_AT] == _ORDINARY and line[-23:] == _AFTER:
-            decode = _DECODERS_BY_BYTES.get(line[_API_AT : _API_AT + 3], _DECODE_OTHER)
-            return line[1:20], int(line[21:24]), decode(line[_JSON_AT:-23])
-        second, millisecond, body = _take_apart(line)
-        return second, millisecond, _decoder_of(body)(body)
+        return times, [_DECODERS_BY_HEAD[body[:_HEAD_SIZE]](body) for body in bodies]
     except msgspec.ValidationError as error:
         raise RejectedLineError(f"not the request that Kafka logs: {error}") from None
     except msgspec.DecodeError as error:
-        if _BEFORE_2_8 in line:
+        if any(body.startswith(_BODY_BEFORE_2_8) for body in bodies):
             raise RejectedLineError(_TEXT_FORMAT) from None
         raise RejectedLineError(f"broken JSON: {error}") from None
     except UnicodeDecodeError:
@@ -335,17 +360,13 @@ def decode_line(line: bytes) -> tuple[bytes, int, LogLine]:
         raise RejectedLineError("broken JSON: nested too deeply") from None
 
 
-def _decoder_of(body: bytes):  # type: ignore[no-untyped-def]  # a msgspec decoder: bytes -> some LogLine
-    return _DECODERS.get(_DECODE_HEADER(body).requestHeader.requestApiKey, _DECODE_OTHER)
-
-
-def _take_apart(line: bytes) -> tuple[bytes, int, bytes]:
-    """Split a line whose layout is not the default one into second, millisecond and JSON."""
+def _take_apart(line: bytes) -> tuple[bytes, bytes]:
+    """Split a line of any layout into time and JSON."""
     at = line.find(_COMPLETED)
     if at < 0:
         raise RejectedLineError("not a line of the request log (no `Completed request:`)")
     body = line[at + len(_COMPLETED) :].lstrip()
-    if line.startswith(_BEFORE_2_8, at):
+    if body.startswith(_BODY_BEFORE_2_8):
         raise RejectedLineError(_TEXT_FORMAT)
     if not body.startswith(b"{"):
         raise RejectedLineError("broken JSON: no object after `Completed request:`")
@@ -355,5 +376,5 @@ def _take_apart(line: bytes) -> tuple[bytes, int, bytes]:
     time = _TIME.search(line[:at])
     if time is None:
         raise RejectedLineError("no time before `Completed request:`")
-    date, clock, fraction, offset = time.groups()
-    return date + b" " + clock + (offset or b""), int((fraction or b"0").ljust(3, b"0")[:3]), body[:end]
+    date, clock, fraction, offset = time.groups(b"")
+    return b"%b %b%b,%b" % (date, clock, offset, fraction[:3].ljust(3, b"0")), body[:end]

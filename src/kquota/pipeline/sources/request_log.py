@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from kquota.pipeline.sources.log_files import LogRange
-from kquota.pipeline.sources.range_reader import IngestOptions, read_range
+from kquota.pipeline.sources.range_reader import IngestOptions, read_ranges
 from kquota.pipeline.sources.staging import Stretch
 
 if TYPE_CHECKING:
@@ -38,11 +38,10 @@ def stage_request_logs(
     def work(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                for index in tasks[task]:
-                    for stretch in read_range(index, ranges[index], options):
-                        lines_read.add(stretch.lines)
-                        manifest = msgspec.json.encode(stretch).decode()
-                        yield pa.RecordBatch.from_pydict({"manifest": [manifest]})
+                for stretch in read_ranges([(index, ranges[index]) for index in tasks[task]], options):
+                    lines_read.add(stretch.lines)
+                    manifest = msgspec.json.encode(stretch).decode()
+                    yield pa.RecordBatch.from_pydict({"manifest": [manifest]})
 
     frame = spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(work, "manifest string")
     decoder = msgspec.json.Decoder(Stretch)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from struct import Struct
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from kquota.pipeline.sources.cells import CELL_KEYS, Charges, Floats, Ints, Names, repeated
-from kquota.pipeline.sources.charges import FOLLOWER, NO_KEY, PERCENT_SECONDS_PER_MS, PERCENTAGE
+from kquota.pipeline.sources.cells import CELL_KEYS, Charges, Floats, Ints, repeated
+from kquota.pipeline.sources.charges import FOLLOWER, NO_KEY, PERCENT_SECONDS_PER_MS, PERCENTAGE, charges_of
+from kquota.pipeline.sources.names import ClientNumbers, ConnectionNumbers, Names
+from kquota.pipeline.sources.request_line import LogLine, RejectedLineError
 from kquota.pipeline.sources.staging import REQUESTS_SCHEMA
 
-__all__ = ["COLUMNS", "FORWARDED", "Rows", "pack_row"]
+__all__ = ["COLUMNS", "FORWARDED", "Rows", "to_rows"]
 
 COLUMNS: Final = (
     "line",
@@ -32,23 +33,64 @@ COLUMNS: Final = (
     "remote_ms",
 )
 """One row per request: its line's number in the range; when it was completed, and when it was recorded; what
-:func:`~kquota.pipeline.sources.charges.charge_of` says (`key`, `charged`, `timed`); clients and connections by number.
+:func:`~kquota.pipeline.sources.charges.charges_of` says (`key`, `charged`, `timed`); clients and connections by number.
 """
 
 FORWARDED: Final = -4
 """In `key`: the controller's copy of a request, which stands in the log of the broker that got it, too."""
 
 
-pack_row: Final = Struct(f"={len(COLUMNS)}d").pack
-"""A row's values, in the order of :data:`COLUMNS`, as bytes: less to keep than a tuple of numbers."""
+def to_rows(
+    requests: Sequence[LogLine],
+    end_ms: Floats,
+    *,
+    first_line: int,
+    clients: ClientNumbers,
+    connections: ConnectionNumbers,
+) -> Floats:
+    """Requests of consecutive lines as columns: an array of shape (columns, requests).
+
+    Doubles hold every integer of a log exactly.
+
+    :raises RejectedLineError: what a line says cannot be.
+    """
+    headers = [request.requestHeader for request in requests]
+    columns = {
+        "line": np.arange(first_line, first_line + len(requests)),
+        "end_ms": end_ms,
+        "record_ms": end_ms
+        - np.array([request.sendTimeMs for request in requests])
+        - np.array([request.responseQueueTimeMs for request in requests]),
+        "client": [
+            clients[request.principal, header.clientId] for request, header in zip(requests, headers, strict=True)
+        ],
+        "api_key": [header.requestApiKey for header in headers],
+        "api_version": [header.requestApiVersion for header in headers],
+        "throttle_ms": [request.throttleTimeMs for request in requests],
+        "local_ms": [request.localTimeMs for request in requests],
+        "remote_ms": [request.remoteTimeMs for request in requests],
+    }
+    if (columns["record_ms"] < 0).any():
+        raise RejectedLineError("impossible times: recorded before 1970")
+    keys, charged, timed = zip(*charges_of(requests), strict=True)
+    forwarded = [request.isForwarded for request in requests]
+    columns["key"] = np.where(forwarded, FORWARDED, keys) if True in forwarded else keys
+    columns["charged"] = charged
+    columns["timed"] = timed
+    # Last, because from here on nothing refuses a line. The copies come over the controller's connections.
+    columns["connection"] = [0 if request.isForwarded else connections[request.connection] for request in requests]
+    rows = np.empty((len(COLUMNS), len(requests)))
+    for row, name in zip(rows, COLUMNS, strict=True):
+        row[:] = columns[name]
+    return rows
 
 
 class Rows:
-    """Columns of :data:`COLUMNS`; doubles hold every integer of a log exactly."""
+    """The requests of a stretch."""
 
-    def __init__(self, packed: Sequence[bytes]) -> None:
-        """Take rows of :data:`pack_row`, any number in each element."""
-        self._values = np.frombuffer(b"".join(packed)).reshape(-1, len(COLUMNS)).T.copy()
+    def __init__(self, blocks: Sequence[Floats]) -> None:
+        """Take blocks of :func:`to_rows`."""
+        self._values = np.concatenate(blocks, axis=1) if blocks else np.empty((len(COLUMNS), 0))
 
     def floats(self, name: str) -> Floats:
         """A column."""
@@ -74,10 +116,17 @@ class Rows:
         """How many lines do not say the bytes that were charged."""
         return int(np.count_nonzero((self.floats("key") >= 0) & np.isnan(self.floats("charged"))))
 
-    def seconds_seen(self) -> tuple[int, ...]:
+    def seconds_seen(self) -> tuple[int, int] | None:
         """The first and the last second that anything of a client, or of its connection, was recorded in."""
         record_ms = self.floats("record_ms")[self.floats("key") != FORWARDED]
-        return (int(record_ms.min() // 1000), int(record_ms.max() // 1000)) if len(record_ms) else ()
+        return (int(record_ms.min() // 1000), int(record_ms.max() // 1000)) if len(record_ms) else None
+
+    def first_seconds(self) -> list[tuple[int, int]]:
+        """Numbers of the connections, each with the second of its first request."""
+        at = np.flatnonzero(self.floats("key") != FORWARDED)
+        connections, first = np.unique(self.ints("connection")[at], return_index=True)
+        seconds = (self.floats("record_ms")[at[first]] // 1000).astype(np.int64)
+        return list(zip(connections.tolist(), seconds.tolist(), strict=True))
 
     def versions(self) -> dict[str, int]:
         """Requests by ``"api key:version"``."""

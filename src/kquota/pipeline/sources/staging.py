@@ -79,10 +79,11 @@ class StagedFile(Struct, frozen=True):
 
 
 class Stretch(Struct, frozen=True):
-    """What one worker read in one go: a byte range, or a part of a compressed file.
+    """What one worker read in one go: a byte range, or a part of one.
 
-    Seconds in [inner_from, inner_to] were written as final `usage`; cells of other seconds, from `seen_from` to
-    `seen_to`, went to the edges. Null where there is nothing to count.
+    Of the pairs of seconds, both ends included: anything was recorded within `seen`. Cells of seconds in `final` were
+    written as `usage`; cells of seconds in `open` (which may lie around `final`) went to the edges. None where there
+    are no such seconds.
     """
 
     range: int
@@ -96,10 +97,9 @@ class Stretch(Struct, frozen=True):
     unknown_amounts: int
     versions: dict[str, int]
     files: list[StagedFile] = field(default_factory=list)
-    inner_from: int | None = None
-    inner_to: int | None = None
-    seen_from: int | None = None
-    seen_to: int | None = None
+    seen: tuple[int, int] | None = None
+    final: tuple[int, int] | None = None
+    open: tuple[int, int] | None = None
 
 
 def write_staged(folder: str, kind: str, table: pa.Table, *, partition: str = "") -> StagedFile:
