@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kquota.clock import SystemClock
-from kquota.pipeline.analysis import read_usage
+from kquota.pipeline.analysis import read_table
 from kquota.pipeline.ingest import IngestResult, ingest_logs
 from kquota.pipeline.pieces import finish_usage
 from kquota.pipeline.progress import Progress
@@ -42,7 +42,7 @@ def ingest(spark: "SparkSession", staging: Path, logs: Sequence[Path], *, keep_r
 
 
 def cells(spark: "SparkSession", staging: Path) -> set[tuple[Any, ...]]:
-    rows = read_usage(spark, staging).select(*COMPARED).collect()
+    rows = read_table(spark, staging, USAGE).select(*COMPARED).collect()
     found = {tuple(round(value, 6) if isinstance(value, float) else value for value in row) for row in rows}
     assert len(found) == len(rows), "one row per broker, second, client and key"
     return found
@@ -103,7 +103,7 @@ def test_requests_have_a_row_per_request_and_key(spark: "SparkSession", tmp_path
     }
     usage = {
         row.key: row.total
-        for row in read_usage(spark, tmp_path / "kept")
+        for row in read_table(spark, tmp_path / "kept", USAGE)
         .groupBy("key")
         .agg({"amount": "sum"})
         .withColumnRenamed("sum(amount)", "total")

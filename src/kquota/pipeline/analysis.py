@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from kquota import __version__
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
+from kquota.pipeline.arrow_source import ArrowSource, ParquetSource
 from kquota.pipeline.ingest import IngestResult, ingest_logs
 from kquota.pipeline.sources.log_files import LogFile
 from kquota.pipeline.table_files import write_table
@@ -139,19 +140,26 @@ def read_table(spark: SparkSession, directory: Path, table: Table) -> DataFrame:
 
     :raises InputError: it is not there.
     """
+    return spark.read.schema(table.schema).parquet(str(_table_path(directory, table)))
+
+
+def _table_path(directory: Path, table: Table) -> Path:
     path = directory / table.name
     if not path.is_dir():
         raise InputError(f"{directory} has no table {table.name}")
-    return spark.read.schema(table.schema).parquet(str(path))
+    return path
 
 
-def read_usage(spark: SparkSession, directory: Path) -> DataFrame:
-    """The `usage` table under `directory`."""
-    return read_table(spark, directory, USAGE)
+def read_usage(spark: SparkSession, directory: Path) -> ParquetSource:
+    """The `usage` table under `directory`.
+
+    :raises InputError: it is not there.
+    """
+    return ParquetSource(spark, _table_path(directory, USAGE), USAGE)
 
 
 def resolve_step(
-    usage: DataFrame,
+    usage: ArrowSource,
     snapshot: QuotaSnapshot,
     staging: Path,
     broker_config: BrokerConfig,
@@ -175,7 +183,7 @@ def resolve_step(
 
 
 def utilisation_step(
-    usage: DataFrame, clients: DataFrame, staging: Path, broker_config: BrokerConfig, progress: Progress
+    usage: ArrowSource, clients: DataFrame, staging: Path, broker_config: BrokerConfig, progress: Progress
 ) -> dict[str, Any]:
     """`usage` and resolved clients to `utilisation` and `throttled`; returns the part of summary.json."""
 

@@ -8,7 +8,7 @@ and a description for those who do not see it. Names of clients never go through
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree
@@ -19,7 +19,7 @@ from kquota.pipeline.report import model, units, wording
 if TYPE_CHECKING:
     import altair
 
-__all__ = ["DASHES", "draw_meter", "import_extra", "line_count"]
+__all__ = ["DASHES", "Points", "chart_of", "draw_meter", "import_extra", "line_count"]
 
 _WIDTH: Final = 336
 _HEIGHT: Final = 150
@@ -27,6 +27,9 @@ _HEIGHT: Final = 150
 
 DASHES: Final = ((1, 0), (7, 2), (2, 2), (9, 2, 2, 2), (4, 4))
 """One pattern per broker, so that lines differ without colour too."""
+
+Points = list[dict[str, float]]
+"""Rows to draw, by field."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -55,7 +58,11 @@ def draw_meter(timeline: model.MeterTimeline, time_range: model.TimeRange, zone:
     import vl_convert
 
     version = re.match(r"v?(\d+\.\d+)", altair.SCHEMA_VERSION)
-    spec = _chart(timeline, time_range, zone).to_dict(validate=False)
+    data: dict[str, Points] = {}
+    with altair.utils.schemapi.debug_mode(False):  # the chart is always the same: validated by the tests
+        spec = chart_of(timeline, time_range, zone, data).to_dict(validate=False)
+    # Added last, because Altair copies all that it is given, many times.
+    spec["datasets"] = data
     svg = vl_convert.vegalite_to_svg(spec, vl_version=version[1] if version else None)
     return _inline(svg, number=number, title=_title(timeline), description=_description(timeline))
 
@@ -81,7 +88,13 @@ def _description(timeline: model.MeterTimeline) -> str:
     )
 
 
-def _chart(timeline: model.MeterTimeline, time_range: model.TimeRange, zone: tzinfo) -> altair.LayerChart:
+def chart_of(
+    timeline: model.MeterTimeline,
+    time_range: model.TimeRange,
+    zone: tzinfo,
+    datasets: dict[str, Points],
+) -> altair.LayerChart:
+    """The chart, and into `datasets` what it draws, by name."""
     import altair as alt
 
     shift_ms = _shift_ms(time_range.start_ms, zone)
@@ -104,29 +117,30 @@ def _chart(timeline: model.MeterTimeline, time_range: model.TimeRange, zone: tzi
         ),
     )
 
-    def data(rows: Sequence[Mapping[str, float]]) -> alt.Chart:
-        return alt.Chart(alt.InlineData(values=list(rows)))
+    def data(name: str, rows: Points) -> alt.Chart:
+        datasets[name] = rows
+        return alt.Chart(alt.NamedData(name=name)).properties(name=name)
 
     layers: list[Any] = []
     if timeline.spans:
-        spans = [{"at": span.start_ms + shift_ms, "to": span.end_ms + shift_ms} for span in timeline.spans]
-        layers.append(data(spans).mark_rect().encode(x=x, x2="to:T").properties(name="throttled"))
+        spans: Points = [{"at": span.start_ms + shift_ms, "to": span.end_ms + shift_ms} for span in timeline.spans]
+        layers.append(data("throttled", spans).mark_rect().encode(x=x, x2="to:T"))
     for index, series in enumerate(timeline.series):
-        points = [
+        points: Points = [
             {"at": at_ms + shift_ms, "rate": rate / scale.divisor} for at_ms, rate in _closed(series.steps, time_range)
         ]
         if points:
             layers.append(
-                data(points)
+                data(f"rate{index}", points)
                 .mark_line(interpolate="step-after", strokeDash=list(DASHES[index % len(DASHES)]), strokeWidth=1.6)
                 .encode(x=x, y=y)
-                .properties(name=f"rate{index}")
             )
     for index, limit in enumerate(timeline.limits):
-        ends = [{"at": first, "rate": limit / scale.divisor}, {"at": last, "rate": limit / scale.divisor}]
-        layers.append(
-            data(ends).mark_line(strokeDash=[6, 3], strokeWidth=1.4).encode(x=x, y=y).properties(name=f"limit{index}")
-        )
+        ends: Points = [
+            {"at": first, "rate": limit / scale.divisor},
+            {"at": last, "rate": limit / scale.divisor},
+        ]
+        layers.append(data(f"limit{index}", ends).mark_line(strokeDash=[6, 3], strokeWidth=1.4).encode(x=x, y=y))
     chart: alt.LayerChart = (
         alt.layer(*layers)
         .properties(width=_WIDTH, height=_HEIGHT, autosize=alt.AutoSizeParams(type="fit", contains="padding"))

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 from pyspark.sql.window import Window
 
 from kquota.errors import InputError
 from kquota.pipeline import tables
+from kquota.pipeline.arrow_source import ParquetSource
 from kquota.pipeline.report import model
 from kquota.pipeline.report.summary import rate_window, read_summary
 from kquota.pipeline.report.timeline import Wanted, meter_steps, spans_of, throttled_by_meter
+from kquota.pipeline.transforms.identities import plain_strings
 from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
+    from kquota.pipeline.arrow_source import ArrowSource, Batches
+
 __all__ = ["AnalysisTables", "build_report", "read_tables"]
 
+_END_MS: Final = StructField("end_ms", LongType())
 _LITTLE_BYTES: Final = 8 * 1024**2
 _QUERIES_AT_ONCE: Final = 3
 _BROKERS_READ: Final = 10_000
@@ -35,7 +43,7 @@ _CLIENT: Final = ("user", "client_id", "ip")
 class AnalysisTables:
     """The tables that the page is made of, with the schemas of :mod:`kquota.pipeline.tables`."""
 
-    usage: DataFrame
+    usage: ArrowSource
     clients: DataFrame
     utilisation: DataFrame
     throttled: DataFrame
@@ -48,19 +56,23 @@ def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
     :raises InputError: one of them is missing.
     """
 
-    def read(table: tables.Table) -> DataFrame:
+    def folder(table: tables.Table) -> Path:
         path = directory / table.name
         if not path.is_dir():
             raise InputError(
                 f"{directory} holds no table {table.name}; give the directory that `kquota analyze --out` wrote"
             )
+        return path
+
+    def read(table: tables.Table) -> DataFrame:
+        path = folder(table)
         frame = spark.read.schema(table.schema).parquet(str(path))
         # In one partition nothing has to be shuffled, and for little data the shuffles are nearly all of the work.
         little = sum(file.stat().st_size for file in path.rglob("*.parquet")) <= _LITTLE_BYTES
         return frame.coalesce(1) if little else frame
 
     return AnalysisTables(
-        usage=read(tables.USAGE),
+        usage=ParquetSource(spark, folder(tables.USAGE), tables.USAGE),
         clients=read(tables.CLIENTS),
         utilisation=read(tables.UTILISATION),
         throttled=read(tables.THROTTLED),
@@ -75,9 +87,6 @@ def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> 
     """
     summary = read_summary(directory)
     read = read_tables(spark, directory)
-    brokers, time_range = _brokers(read.usage)
-    told = throttled_by_meter(read.throttled, time_range or model.TimeRange(0, 0), bounds)
-    use = _use_by_meter(read.utilisation, bounds).join(told, on=list(_METER), how="left")
 
     def timelines() -> tuple[tuple[model.MeterTimeline, ...], int]:
         worst, limited_meters = _worst_meters(use, bounds)
@@ -85,12 +94,15 @@ def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> 
 
     # Most of a small query is planning, on one core: together they keep more of them busy.
     with ThreadPoolExecutor(_QUERIES_AT_ONCE, "report") as pool:
-        drawn = pool.submit(timelines)
-        limited = pool.submit(_limited, read.clients, use, bounds)
-        episodes = pool.submit(_episodes, read.throttled, told, time_range, bounds)
-        unlimited = pool.submit(_unlimited, read.clients, bounds)
         totals = pool.submit(_totals, read.clients)
         rejected = pool.submit(_rejected, read.rejected, bounds)
+        brokers, time_range = _brokers(read.usage)
+        told = throttled_by_meter(read.throttled, time_range or model.TimeRange(0, 0), bounds)
+        use = _use_by_meter(read.utilisation, bounds).join(told, on=list(_METER), how="left")
+        drawn = pool.submit(timelines)
+        limited = pool.submit(_limited, read.clients, use, bounds)
+        unlimited = pool.submit(_unlimited, read.clients, bounds)
+        episodes = pool.submit(_episodes, read.throttled, told, time_range, bounds)
     drawn_timelines, limited_meters = drawn.result()
     return model.Report(
         summary=summary,
@@ -111,13 +123,20 @@ def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> 
     )
 
 
-def _brokers(usage: DataFrame) -> tuple[tuple[tuple[str, int], ...], model.TimeRange | None]:
+def _brokers(usage: ArrowSource) -> tuple[tuple[tuple[str, int], ...], model.TimeRange | None]:
+    def spans(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            ends = pc.add(batch.column("cell_start_ms"), batch.column("cell_ms"))
+            cells = plain_strings(pa.Table.from_batches([batch]).append_column("end_ms", ends))
+            by_broker = cells.group_by(["cluster", "broker_id"], use_threads=False)
+            yield from by_broker.aggregate([("cell_start_ms", "min"), ("end_ms", "max")]).to_batches()
+
+    columns = ("cluster", "broker_id", "cell_start_ms", "cell_ms")
     rows = (
-        usage.groupBy("cluster", "broker_id")
-        .agg(
-            F.min("cell_start_ms").alias("start_ms"),
-            F.max(F.col("cell_start_ms") + F.col("cell_ms")).alias("end_ms"),
-        )
+        usage.select(*columns)
+        .mapInArrow(spans, StructType([*(tables.USAGE.schema[name] for name in columns[:3]), _END_MS]))
+        .groupBy("cluster", "broker_id")
+        .agg(F.min("cell_start_ms").alias("start_ms"), F.max("end_ms").alias("end_ms"))
         .limit(_BROKERS_READ)
         .collect()
     )

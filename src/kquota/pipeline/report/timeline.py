@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 from pyspark.sql.window import Window
 
 from kquota.pipeline.report import model
+from kquota.pipeline.tables import USAGE
+from kquota.pipeline.transforms.identities import IDENTITY, numbers_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from kquota.pipeline.arrow_source import ArrowSource, Batches
 
 __all__ = ["Wanted", "bin_ms", "enforced_rate_steps", "meter_steps", "spans_of", "throttled_by_meter"]
 
@@ -26,6 +33,9 @@ class Wanted:
     window: model.RateWindow
     limits: Mapping[int, float]
 
+
+_CELL: Final = ("broker_id", "cell_start_ms", "cell_ms", "amount")
+_INDEX, _WINDOW_MS = StructField("index", LongType()), StructField("window_ms", LongType())
 
 _BIN_SECONDS: Final = (
     1, 2, 5, 10, 15, 30,
@@ -45,26 +55,34 @@ def bin_ms(time_range: model.TimeRange, bins: int) -> int:
 
 
 def meter_steps(
-    usage: DataFrame, clients: DataFrame, wanted: Sequence[Wanted], time_range: model.TimeRange, bounds: model.Bounds
+    usage: ArrowSource, clients: DataFrame, wanted: Sequence[Wanted], time_range: model.TimeRange, bounds: model.Bounds
 ) -> dict[model.MeterName, tuple[model.BrokerSeries, ...]]:
     """The enforced rate of the wanted meters on their wanted brokers, in at most `bounds.bins` steps.
 
     The value of a step is the largest rate in it: a peak must not vanish because the page is narrow.
     """
-    identities = clients.select(
-        _index_of([one.name for one in wanted]).alias("index"), "cluster", "user", "client_id", "ip", "key"
-    ).where(F.col("index").isNotNull())
-    used, identity = usage.alias("used"), identities.alias("identity")
-    same_client = F.lit(True)
-    for column in ("cluster", "key", "user", "client_id", "ip"):
-        same_client = same_client & F.col(f"used.{column}").eqNullSafe(F.col(f"identity.{column}"))
-    index, broker = F.col("identity.index"), F.col("used.broker_id")
-    on_wanted_broker = _first_of([(index == n) & broker.isin(*one.limits) for n, one in enumerate(wanted)])
-    window_ms = F.array(*(F.lit(one.window.window_ms) for one in wanted))[index]
-    cells = used.join(identity, on=same_client).where(on_wanted_broker.isNotNull())
-    steps = enforced_rate_steps(
-        cells.select(index, broker, window_ms.alias("window_ms"), "cell_start_ms", "cell_ms", "amount")
+    # Of a dozen meters: few, even if one of them has many clients.
+    identities = clients.select(_index_of([one.name for one in wanted]).alias("index"), *IDENTITY)
+    rows = identities.where(F.col("index").isNotNull()).toArrow().to_pylist()
+    numbers = {tuple(row[name] for name in IDENTITY): row["index"] for row in rows}
+    brokers = [sorted(one.limits) for one in wanted]
+    windows_ms = np.array([one.window.window_ms for one in wanted], np.int64)
+
+    def wanted_cells(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            index, broker_id = numbers_of(batch, numbers), batch.column("broker_id").to_numpy()
+            is_wanted = np.zeros(batch.num_rows, np.bool_)
+            for number, of_meter in enumerate(brokers):
+                is_wanted |= (index == number) & np.isin(broker_id, of_meter)
+            chosen = np.flatnonzero(is_wanted)
+            columns = [pa.array(index[chosen]), pa.array(windows_ms[index[chosen]])]
+            columns += [batch.column(name).take(pa.array(chosen)) for name in _CELL]
+            yield pa.record_batch(columns, names=["index", "window_ms", *_CELL])
+
+    cells = usage.select(*IDENTITY, *_CELL).mapInArrow(
+        wanted_cells, StructType([_INDEX, _WINDOW_MS, *(USAGE.schema[name] for name in _CELL)])
     )
+    steps = enforced_rate_steps(cells)
     by_bin = _largest_by_bin(steps, time_range, bounds)
     series = by_bin.groupBy("index", "broker_id").agg(
         F.array_sort(F.collect_list(F.struct("bin", "largest", "last"))).alias("bins")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import date, timedelta
 from hashlib import blake2b
@@ -23,6 +24,7 @@ __all__ = [
     "USAGE_SCHEMA",
     "Cells",
     "Charges",
+    "named",
     "repeated",
     "to_cells",
 ]
@@ -149,7 +151,7 @@ class Cells:
     def _columns(self, rows: Ints, names: Names, cluster: str, broker_id: int) -> dict[str, pa.Array]:
         count = len(rows)
         unknown = np.isnan(self.amount[rows])
-        client = pa.array(self.client[rows], pa.int32())
+        client = self.client[rows]
         users, client_ids = zip(*names.clients, strict=True) if names.clients else ((), ())
         return {
             "cluster": repeated(cluster, count),
@@ -158,10 +160,10 @@ class Cells:
             "cell_ms": pa.repeat(pa.scalar(CELL_MS, pa.int32()), count),
             "source": repeated(SOURCE, count),
             "grain": repeated(GRAIN, count),
-            "user": pa.DictionaryArray.from_arrays(client, pa.array(users, pa.string())),
-            "client_id": pa.DictionaryArray.from_arrays(client, pa.array(client_ids, pa.string())),
+            "user": named(client, users),
+            "client_id": named(client, client_ids),
             "ip": pa.nulls(count, pa.string()),
-            "key": pa.DictionaryArray.from_arrays(pa.array(self.key[rows], pa.int32()), pa.array(CELL_KEYS)),
+            "key": named(self.key[rows], CELL_KEYS),
             "amount": pa.array(self.amount[rows], mask=unknown),
             "amount_max": pa.array(self.amount_max[rows], mask=unknown),
             "requests": pa.array(self.requests[rows]),
@@ -208,9 +210,16 @@ def to_cells(charges: Charges, *, by_connection: bool = False) -> Cells:
     )
 
 
+def named(numbers: Ints, names: Sequence[str]) -> pa.DictionaryArray:
+    """The names that numbers stand for; some may have the same."""
+    # Parquet keeps a dictionary only where no name stands twice in it.
+    distinct = pa.array(names, pa.string()).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(distinct.indices.take(pa.array(numbers)), distinct.dictionary)
+
+
 def repeated(text: str, count: int) -> pa.DictionaryArray:
     """One text for all rows, which costs next to nothing to write."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
+    return named(np.zeros(count, np.int64), (text,))
 
 
 def _table(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.Table:

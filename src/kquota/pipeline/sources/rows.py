@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kquota.pipeline.sources.cells import CELL_KEYS, Charges, Floats, Ints, repeated
+from kquota.pipeline.sources.cells import CELL_KEYS, Charges, Floats, Ints, named, repeated
 from kquota.pipeline.sources.charges import FOLLOWER, NO_KEY, PERCENT_SECONDS_PER_MS, PERCENTAGE, charges_of
 from kquota.pipeline.sources.names import ClientNumbers, ConnectionNumbers, Names
 from kquota.pipeline.sources.request_line import LogLine, RejectedLineError
@@ -171,17 +171,12 @@ class Rows:
         """The charges one by one, in ``REQUESTS_SCHEMA``."""
         at, keys, amounts, told = self._charged
         count = len(at)
-        connections = pa.array(names.connections, pa.string())
         users, client_ids = zip(*names.clients, strict=True) if names.clients else ((), ())
-        client, connection = (pa.array(self.ints(name)[at], pa.int32()) for name in ("client", "connection"))
-
-        def named(indices: pa.Array, values: Sequence[str]) -> pa.Array:
-            return pa.DictionaryArray.from_arrays(indices, pa.array(values, pa.string()))
-
+        client, connection = (self.ints(name)[at] for name in ("client", "connection"))
         columns = {
             "cluster": repeated(cluster, count),
             "broker_id": pa.repeat(pa.scalar(broker_id, pa.int32()), count),
-            "connection": pa.DictionaryArray.from_arrays(connection, connections),
+            "connection": named(connection, names.connections),
             "seq": pa.array(range_index << 32 | self.ints("line")[at]),
             "end_ms": pa.array(self.floats("end_ms")[at]),
             "record_ms": pa.array(self.floats("record_ms")[at]),
@@ -190,7 +185,7 @@ class Rows:
             "user": named(client, users),
             "client_id": named(client, client_ids),
             "ip": pa.nulls(count, pa.string()),
-            "key": named(pa.array(keys, pa.int32()), CELL_KEYS),
+            "key": named(keys, CELL_KEYS),
             "charged": pa.array(amounts, mask=np.isnan(amounts)),
             "local_ms": pa.array(self.floats("local_ms")[at]),
             "remote_ms": pa.array(self.floats("remote_ms")[at]),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from kquota.pipeline.tables import CLIENTS
+from kquota.pipeline.tables import CLIENTS, USAGE
+from kquota.pipeline.transforms.identities import IDENTITY, plain_strings
 from kquota.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -23,6 +25,9 @@ from kquota.quotas import (
     ResolvedQuota,
 )
 
+if TYPE_CHECKING:
+    from kquota.pipeline.arrow_source import ArrowSource, Batches
+
 __all__ = ["CLIENT_TEXT", "KEPT_METER", "to_client_totals", "with_limits"]
 
 CLIENT_TEXT = "client"
@@ -32,17 +37,38 @@ KEPT_METER = "kept_meter"
 """Column with the meter that Kafka keeps for a client and key, limited or not; null where it keeps none."""
 
 
-def to_client_totals(usage: DataFrame) -> DataFrame:
+_SUMMED = ("amount", "requests", "throttled_requests", "throttle_ms")
+_HELD_ROWS = 1_000_000
+
+
+def to_client_totals(usage: ArrowSource) -> DataFrame:
     """Sums per client and key: cluster, user, client_id, ip, key, amount, requests, throttled_requests, throttle_ms.
 
     `amount` is the sum of the known amounts, null where none is known.
+
+    :param usage: rows of the `usage` table.
     """
-    return usage.groupBy("cluster", "user", "client_id", "ip", "key").agg(
-        F.sum("amount").alias("amount"),
-        F.sum("requests").alias("requests"),
-        F.sum("throttled_requests").alias("throttled_requests"),
-        F.sum("throttle_ms").alias("throttle_ms"),
-    )
+    columns = (*IDENTITY, *_SUMMED)
+    schema = StructType([USAGE.schema[name] for name in columns])
+
+    def part_sums(batches: Batches) -> Iterator[pa.RecordBatch]:
+        held = None
+        for batch in batches:
+            sums = plain_strings(_sums(pa.Table.from_batches([batch])))
+            held = sums if held is None else _sums(pa.concat_tables([held, sums]))
+            if held.num_rows > _HELD_ROWS:
+                yield from held.to_batches()
+                held = None
+        if held is not None:
+            yield from held.to_batches()
+
+    parts = usage.select(*columns).mapInArrow(part_sums, schema)
+    return parts.groupBy(*IDENTITY).agg(*(F.sum(name).alias(name) for name in _SUMMED))
+
+
+def _sums(rows: pa.Table) -> pa.Table:
+    sums = rows.group_by(list(IDENTITY), use_threads=False).aggregate([(name, "sum") for name in _SUMMED])
+    return sums.select([*IDENTITY, *(f"{name}_sum" for name in _SUMMED)]).rename_columns([*IDENTITY, *_SUMMED])
 
 
 def with_limits(

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from kquota.config import BrokerConfig
-from kquota.pipeline.tables import THROTTLED
+from kquota.pipeline.tables import THROTTLED, USAGE
 from kquota.pipeline.transforms.clients import CLIENT_TEXT
+from kquota.pipeline.transforms.identities import plain_strings
 from kquota.pipeline.transforms.utilisation import window_seconds
 from kquota.quotas import REQUEST_PERCENTAGE
+
+if TYPE_CHECKING:
+    from kquota.pipeline.arrow_source import ArrowSource, Batches
 
 __all__ = ["AMBIGUOUS", "UNEXPLAINED", "to_throttled"]
 
@@ -21,7 +31,22 @@ UNEXPLAINED = "unexplained"
 MAX_CLIENTS = 1000
 
 
-def to_throttled(usage: DataFrame, clients: DataFrame, broker_config: BrokerConfig) -> DataFrame:
+_CELL = (
+    "cluster",
+    "broker_id",
+    "cell_start_ms",
+    "cell_ms",
+    "user",
+    "client_id",
+    "ip",
+    "key",
+    "throttled_requests",
+    "throttle_ms",
+    "throttle_max_ms",
+)
+
+
+def to_throttled(usage: ArrowSource, clients: DataFrame, broker_config: BrokerConfig) -> DataFrame:
     """The `throttled` table: one row per broker, meter, key and episode.
 
     An episode ends when no request of the meter was throttled for ``quota.window.num`` x size seconds. The cause is
@@ -30,10 +55,11 @@ def to_throttled(usage: DataFrame, clients: DataFrame, broker_config: BrokerConf
     the episode stands once for each meter that it may be. So throttle times must not be summed over this table;
     `usage` and `clients` hold each once.
 
+    :param usage: rows of the `usage` table.
     :param clients: the `clients` table with the column CLIENT_TEXT.
     """
     identity = ("cluster", "user", "client_id", "ip")
-    cells = usage.where(F.col("throttled_requests") > 0)
+    cells = usage.select(*_CELL).mapInArrow(_only_throttled, StructType([USAGE.schema[name] for name in _CELL]))
     limited = clients.select(*identity, "key", "meter", CLIENT_TEXT)
     own = limited.withColumnsRenamed({"meter": "own_meter"})
     percentage = limited.where((F.col("key") == REQUEST_PERCENTAGE) & F.col("meter").isNotNull()).select(
@@ -101,3 +127,9 @@ def to_throttled(usage: DataFrame, clients: DataFrame, broker_config: BrokerConf
         )
         .drop("_episode")
     )
+
+
+def _only_throttled(batches: Batches) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        throttled = batch.filter(pc.greater(batch.column("throttled_requests"), 0))
+        yield from plain_strings(throttled).to_batches()

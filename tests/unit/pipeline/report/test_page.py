@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from kquota.pipeline.report import model
+from kquota.pipeline.report import charts, model
 from kquota.pipeline.report.page import render_page
 from tests.kit import example_report as example
 
@@ -307,3 +307,11 @@ def test_several_clusters_are_told_apart() -> None:
 def test_the_same_report_gives_the_same_page() -> None:
     """Nothing in the page depends on when or how often it is drawn."""
     assert render_page(example.a_report(), generated=GENERATED) == render_page(example.a_report(), generated=GENERATED)
+
+
+def test_the_chart_is_legal_vega_lite() -> None:
+    """Charts are drawn without being validated, so they are validated here."""
+    datasets: dict[str, charts.Points] = {}
+    chart = charts.chart_of(example.a_timeline(), example.RANGE, UTC, datasets)
+    assert chart.to_dict(validate=True)["width"] > 0
+    assert {"throttled", "rate0", "limit0"} <= datasets.keys()
