@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -110,9 +111,10 @@ def ingest_logs(
         tasks = group_ranges(ranges, parallelism=parallelism)
         stretches = stage_request_logs(spark, ranges, tasks, options, lines_read=lines_read) if ranges else []
 
-    with progress.stage("put the pieces together"):
+    with progress.stage("put the pieces together"), ThreadPoolExecutor(1, "rejected") as pool:
+        rejected = pool.submit(finish_rejected, spark, staging, stretches, ranges, cluster)
         unknown = finish_usage(spark, staging, stretches, cluster=cluster, topics=topics, keep_requests=keep)
-        finish_rejected(spark, staging, stretches, ranges, cluster)
+    rejected.result()
     counts = Counter[tuple[int, str]]()
     for stretch in stretches:
         for version, count in stretch.versions.items():

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["start_session"]
 
-# Of log; its cells are some ten times smaller.
-_BYTES_PER_PARTITION = 1024**3
+# Of log; its cells are some fifty times smaller. Every partition costs a task, and a small job would spend its time on
+# those.
+_BYTES_PER_PARTITION = 4 * 1024**3
 
 # In a job of a few minutes the optimising compiler and parallel collections cost more than they bring (at 10 GB of log
 # a third of the JVM's time): most work per row is done by the Python workers, and what reaches the JVM is small.
@@ -53,21 +54,24 @@ def start_session(*, master: str | None = None, app_name: str = "kquota", input_
     if not submitted:  # otherwise the rest is the submitter's to say
         defaults |= {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     quiet = f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()}"
+    partitions = max(1, -(-input_bytes // _BYTES_PER_PARTITION))
     if not submitted and master is not None and master.startswith("local"):
         java_options = _JAVA_FOR_MUCH if input_bytes >= _MUCH_BYTES else _JAVA_FOR_LITTLE
         defaults |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "2g",
-            # Every partition costs a task, and a small job would spend its time on those.
-            "spark.sql.shuffle.partitions": str(max(_cores(), -(-input_bytes // _BYTES_PER_PARTITION))),
+            # A multiple of the cores, so that none of them waits for the last task.
+            "spark.sql.shuffle.partitions": str(-(-partitions // _cores()) * _cores()),
+            # A job to list what is known to be there takes longer than the list.
+            "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
             "spark.driver.extraJavaOptions": f"{quiet} {java_options}",
         }
     else:
         # Spark's 200 partitions are made for more than there may be here, and each costs a task.
         defaults["spark.sql.adaptive.coalescePartitions.parallelismFirst"] = "false"
         if not submitted:
-            defaults["spark.sql.shuffle.partitions"] = str(max(16, -(-4 * input_bytes // _BYTES_PER_PARTITION)))
+            defaults["spark.sql.shuffle.partitions"] = str(max(16, partitions))
             defaults["spark.driver.extraJavaOptions"] = quiet
     for key, value in defaults.items():
         builder = builder.config(key, value)

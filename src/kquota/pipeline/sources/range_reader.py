@@ -22,7 +22,7 @@ from kquota.pipeline.sources.cells import Floats, to_cells
 from kquota.pipeline.sources.charges import MUTATION
 from kquota.pipeline.sources.log_files import LogRange, read_lines
 from kquota.pipeline.sources.mutated_topics import MutatedTopic, MutationLine, mutated_topics, told_throttle_ms
-from kquota.pipeline.sources.names import ClientNumbers, ConnectionNumbers, Names
+from kquota.pipeline.sources.names import Names, OriginNumbers, client_of
 from kquota.pipeline.sources.request_line import LogLine, RejectedLineError, decode_lines
 from kquota.pipeline.sources.rows import COLUMNS, Rows, to_rows
 from kquota.pipeline.sources.settling import Settled, Settling
@@ -40,8 +40,8 @@ __all__ = ["IngestOptions", "RangeReader", "read_ranges"]
 STRETCH_LINES: Final = 524_288
 """A worker hands over its rows after about this many lines, whatever the size of the file."""
 
-MAX_NAMES: Final = 262_144
-"""A worker forgets the names of clients and connections when there are more."""
+MAX_ORIGINS: Final = 262_144
+"""A worker forgets whom it has seen, and on which connections, when there are more."""
 
 _SAMPLE_BYTES: Final = 200
 _CONNECTION: Final = re.compile(r".*:\d+-(?P<ip>.*):\d+(?:-\d+)+")
@@ -107,9 +107,8 @@ class RangeReader:
 
     def _forget_names(self) -> None:
         self._settling = Settling()
-        self._clients = ClientNumbers()
-        self._connections = ConnectionNumbers()
-        self._connections_told = 0
+        self._origins = OriginNumbers()
+        self._connections_told = set[int]()
 
     def _begin_stretch(self) -> None:
         self.stretch_lines = 0
@@ -162,9 +161,7 @@ class RangeReader:
             end_ms = np.array([seconds[time[:-4]] + _MILLISECONDS[time[-3:]] for time in times])
         except KeyError:
             raise RejectedLineError(_IMPOSSIBLE_TIME) from None
-        rows = to_rows(
-            requests, end_ms, first_line=self._line + 1, clients=self._clients, connections=self._connections
-        )
+        rows = to_rows(requests, end_ms, self._origins, first_line=self._line + 1)
         # From here on nothing refuses the lines.
         for at in np.flatnonzero(rows[_KEY] == MUTATION).tolist():
             self._add_mutation(requests[at], dict(zip(COLUMNS, rows[:, at].tolist(), strict=True)))
@@ -177,6 +174,7 @@ class RangeReader:
         """Put the topics of a mutation aside: what they cost can depend on lines that other workers read."""
         assert isinstance(request, MutationLine)
         header = request.requestHeader
+        user, client_id = client_of(request.principal, header.clientId)
         nothing = MutatedTopic(None, "none", None)
         for topic in mutated_topics(request, default_partitions=self._options.default_partitions) or [nothing]:
             self._mutations.append(
@@ -187,7 +185,8 @@ class RangeReader:
                     row["record_ms"],
                     header.requestApiKey,
                     header.requestApiVersion,
-                    *self._clients.names[int(row["client"])],
+                    user,
+                    client_id,
                     request.localTimeMs,
                     request.remoteTimeMs,
                     told_throttle_ms(request),
@@ -201,8 +200,8 @@ class RangeReader:
 
         :param goes_on: the next stretch is of the same broker and follows in time.
         """
-        goes_on = goes_on and max(len(self._clients), len(self._connections)) < MAX_NAMES
-        rows = Rows(self._blocks)
+        goes_on = goes_on and len(self._origins) < MAX_ORIGINS
+        rows = Rows(self._blocks, self._origins)
         settled = self._settling.settle(rows.charges, rows.floats("end_ms"), goes_on=goes_on)
         stretch = Stretch(
             range=self._index,
@@ -227,7 +226,7 @@ class RangeReader:
 
     def _write(self, rows: Rows, settled: Settled) -> Iterator[StagedFile]:
         folder, cluster, broker = self._options.staging, self._options.cluster, self._broker_id
-        names = Names(self._clients.names, list(self._connections))
+        names = self._origins.names
         for day, usage in to_cells(settled.final).usage(names, cluster=cluster, broker_id=broker):
             yield write_staged(folder, "usage", usage, partition=f"date={day.isoformat()}")
         if len(settled.open):
@@ -248,12 +247,10 @@ class RangeReader:
 
     def _new_connections(self, rows: Rows, names: Names) -> list[tuple[int, str, str | None, int]]:
         """Connections that no earlier stretch told of, with the second that they were first seen in."""
-        known, self._connections_told = self._connections_told, len(names.connections)
-        return [
-            (self._broker_id, names.connections[number], _remote_ip(names.connections[number]), second)
-            for number, second in rows.first_seconds()
-            if number >= known
-        ]
+        new = [(number, second) for number, second in rows.first_seconds() if number not in self._connections_told]
+        self._connections_told.update(number for number, _ in new)
+        named = ((names.connections[number], second) for number, second in new)
+        return [(self._broker_id, name, _remote_ip(name), second) for name, second in named]
 
 
 class _Seconds(dict[bytes, float]):

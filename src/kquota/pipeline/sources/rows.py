@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kquota.pipeline.sources.cells import CELL_KEYS, Charges, Floats, Ints, named, repeated
 from kquota.pipeline.sources.charges import FOLLOWER, NO_KEY, PERCENT_SECONDS_PER_MS, PERCENTAGE, charges_of
-from kquota.pipeline.sources.names import ClientNumbers, ConnectionNumbers, Names
+from kquota.pipeline.sources.names import Names, OriginNumbers
 from kquota.pipeline.sources.request_line import LogLine, RejectedLineError
 from kquota.pipeline.sources.staging import REQUESTS_SCHEMA
 
@@ -21,10 +21,9 @@ COLUMNS: Final = (
     "line",
     "end_ms",
     "record_ms",
-    "client",
+    "origin",
     "api_key",
     "api_version",
-    "connection",
     "key",
     "charged",
     "timed",
@@ -33,21 +32,15 @@ COLUMNS: Final = (
     "remote_ms",
 )
 """One row per request: its line's number in the range; when it was completed, and when it was recorded; what
-:func:`~kquota.pipeline.sources.charges.charges_of` says (`key`, `charged`, `timed`); clients and connections by number.
+:func:`~kquota.pipeline.sources.charges.charges_of` says (`key`, `charged`, `timed`); client and connection by
+one number.
 """
 
 FORWARDED: Final = -4
 """In `key`: the controller's copy of a request, which stands in the log of the broker that got it, too."""
 
 
-def to_rows(
-    requests: Sequence[LogLine],
-    end_ms: Floats,
-    *,
-    first_line: int,
-    clients: ClientNumbers,
-    connections: ConnectionNumbers,
-) -> Floats:
+def to_rows(requests: Sequence[LogLine], end_ms: Floats, origins: OriginNumbers, *, first_line: int) -> Floats:
     """Requests of consecutive lines as columns: an array of shape (columns, requests).
 
     Doubles hold every integer of a log exactly.
@@ -61,8 +54,9 @@ def to_rows(
         "record_ms": end_ms
         - np.array([request.sendTimeMs for request in requests])
         - np.array([request.responseQueueTimeMs for request in requests]),
-        "client": [
-            clients[request.principal, header.clientId] for request, header in zip(requests, headers, strict=True)
+        "origin": [
+            origins[request.principal, header.clientId, request.connection]
+            for request, header in zip(requests, headers, strict=True)
         ],
         "api_key": [header.requestApiKey for header in headers],
         "api_version": [header.requestApiVersion for header in headers],
@@ -77,8 +71,6 @@ def to_rows(
     columns["key"] = np.where(forwarded, FORWARDED, keys) if True in forwarded else keys
     columns["charged"] = charged
     columns["timed"] = timed
-    # Last, because from here on nothing refuses a line. The copies come over the controller's connections.
-    columns["connection"] = [0 if request.isForwarded else connections[request.connection] for request in requests]
     rows = np.empty((len(COLUMNS), len(requests)))
     for row, name in zip(rows, COLUMNS, strict=True):
         row[:] = columns[name]
@@ -88,9 +80,11 @@ def to_rows(
 class Rows:
     """The requests of a stretch."""
 
-    def __init__(self, blocks: Sequence[Floats]) -> None:
-        """Take blocks of :func:`to_rows`."""
+    def __init__(self, blocks: Sequence[Floats], origins: OriginNumbers) -> None:
+        """Take blocks of :func:`to_rows`, and what numbered their origins."""
         self._values = np.concatenate(blocks, axis=1) if blocks else np.empty((len(COLUMNS), 0))
+        self._client = origins.clients[self.ints("origin")]
+        self._connection = origins.connections[self.ints("origin")]
 
     def floats(self, name: str) -> Floats:
         """A column."""
@@ -122,9 +116,9 @@ class Rows:
         return (int(record_ms.min() // 1000), int(record_ms.max() // 1000)) if len(record_ms) else None
 
     def first_seconds(self) -> list[tuple[int, int]]:
-        """Numbers of the connections, each with the second of its first request."""
+        """Numbers of the connections of clients, each with the second of its first request."""
         at = np.flatnonzero(self.floats("key") != FORWARDED)
-        connections, first = np.unique(self.ints("connection")[at], return_index=True)
+        connections, first = np.unique(self._connection[at], return_index=True)
         seconds = (self.floats("record_ms")[at[first]] // 1000).astype(np.int64)
         return list(zip(connections.tolist(), seconds.tolist(), strict=True))
 
@@ -158,11 +152,11 @@ class Rows:
         second = self.floats("record_ms")[at] // 1000
         return Charges(
             second=second.astype(np.int64),
-            client=self.ints("client")[at],
+            client=self._client[at],
             key=keys,
             amount=amounts,
             throttle_ms=told,
-            connection=self.ints("connection")[at],
+            connection=self._connection[at],
         )
 
     def requests(
@@ -172,18 +166,17 @@ class Rows:
         at, keys, amounts, told = self._charged
         count = len(at)
         users, client_ids = zip(*names.clients, strict=True) if names.clients else ((), ())
-        client, connection = (self.ints(name)[at] for name in ("client", "connection"))
         columns = {
             "cluster": repeated(cluster, count),
             "broker_id": pa.repeat(pa.scalar(broker_id, pa.int32()), count),
-            "connection": named(connection, names.connections),
+            "connection": named(self._connection[at], names.connections),
             "seq": pa.array(range_index << 32 | self.ints("line")[at]),
             "end_ms": pa.array(self.floats("end_ms")[at]),
             "record_ms": pa.array(self.floats("record_ms")[at]),
             "api_key": pa.array(self.ints("api_key")[at], pa.int32()),
             "api_version": pa.array(self.ints("api_version")[at], pa.int32()),
-            "user": named(client, users),
-            "client_id": named(client, client_ids),
+            "user": named(self._client[at], users),
+            "client_id": named(self._client[at], client_ids),
             "ip": pa.nulls(count, pa.string()),
             "key": named(keys, CELL_KEYS),
             "charged": pa.array(amounts, mask=np.isnan(amounts)),
