@@ -166,10 +166,10 @@ def resolve_step(
     progress: Progress,
 ) -> tuple[DataFrame, dict[str, Any]]:
     """`usage` to `clients`; returns the resolved clients (kept in memory) and the part of summary.json."""
-    with progress.stage("resolve the limits"):
+    with progress.stage("resolve the limits"), ThreadPoolExecutor(1, "clients") as pool:
         clients = with_limits(to_client_totals(usage), snapshot, static_defaults=broker_config.static_defaults)
         clients = clients.persist()
-        write_table(clients.select(*CLIENTS.columns), staging, CLIENTS)
+        written = pool.submit(write_table, clients.select(*CLIENTS.columns), staging, CLIENTS)
         known = (F.col("user").isNotNull() & F.col("client_id").isNotNull()) | F.col("ip").isNotNull()
         totals = clients.agg(
             F.count_distinct(F.when(F.col("ip").isNull() & known, F.struct("user", "client_id"))).alias("clients"),
@@ -178,6 +178,7 @@ def resolve_step(
             F.coalesce(F.sum("throttle_ms"), F.lit(0)).alias("throttle_ms"),
             F.coalesce(F.sum("throttled_requests"), F.lit(0)).alias("throttled_requests"),
         ).first()
+    written.result()
     assert totals is not None
     return clients, totals.asDict()
 

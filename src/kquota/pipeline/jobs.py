@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,14 +31,14 @@ from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.overview import MeterLine, UnexplainedLine, unexplained_throttles, worst_meters
 from kquota.pipeline.progress import Progress
 from kquota.pipeline.report import write_report
-from kquota.pipeline.report.charts import import_extra
+from kquota.pipeline.report.charts import check_extra
 from kquota.pipeline.session import start_session
 from kquota.pipeline.sources.log_files import LogFile, find_log_files
 from kquota.pipeline.tables import CLIENTS, THROTTLED, UTILISATION
 from kquota.pipeline.transforms.clients import with_limits
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Analysis", "JobOptions", "analyze", "ingest", "report", "resolve", "utilisation"]
 
@@ -136,7 +137,7 @@ def analyze(
     check_time_zone(log_settings.timezone)
     files = find_log_files(logs, broker_id=broker_id)
     if report:
-        import_extra()
+        check_extra()
     progress = options.progress()
     output = OutputDirectory(options.out, overwrite=options.overwrite)
     with output, _spark(options, progress, input_bytes=_plain_bytes(files)) as spark:
@@ -147,24 +148,29 @@ def analyze(
         summary |= part
         summary |= utilisation_step(usage, clients, staging, options.broker_config, progress)
         (staging / "quotas.yaml").write_text(write_yaml(quotas), encoding="utf-8")
-        with progress.stage("find the worst"):
-            utilisation_table = read_table(spark, staging, UTILISATION)
-            throttled = read_table(spark, staging, THROTTLED)
-            worst = worst_meters(utilisation_table, throttled, clients, count=WORST_SHOWN)
-            unexplained = unexplained_throttles(throttled)
-        clients.unpersist()
         summary["seconds"] = dict(progress.seconds)
         write_summary(staging, summary)
         published = [*result.tables, "clients", "utilisation", "throttled", "quotas.yaml"]
-        if report:
-            with progress.stage("write the report"):
+        with progress.stage("write the report" if report else "find the worst"), ThreadPoolExecutor(1, "worst") as pool:
+            found = pool.submit(_worst, spark, staging, clients)
+            if report:
                 write_report(spark, staging, generated=_now())
-            summary["seconds"] = dict(progress.seconds)
-            write_summary(staging, summary)
-            published.append("report.html")
+                published.append("report.html")
+        worst, unexplained = found.result()
+        summary["seconds"] = dict(progress.seconds)
+        write_summary(staging, summary)
         _publish(output, [*published, "summary.json"])
     fail_above(max_rejected, summary, options.out)
-    return Analysis(options.out, summary, tuple(worst), tuple(unexplained))
+    return Analysis(options.out, summary, worst, unexplained)
+
+
+def _worst(
+    spark: SparkSession, directory: Path, clients: DataFrame
+) -> tuple[tuple[MeterLine, ...], tuple[UnexplainedLine, ...]]:
+    """What the terminal shows of the tables `utilisation` and `throttled`, and of resolved clients."""
+    throttled = read_table(spark, directory, THROTTLED)
+    worst = worst_meters(read_table(spark, directory, UTILISATION), throttled, clients, count=WORST_SHOWN)
+    return tuple(worst), tuple(unexplained_throttles(throttled))
 
 
 def fail_above(limit: RejectLimit, summary: Mapping[str, Any], directory: Path) -> None:
@@ -250,18 +256,15 @@ def utilisation(options: JobOptions) -> Analysis:
         part = utilisation_step(usage, clients, output.staging, options.broker_config, progress)
         summary = _extended(summary, part, progress)
         write_summary(output.staging, summary)
-        utilisation_table = read_table(spark, output.staging, UTILISATION)
-        throttled = read_table(spark, output.staging, THROTTLED)
-        worst = worst_meters(utilisation_table, throttled, clients, count=WORST_SHOWN)
-        unexplained = unexplained_throttles(throttled)
+        worst, unexplained = _worst(spark, output.staging, clients)
         for name in ("utilisation", "throttled", "summary.json"):
             output.publish(name)
-    return Analysis(options.out, summary, tuple(worst), tuple(unexplained))
+    return Analysis(options.out, summary, worst, unexplained)
 
 
 def report(options: JobOptions) -> Path:
     """The report of an existing directory, from its tables; returns where it is."""
-    import_extra()
+    check_extra()
     progress = options.progress()
     OutputDirectory.existing(options.out)
     with _spark_for(options, progress) as spark, progress.stage("write the report"):

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree
 
@@ -19,7 +21,9 @@ from kquota.pipeline.report import model, units, wording
 if TYPE_CHECKING:
     import altair
 
-__all__ = ["DASHES", "Points", "chart_of", "draw_meter", "import_extra", "line_count"]
+__all__ = ["DASHES", "Points", "chart_of", "check_extra", "draw_meter", "line_count", "load_extra"]
+
+_EXTRA: Final = ("altair", "jinja2", "vl_convert")
 
 _WIDTH: Final = 336
 _HEIGHT: Final = 150
@@ -34,19 +38,20 @@ Points = list[dict[str, float]]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def import_extra() -> None:
-    """Load what draws the charts and writes the page.
+def check_extra() -> None:
+    """See that what draws the charts and writes the page is there, without loading it.
 
     :raises KquotaError: the extra `report` is not installed.
     """
-    try:
-        import altair  # noqa: F401
-        import jinja2  # noqa: F401
-        import vl_convert  # noqa: F401
-    except ImportError as error:
-        raise KquotaError(
-            f"the report needs {error.name}, which is not installed: pip install 'kquota[report]'"
-        ) from error
+    for name in _EXTRA:
+        if find_spec(name) is None:
+            raise KquotaError(f"the report needs {name}, which is not installed: pip install 'kquota[report]'")
+
+
+def load_extra() -> None:
+    """Load it, which takes a while: best beside other work."""
+    for name in _EXTRA:
+        import_module(name)
 
 
 def draw_meter(timeline: model.MeterTimeline, time_range: model.TimeRange, zone: tzinfo, *, number: int) -> str:

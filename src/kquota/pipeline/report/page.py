@@ -25,7 +25,7 @@ def render_page(report: model.Report, *, generated: datetime) -> str:
 
     :raises KquotaError: the extra `report` is not installed, or the time zone of the report is not known.
     """
-    charts.import_extra()
+    charts.check_extra()
     from markupsafe import Markup
 
     zone = zone_of(report.summary)

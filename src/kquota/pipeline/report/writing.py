@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,9 +30,13 @@ def write_report(spark: SparkSession, directory: Path, *, top: int = 12, generat
     :raises InputError: `directory` does not hold such tables.
     :raises KquotaError: the extra `report` is not installed, or the file cannot be written.
     """
-    charts.import_extra()  # before Spark works for nothing
+    charts.check_extra()  # before Spark works for nothing
     bounds = dataclasses.replace(model.Bounds(), meters=top)
-    page = render_page(build_report(spark, directory, bounds), generated=generated)
+    with ThreadPoolExecutor(1, "report") as pool:
+        loaded = pool.submit(charts.load_extra)
+        report = build_report(spark, directory, bounds)
+    loaded.result()
+    page = render_page(report, generated=generated)
     target = directory / "report.html"
     try:
         _replace(target, page)

@@ -88,11 +88,10 @@ class ProducePartition(Struct, frozen=True, gc=False):
 
 
 class ProduceTopic(Struct, frozen=True, gc=False):
-    """`name` up to version 12, `topicId` since."""
+    """Versions from 13 have an id of constant size instead of the name."""
 
     partitionData: list[ProducePartition]
     name: str | None = None
-    topicId: str | None = None
 
 
 class ProduceRequest(Struct, frozen=True, gc=False):
@@ -134,7 +133,6 @@ class FetchTopic(Struct, frozen=True, gc=False):
     partitions: list[FetchPartition] | UnsetType = UNSET
     partitionResponses: list[FetchPartition] | UnsetType = UNSET
     topic: str | None = None
-    topicId: str | None = None
 
 
 class FetchResponse(Struct, frozen=True, gc=False):
