@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import StringType, StructType
 
 from kquota.pipeline.tables import Table
+from kquota.pipeline.workers import forget_zip_importers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,6 +65,7 @@ class ParquetSource:
                         yield batch.select(columns)
 
         def work(batches: Batches) -> Iterator[pa.RecordBatch]:
+            forget_zip_importers()
             for batch in batches:
                 for task in batch.column(0).to_pylist():
                     yield from func(read(tasks[task]))

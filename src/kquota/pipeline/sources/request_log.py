@@ -11,6 +11,7 @@ import pyarrow as pa
 from kquota.pipeline.sources.log_files import LogRange
 from kquota.pipeline.sources.range_reader import IngestOptions, read_ranges
 from kquota.pipeline.sources.staging import Stretch
+from kquota.pipeline.workers import forget_zip_importers
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
@@ -36,6 +37,7 @@ def stage_request_logs(
     ranges, tasks = tuple(ranges), tuple(map(tuple, tasks))
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        forget_zip_importers()
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 for stretch in read_ranges([(index, ranges[index]) for index in tasks[task]], options):

@@ -13,6 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from kquota.pipeline.tables import CLIENTS, USAGE
 from kquota.pipeline.transforms.identities import IDENTITY, plain_strings
+from kquota.pipeline.workers import forget_zip_importers
 from kquota.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -89,6 +90,7 @@ def with_limits(
     columns = identities.columns
 
     def resolve(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        forget_zip_importers()
         resolver = QuotaResolver(
             {ClientQuotaEntity(dict(entity)): values for entity, values in rules.items()}, static_defaults=defaults
         )

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.pipeline.transforms.identities import IDENTITY, Identity, numbers_of
+from kquota.pipeline.workers import forget_zip_importers
 
 if TYPE_CHECKING:
     from kquota.pipeline.arrow_source import ArrowSource, Batches
@@ -125,6 +126,7 @@ def series_by_meter(
             yield _packed(np.concatenate(held), buckets)
 
     def unpack(batches: Batches) -> Iterator[pa.RecordBatch]:
+        forget_zip_importers()
         for cells in _buckets(batches):
             yield from transform(_to_series(cells), meters.value).cast(schema).to_batches()
 
