@@ -20,7 +20,7 @@ from kquota.pipeline.workers import forget_zip_importers
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ArrowSource", "ParquetSource"]
+__all__ = ["ArrowSource", "Batches", "ParquetSource"]
 
 Batches = Iterable[pa.RecordBatch]
 

@@ -1,0 +1,61 @@
+"""Functions over Arrow batches find the same in a table's files as in the DataFrame of them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from kquota.pipeline.arrow_source import ArrowSource, ParquetSource
+from kquota.pipeline.tables import USAGE
+from kquota.pipeline.transforms.clients import to_client_totals
+from tests.kit.analysis_directory import AnalysisDirectory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def usage(tmp_path: Path) -> Path:
+    analysis = AnalysisDirectory()
+    for number in range(500):
+        client_id = ("etl", "", None)[number % 3]
+        amount = None if number % 7 == 0 or client_id is None else number / 8
+        analysis.usage(f"user-{number % 5}", client_id, number * 1000, amount, throttle_ms=number)
+    return analysis.write(tmp_path / "out") / "usage"
+
+
+def totals(source: ArrowSource) -> set[tuple[Any, ...]]:
+    return {tuple(row) for row in to_client_totals(source).collect()}
+
+
+def test_files_and_dataframe_give_the_same(spark: "SparkSession", usage: Path) -> None:
+    """Sums per client, over several partitions, with nulls among names and amounts."""
+    assert len(list(usage.iterdir())) > 3
+    found = totals(ParquetSource(spark, usage, USAGE))
+    frame = spark.read.schema(USAGE.schema).parquet(str(usage))
+    assert found == totals(frame)
+    assert len(found) == 15
+    assert sum(row[-1] for row in found) == sum(range(500))
+    assert {row[5] for row in found if row[2] is None} == {None}
+
+
+def test_only_wanted_columns_are_read_in_the_order_asked_for(spark: "SparkSession", usage: Path) -> None:
+    """A function gets the columns that it selected, as it named them."""
+
+    def names(batches: Any) -> Any:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"names": [",".join(batch.schema.names)]})
+
+    schema = StructType([StructField("names", StringType())])
+    source = ParquetSource(spark, usage, USAGE).select("key", "amount", "cluster")
+    assert {row.names for row in source.mapInArrow(names, schema).collect()} == {"key,amount,cluster"}
+
+
+def test_a_table_without_rows_or_files_has_no_rows(spark: "SparkSession", tmp_path: Path) -> None:
+    """Nothing in, nothing out."""
+    empty = AnalysisDirectory().write(tmp_path / "out") / "usage"
+    assert totals(ParquetSource(spark, empty, USAGE)) == set()
+    (tmp_path / "none").mkdir()
+    assert totals(ParquetSource(spark, tmp_path / "none", USAGE)) == set()

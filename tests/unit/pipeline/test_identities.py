@@ -1,0 +1,35 @@
+"""Numbers of identities are those of a plain look-up, however the strings are encoded."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kquota.pipeline.transforms import identities
+from kquota.pipeline.transforms.identities import IDENTITY, numbers_of, plain_strings
+
+NAMES = st.sampled_from([None, "", "a", "b", "ü", "a,b"])
+ROWS = st.lists(st.tuples(*[NAMES] * len(IDENTITY)), max_size=30)
+
+
+def batch(rows: list[tuple[str | None, ...]], *, encoded: bool) -> pa.RecordBatch:
+    columns = [pa.array([row[place] for row in rows], pa.string()) for place in range(len(IDENTITY))]
+    return pa.record_batch([one.dictionary_encode() if encoded else one for one in columns], names=list(IDENTITY))
+
+
+@given(rows=ROWS, known=ROWS, encoded=st.booleans(), largest=st.sampled_from([1, 100, 2**62]))
+def test_each_row_has_the_number_of_its_identity(
+    rows: list[tuple[str | None, ...]], known: list[tuple[str | None, ...]], encoded: bool, largest: int
+) -> None:
+    """Null is a name like any other, and no two identities meet, also where their codes would not fit a number."""
+    numbers = {identity: number for number, identity in enumerate(dict.fromkeys(known))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(identities, "_LARGEST", largest)
+        found = numbers_of(batch(rows, encoded=encoded), numbers)
+    assert found.tolist() == [numbers.get(row, -1) for row in rows]
+
+
+@given(rows=ROWS)
+def test_strings_become_plain(rows: list[tuple[str | None, ...]]) -> None:
+    """Spark is handed strings, never dictionaries."""
+    assert plain_strings(batch(rows, encoded=True)).equals(pa.Table.from_batches([batch(rows, encoded=False)]))
