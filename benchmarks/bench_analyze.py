@@ -69,10 +69,10 @@ def _log(work: Path, lines: int) -> tuple[Path, dict[str, Any]]:
     return directory, manifest
 
 
-def _run(tool: str, log: Path, out: Path) -> Measured:
+def _run(tool: str, log: Path, out: Path, *, memory_sample_s: float = 2.0) -> Measured:
     shutil.rmtree(out, ignore_errors=True)
     out.parent.mkdir(parents=True, exist_ok=True)
-    measured = measure(_command(tool, log, out), log=out.with_suffix(".txt"))
+    measured = measure(_command(tool, log, out), log=out.with_suffix(".txt"), memory_sample_s=memory_sample_s)
     print(
         f"  {tool}: {measured.wall_s:.1f} s wall, {measured.cpu_s:.1f} s CPU, {measured.peak_pss_mb:.0f} MB",
         file=sys.stderr,
@@ -149,7 +149,7 @@ def memory_growth(work: Path, sizes: Sequence[int]) -> dict[str, Any]:
     for lines in sorted(sizes):
         log, _ = _log(work, lines)
         print(f"memory, {lines:,} lines", file=sys.stderr, flush=True)
-        measured = _run(KQUOTA, log, work / "out-memory")
+        measured = _run(KQUOTA, log, work / "out-memory", memory_sample_s=0.25)
         runs.append(
             {
                 "lines": lines,

@@ -292,6 +292,27 @@ def test_the_linear_scan_finds_what_the_resolver_finds(entities: int) -> None:
     assert len(levels) > (1 if entities == 1 else 4)
 
 
+def test_children_that_nobody_waits_for_are_measured(tmp_path: Path) -> None:
+    """Spark's Python workers end without being waited for; their time counts all the same."""
+    child = "import time; e = time.process_time() + 1.2\nwhile time.process_time() < e: pass"
+    parent = (
+        "import signal, subprocess, sys, time; signal.signal(signal.SIGCHLD, signal.SIG_IGN);"
+        f" subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(3)"
+    )
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"""
+import pathlib, sys
+from benchmarks.measure import measure
+print(measure([sys.executable, "-c", {parent!r}], log=pathlib.Path({str(tmp_path / "log.txt")!r})).cpu_s)
+""",
+        encoding="utf-8",
+    )
+    found = _run(program)
+    assert found.returncode == 0, found.stderr
+    assert float(found.stdout) >= 0.7
+
+
 def test_a_whole_process_tree_is_measured(tmp_path: Path) -> None:
     """A grandchild counts: its memory while it runs, and the CPU time it uses after its parent has ended."""
     seen = tmp_path / "seen"
