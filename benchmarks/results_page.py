@@ -11,8 +11,8 @@ __all__ = ["write_readme"]
 _HEAD: Final = """# Results
 
 Written by the benchmarks from the JSON files beside it. Compare within one run: machines are noisy and differ, ratios
-between tools that ran interleaved on one machine are what is claimed. What each benchmark is held to, and how to run it:
-[../README.md](../README.md).
+between tools that ran interleaved on one machine are what is claimed. What each benchmark is held to, and how to run
+it: [../README.md](../README.md).
 """
 
 
