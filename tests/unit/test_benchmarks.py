@@ -294,6 +294,7 @@ def test_the_linear_scan_finds_what_the_resolver_finds(entities: int) -> None:
 
 def test_children_that_nobody_waits_for_are_measured(tmp_path: Path) -> None:
     """Spark's Python workers end without being waited for; their time counts all the same."""
+    # The parent outlives the child by far, so that the child is seen running to its end.
     child = "import time; e = time.process_time() + 1.2\nwhile time.process_time() < e: pass"
     parent = (
         "import signal, subprocess, sys, time; signal.signal(signal.SIGCHLD, signal.SIG_IGN);"

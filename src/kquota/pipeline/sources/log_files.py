@@ -23,8 +23,8 @@ __all__ = ["LogFile", "LogRange", "cut_into_ranges", "find_log_files", "group_ra
 
 MIB: Final = 1024 * 1024
 MAX_RANGE_BYTES: Final = 128 * MIB
-MAX_TASK_BYTES: Final = 1024 * MIB
-TASKS_PER_CORE: Final = 6
+MAX_TASK_BYTES: Final = 1024 * MIB  # of log; what is lost when a task has to be repeated
+TASKS_PER_CORE: Final = 6  # fewer leave a core idle at the end, more leave more seconds open between tasks
 MIN_RANGE_BYTES: Final = 4 * MIB
 _CHUNK_BYTES: Final = MIB // 4  # lines and what they become stay in the processor's cache
 # Plain JSON lines shrink about 20 times; used only to weigh and estimate, never to read.

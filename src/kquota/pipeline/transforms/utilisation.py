@@ -43,10 +43,16 @@ _COUNTS: Final = ("requests", "throttled_requests", "throttle_ms")
 
 def window_seconds(key: Column, broker_config: BrokerConfig) -> Column:
     """Seconds over which the rate of a key is taken: samples x sample length."""
-    return F.when(
-        key == CONTROLLER_MUTATION_RATE,
-        F.lit(broker_config.controller_quota_window_num * broker_config.controller_quota_window_size_seconds),
-    ).otherwise(F.lit(broker_config.quota_window_num * broker_config.quota_window_size_seconds))
+    mutations, others = _window_seconds(broker_config)
+    return F.when(key == CONTROLLER_MUTATION_RATE, F.lit(mutations)).otherwise(F.lit(others))
+
+
+def _window_seconds(broker_config: BrokerConfig) -> tuple[int, int]:
+    """Those of controller mutations, which have their own, and those of every other key."""
+    return (
+        broker_config.controller_quota_window_num * broker_config.controller_quota_window_size_seconds,
+        broker_config.quota_window_num * broker_config.quota_window_size_seconds,
+    )
 
 
 def enforced_rates(usage: ArrowSource, clients: DataFrame, broker_config: BrokerConfig) -> DataFrame:
@@ -94,12 +100,9 @@ def _named(meters: Meters, meter: Ints, columns: dict[str, npt.NDArray[np.generi
 
 
 def _rates(series: Series, meters: Meters, broker_config: BrokerConfig) -> Floats:
-    reach = pc.if_else(
-        pc.equal(meters.names["key"], CONTROLLER_MUTATION_RATE),
-        broker_config.controller_quota_window_num * broker_config.controller_quota_window_size_seconds * 1000,
-        broker_config.quota_window_num * broker_config.quota_window_size_seconds * 1000,
-    )
-    reach_ms = reach.to_numpy()[series.meter]
+    mutations, others = _window_seconds(broker_config)
+    seconds = pc.if_else(pc.equal(meters.names["key"], CONTROLLER_MUTATION_RATE), mutations, others)
+    reach_ms = seconds.to_numpy()[series.meter] * 1000
     return window_rates(series.cell_start_ms, series.amount, reach_ms, series.starts)
 
 
