@@ -78,7 +78,7 @@ def test_small_stretches_give_the_same_cells(
     monkeypatch.setattr(log_files, "MIN_RANGE_BYTES", 50_000)
     monkeypatch.setattr(log_files, "MAX_RANGE_BYTES", 50_000)
     monkeypatch.setattr(range_reader, "STRETCH_LINES", 1)
-    monkeypatch.setattr(range_reader, "read_lines", partial(log_files.read_lines, chunk_bytes=8000))
+    monkeypatch.setattr(range_reader, "read_blocks", partial(log_files.read_blocks, chunk_bytes=8000))
     ranges = log_files.cut_into_ranges(find_log_files([str(GOLDEN)]), parallelism=1)
     staging = tmp_path / "small"
     staging.mkdir()

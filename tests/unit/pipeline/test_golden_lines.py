@@ -27,14 +27,14 @@ def read(version: str) -> list[bytes]:
 
 
 def decoded(version: str) -> list[LogLine]:
-    return decode_lines(read(version))[1]
+    return decode_lines(b"\n".join(read(version)))[1]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_line_decodes(version: str) -> None:
     """Each line of each broker gives the request that plain JSON gives, too."""
     lines = read(version)
-    for line, time, request in zip(lines, *decode_lines(lines), strict=True):
+    for line, time, request in zip(lines, *decode_lines(b"\n".join(lines)), strict=True):
         plain = json.loads(line[line.index(b"{") : line.rindex(b"}") + 1])
         assert request.requestHeader.requestApiKey == plain["requestHeader"]["requestApiKey"]
         assert request.requestHeader.clientId == plain["requestHeader"]["clientId"]
@@ -112,4 +112,4 @@ def test_the_text_format_before_2_8_is_named() -> None:
     """Lines that Kafka 2.7 wrote are refused with the reason."""
     for line in read("2.7"):
         with pytest.raises(RejectedLineError, match=r"before 2\.8"):
-            decode_lines([line])
+            decode_lines(line)

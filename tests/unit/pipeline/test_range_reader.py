@@ -30,7 +30,7 @@ def read(folder: str, blocks: list[list[bytes]], *, timezone: str = "UTC") -> St
     reader = RangeReader(IngestOptions(folder, "c", timezone, keep_requests=True, default_partitions=1))
     reader.enter(0, PIECE)
     for block in blocks:
-        reader.read(block)
+        reader.read(b"".join(line + b"\n" for line in block))
     return reader.hand_over(goes_on=False)
 
 

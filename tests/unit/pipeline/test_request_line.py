@@ -43,7 +43,7 @@ def line(
 
 
 def decode(text: bytes) -> tuple[bytes, LogLine]:
-    [time], [request] = decode_lines([text])
+    [time], [request] = decode_lines(text)
     return time, request
 
 
@@ -78,7 +78,7 @@ def test_a_block_is_decoded_line_by_line() -> None:
     others = [line(body(principal=f"User:{number}"), suffix=" (x)" if number == 3 else "") for number in range(5)]
     ordinary = [line(body(principal=f"User:{number}")) for number in range(5)]
     for lines in (others, ordinary, [*others, *ordinary]):
-        times, requests = decode_lines(lines)
+        times, requests = decode_lines(b"\n".join(lines) + b"\n")
         assert times == [b"2026-01-02 03:04:05,678"] * len(lines)
         assert [request.principal for request in requests] == [f"User:{number % 5}" for number in range(len(lines))]
 
@@ -86,7 +86,7 @@ def test_a_block_is_decoded_line_by_line() -> None:
 def test_one_bad_line_refuses_its_block() -> None:
     """All or none: who asks must find the bad line."""
     with pytest.raises(RejectedLineError, match="the line ends within it"):
-        decode_lines([line(), line()[:400], line()])
+        decode_lines(b"\n".join([line(), line()[:400], line()]))
 
 
 def test_fields_in_another_order_give_the_same_request() -> None:

@@ -19,7 +19,7 @@ from typing import Final
 
 from kquota.errors import InputError
 
-__all__ = ["LogFile", "LogRange", "cut_into_ranges", "find_log_files", "group_ranges", "read_lines"]
+__all__ = ["LogFile", "LogRange", "cut_into_ranges", "find_log_files", "group_ranges", "read_blocks"]
 
 MIB: Final = 1024 * 1024
 MAX_RANGE_BYTES: Final = 128 * MIB
@@ -158,47 +158,46 @@ def group_ranges(ranges: Sequence[LogRange], *, parallelism: int) -> list[list[i
     return sorted(tasks.values(), key=lambda task: -sum(ranges[index].weight for index in task))
 
 
-def read_lines(piece: LogRange, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[list[bytes]]:
-    """The lines of a range in blocks, without their line feeds.
+def read_blocks(piece: LogRange, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
+    """The lines of a range in blocks of whole lines, line feeds included; the last line of a file may have none.
 
     :raises EOFError: a compressed file ends within its data; all lines before were handed out.
     :raises zlib.error: a compressed file is damaged; all lines before were handed out.
     """
     if piece.compressed:
-        yield from _read_compressed_lines(piece.path, chunk_bytes)
+        yield from _read_compressed_blocks(piece.path, chunk_bytes)
     else:
-        yield from _read_plain_lines(piece, chunk_bytes)
+        yield from _read_plain_blocks(piece, chunk_bytes)
 
 
 class _Splitter:
-    """Cuts chunks into whole lines, holding back the line that a chunk ends within."""
+    """Cuts chunks at line ends, holding back the line that a chunk ends within."""
 
     __slots__ = ("_rest",)
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
 
-    def feed(self, chunk: bytes) -> list[bytes]:
-        lines = chunk.split(b"\n")
-        last = lines.pop()
-        if lines and self._rest:
-            self._rest.append(lines[0])
-            lines[0] = b"".join(self._rest)
+    def feed(self, chunk: bytes) -> bytes:
+        """The lines that end in `chunk`."""
+        cut = chunk.rfind(b"\n") + 1
+        block = b"".join((*self._rest, memoryview(chunk)[:cut])) if cut else b""
+        if cut:
             self._rest.clear()
-        if last:
-            self._rest.append(last)
-        return lines
+        if cut < len(chunk):
+            self._rest.append(chunk[cut:])
+        return block
 
-    def finish(self, tail: bytes = b"") -> list[bytes]:
-        """The held-back line, completed by `tail`; none where nothing was held back."""
-        return [b"".join((*self._rest, tail))] if self._rest else []
+    def finish(self, tail: bytes = b"") -> bytes:
+        """The held-back line, completed by `tail`; nothing where nothing was held back."""
+        return b"".join((*self._rest, tail)) if self._rest else b""
 
     @property
     def pending(self) -> bool:
         return bool(self._rest)
 
 
-def _read_plain_lines(piece: LogRange, chunk_bytes: int) -> Iterator[list[bytes]]:
+def _read_plain_blocks(piece: LogRange, chunk_bytes: int) -> Iterator[bytes]:
     splitter = _Splitter()
     with Path(piece.path).open("rb", buffering=0) as stream:
         position = piece.start
@@ -234,7 +233,7 @@ def _skip_line(stream: RawIOBase) -> int:
     return skipped
 
 
-def _read_compressed_lines(path: str, chunk_bytes: int) -> Iterator[list[bytes]]:
+def _read_compressed_blocks(path: str, chunk_bytes: int) -> Iterator[bytes]:
     splitter = _Splitter()
     for chunk in _decompress(path, chunk_bytes):
         yield splitter.feed(chunk)

@@ -11,7 +11,6 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -20,7 +19,8 @@ import pyarrow as pa
 
 from kquota.pipeline.sources.cells import Floats, to_cells
 from kquota.pipeline.sources.charges import MUTATION
-from kquota.pipeline.sources.log_files import LogRange, read_lines
+from kquota.pipeline.sources.log_clock import LogClock
+from kquota.pipeline.sources.log_files import LogRange, read_blocks
 from kquota.pipeline.sources.mutated_topics import MutatedTopic, MutationLine, mutated_topics, told_throttle_ms
 from kquota.pipeline.sources.names import Names, OriginNumbers, client_of
 from kquota.pipeline.sources.request_line import LogLine, RejectedLineError, decode_lines
@@ -46,9 +46,7 @@ MAX_ORIGINS: Final = 262_144
 _SAMPLE_BYTES: Final = 200
 _CONNECTION: Final = re.compile(r".*:\d+-(?P<ip>.*):\d+(?:-\d+)+")
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_IMPOSSIBLE_TIME: Final = "impossible time before `Completed request:`"
 _KEY: Final = COLUMNS.index("key")
-_MILLISECONDS: Final = {b"%03d" % number: number for number in range(1000)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +73,8 @@ def read_ranges(pieces: Sequence[tuple[int, LogRange]], options: IngestOptions) 
             goes_on = position < len(pieces) and pieces[position][1].broker_id == piece.broker_id
             reader.enter(index, piece)
             try:
-                for lines in read_lines(piece):
-                    reader.read(lines)
+                for block in read_blocks(piece):
+                    reader.read(block)
                     if reader.stretch_lines >= STRETCH_LINES:
                         yield reader.hand_over(goes_on=True)
             except (EOFError, zlib.error) as error:
@@ -95,7 +93,7 @@ class RangeReader:
 
     def __init__(self, options: IngestOptions) -> None:
         self._options = options
-        self._seconds = _Seconds(ZoneInfo(options.timezone))
+        self._clock = LogClock(ZoneInfo(options.timezone))
         self._forget_names()
         self._begin_stretch()
 
@@ -132,35 +130,30 @@ class RangeReader:
         sample = _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), sample)
         self._rejected.append((self._index, self._line, reason, sample))
 
-    def read(self, lines: Sequence[bytes]) -> None:
-        """Take in a block of lines. One with a bad line is halved until that stands alone."""
-        if not lines:
+    def read(self, block: bytes) -> None:
+        """Take in a block of whole lines. One with a bad line is halved until that stands alone."""
+        if not block:
             return
         try:
-            self._take(lines)
+            self._take(block)
         except RejectedLineError as error:
-            if len(lines) > 1:
-                middle = len(lines) // 2
-                self.read(lines[:middle])
-                self.read(lines[middle:])
+            if middle := _middle_line(block):
+                self.read(block[:middle])
+                self.read(block[middle:])
                 return
             self._pass(1)
-            if lines[0].strip():
-                self._reject(lines[0], str(error))
+            if block.strip():
+                self._reject(block.removesuffix(b"\n"), str(error))
             else:
                 self._blank += 1
 
-    def _take(self, lines: Sequence[bytes]) -> None:
+    def _take(self, block: bytes) -> None:
         """Take in good lines, all or none.
 
         :raises RejectedLineError: one of them is not good.
         """
-        times, requests = decode_lines(lines)
-        seconds = self._seconds
-        try:
-            end_ms = np.array([seconds[time[:-4]] + _MILLISECONDS[time[-3:]] for time in times])
-        except KeyError:
-            raise RejectedLineError(_IMPOSSIBLE_TIME) from None
+        times, requests = decode_lines(block)
+        end_ms = self._clock.epoch_ms(times)
         rows = to_rows(requests, end_ms, self._origins, first_line=self._line + 1)
         # From here on nothing refuses the lines.
         for at in np.flatnonzero(rows[_KEY] == MUTATION).tolist():
@@ -168,7 +161,7 @@ class RangeReader:
         if self._options.keep_requests:
             self._listeners += [request.listener for request in requests]
         self._blocks.append(rows)
-        self._pass(len(lines))
+        self._pass(len(requests))
 
     def _add_mutation(self, request: LogLine, row: Mapping[str, float]) -> None:
         """Put the topics of a mutation aside: what they cost can depend on lines that other workers read."""
@@ -253,21 +246,10 @@ class RangeReader:
         return [(self._broker_id, name, _remote_ip(name), second) for name, second in named]
 
 
-class _Seconds(dict[bytes, float]):
-    """Epoch milliseconds of a logged second, e.g. ``2026-01-02 03:04:05`` or the same with ``+01:00``."""
-
-    def __init__(self, zone: tzinfo) -> None:
-        super().__init__()
-        self._zone = zone
-
-    def __missing__(self, logged: bytes) -> float:
-        try:
-            text = logged.decode("ascii")
-            zone = self._zone if len(text) == 19 else _offset(text[19:])
-            epoch_ms = datetime.fromisoformat(text[:19]).replace(tzinfo=zone).timestamp() * 1000
-        except (ValueError, OverflowError, OSError):
-            raise RejectedLineError(_IMPOSSIBLE_TIME) from None
-        return self.setdefault(logged, epoch_ms)
+def _middle_line(block: bytes) -> int:
+    """Where a line near the middle of a block begins; 0 where the block is one line."""
+    middle, last = len(block) // 2, len(block) - 1
+    return block.find(b"\n", middle, last) + 1 or block.rfind(b"\n", 0, middle) + 1
 
 
 def _table(columns: Sequence[object], schema: pa.Schema) -> pa.Table:
@@ -278,12 +260,3 @@ def _table(columns: Sequence[object], schema: pa.Schema) -> pa.Table:
 def _remote_ip(connection: str) -> str | None:
     match = _CONNECTION.fullmatch(connection)
     return match["ip"] if match else None
-
-
-def _offset(text: str) -> tzinfo:
-    """A UTC offset as ISO 8601 writes it: ``Z``, ``+01:00`` or ``+0100``."""
-    if text == "Z":
-        return UTC
-    hours, minutes = int(text[1:3]), int(text[-2:])
-    sign = -1 if text[0] == "-" else 1
-    return timezone(sign * timedelta(hours=hours, minutes=minutes))

@@ -12,7 +12,7 @@ but itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Final
 
 import msgspec
@@ -317,11 +317,12 @@ _DECODERS_BY_HEAD: Final = _DecodersByHead(
     {_USUAL_HEAD + (str(key).encode() + b',"')[:3]: decode for key, decode in _DECODERS.items()}
 )
 
-# The fixed parts of an ordinary line, by position: `[`, 23 characters of time, then _BEFORE, JSON, _AFTER.
+# An ordinary line: `[`, 23 characters of time, _BEFORE, JSON, _AFTER.
 _BEFORE: Final = b"] DEBUG Completed request:"
-_AFTER: Final = b" (kafka.request.logger)"
+_AFTER: Final = b" (kafka.request.logger)\n"
 _JSON_AT: Final = 24 + len(_BEFORE)
-_JSON_TO: Final = -len(_AFTER)
+# What stands between the JSON of one ordinary line and that of the next, around the time of the next.
+_BETWEEN: Final = re.compile(re.escape(_AFTER) + rb"\[(.{23})" + re.escape(_BEFORE))
 
 _COMPLETED: Final = b"Completed request:"
 _BODY_BEFORE_2_8: Final = b"RequestHeader("
@@ -330,20 +331,15 @@ _TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,9
 _LOGGER: Final = re.compile(rb"\s*(?:\([\w.$]*\))?\s*")
 
 
-def decode_lines(lines: Sequence[bytes]) -> tuple[list[bytes], list[LogLine]]:
-    """Decode lines (without their line endings), all or none.
+def decode_lines(block: bytes) -> tuple[list[bytes], list[LogLine]]:
+    """Decode the lines of a block, all or none; the last may lack its line feed.
 
     :returns: by line, the completion time as logged, ``b"2026-01-02 03:04:05,678"``, with an offset before the comma
         where the line has one (``b"2026-01-02 03:04:05+01:00,678"``), and the request.
     :raises RejectedLineError: one of the lines is not a completed request, is broken, or lacks or mistypes a needed
         field.
     """
-    bodies = [line[_JSON_AT:_JSON_TO] for line in lines if line[24:_JSON_AT] == _BEFORE and line[_JSON_TO:] == _AFTER]
-    if len(bodies) == len(lines):
-        times = [line[1:24] for line in lines]
-    else:
-        parts = [_take_apart(line) for line in lines]
-        times, bodies = [time for time, _ in parts], [body for _, body in parts]
+    times, bodies = _take_apart_ordinary(block) or _take_apart_any(block)
     try:
         return times, [_DECODERS_BY_HEAD[body[:_HEAD_SIZE]](body) for body in bodies]
     except msgspec.ValidationError as error:
@@ -356,6 +352,22 @@ def decode_lines(lines: Sequence[bytes]) -> tuple[list[bytes], list[LogLine]]:
         raise RejectedLineError("broken JSON: not UTF-8") from None
     except RecursionError:
         raise RejectedLineError("broken JSON: nested too deeply") from None
+
+
+def _take_apart_ordinary(block: bytes) -> tuple[list[bytes], list[bytes]] | None:
+    """Times and JSON of the lines of a block; None where not all are laid out as Kafka's own configuration does."""
+    if block[24:_JSON_AT] != _BEFORE or not block.endswith(_AFTER):
+        return None
+    parts = _BETWEEN.split(block)
+    bodies, times = parts[::2], [block[1:24], *parts[1::2]]
+    bodies[0] = bodies[0][_JSON_AT:]
+    bodies[-1] = bodies[-1][: -len(_AFTER)]
+    return (times, bodies) if len(bodies) == block.count(b"\n") else None
+
+
+def _take_apart_any(block: bytes) -> tuple[list[bytes], list[bytes]]:
+    parts = [_take_apart(line) for line in block.removesuffix(b"\n").split(b"\n")]
+    return [time for time, _ in parts], [body for _, body in parts]
 
 
 def _take_apart(line: bytes) -> tuple[bytes, bytes]:
