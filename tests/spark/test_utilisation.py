@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PythonException
 
 from kquota.config import BrokerConfig
 from kquota.pipeline.tables import USAGE, SchemaMismatchError
-from kquota.pipeline.transforms.clients import with_limits
-from kquota.pipeline.transforms.throttled import AMBIGUOUS, UNEXPLAINED, to_throttled
+from kquota.pipeline.transforms.clients import to_client_totals, with_limits
+from kquota.pipeline.transforms.throttled import AMBIGUOUS, MAX_CLIENTS, UNEXPLAINED, to_throttled
 from kquota.pipeline.transforms.utilisation import enforced_rates, to_utilisation
 from kquota.quotas import (
     CONSUMER_BYTE_RATE,
@@ -62,7 +63,7 @@ def told(second: int, ms: int, **changes: Any) -> dict[str, Any]:
 def resolved(frame: "DataFrame", rules: dict[str, dict[str, float]]) -> "DataFrame":
     """Clients of `frame` under rules by user (every user of the rules has that rule)."""
     snapshot = {ClientQuotaEntity({USER: user}): values for user, values in rules.items()}
-    return with_limits(frame.select("cluster", "user", "client_id", "ip", "key").distinct(), snapshot)
+    return with_limits(to_client_totals(frame), snapshot)
 
 
 def rates(frame: "DataFrame", rules: dict[str, dict[str, float]], config: BrokerConfig = PLAIN) -> "list[Row]":
@@ -190,6 +191,54 @@ def test_what_no_limit_explains_is_said(spark: "SparkSession") -> None:
     """A throttle without any limit means that these are not the quotas that were in force."""
     [episode] = throttled(usage(spark, *with_percentage(told(0, 800))), {"bob": {PRODUCER_BYTE_RATE: 5.0}})
     assert (episode.meter, episode.key, episode.cause) == (None, PRODUCER_BYTE_RATE, UNEXPLAINED)
+
+
+def test_clients_brokers_and_clusters_of_episodes(spark: "SparkSession") -> None:
+    """A meter's clients share its episodes; brokers and clusters have their own."""
+    frame = usage(
+        spark,
+        told(0, 10, client_id="c"),
+        told(1, 20, client_id="b"),
+        told(1, 30, client_id="b"),
+        told(5, 40, client_id="a"),
+        told(2, 50, client_id="d", broker_id=1),
+        told(2, 60, client_id="d", cluster="west"),
+        told(3, 70, client_id="", user="bob"),
+        {"second": 3, "client_id": "e"},
+    )
+    episodes = throttled(frame, {"alice": {PRODUCER_BYTE_RATE: 1.0}, "bob": {PRODUCER_BYTE_RATE: 1.0}})
+    found = [(row.cluster, row.broker_id, row.meter, row.throttle_ms, row.requests, row.clients) for row in episodes]
+    assert sorted(found) == [
+        ("", 0, "user=alice", 100, 4, ["user=alice,client-id=a", "user=alice,client-id=b", "user=alice,client-id=c"]),
+        ("", 0, "user=bob", 70, 1, ["user=bob"]),
+        ("", 1, "user=alice", 50, 1, ["user=alice,client-id=d"]),
+        ("west", 0, "user=alice", 60, 1, ["user=alice,client-id=d"]),
+    ]
+
+
+def test_only_so_many_clients_are_listed(spark: "SparkSession") -> None:
+    """An episode of more clients than a row should hold lists the first of them."""
+    names = [f"c{number:04}" for number in range(MAX_CLIENTS + 1)]
+    [episode] = throttled(
+        usage(spark, *(told(0, 1, client_id=name) for name in reversed(names))), {"alice": {PRODUCER_BYTE_RATE: 1.0}}
+    )
+    assert episode.requests == MAX_CLIENTS + 1
+    assert episode.clients == [f"user=alice,client-id={name}" for name in names[:-1]]
+
+
+def test_mutations_have_a_window_of_their_own(spark: "SparkSession") -> None:
+    """What separates episodes of mutations is ``controller.quota.window.num`` x size."""
+    frame = usage(spark, *(told(second, 100, key=CONTROLLER_MUTATION_RATE) for second in (0, 12, 24)))
+    rules = {"alice": {CONTROLLER_MUTATION_RATE: 1.0}}
+    assert len(throttled(frame, rules)) == 3
+    assert len(throttled(frame, rules, BrokerConfig(controller_quota_window_num=20))) == 1
+
+
+def test_clients_have_to_be_those_of_the_usage(spark: "SparkSession") -> None:
+    """A throttled client that was not resolved is an error, not a throttle that vanishes."""
+    clients = resolved(usage(spark, told(0, 100, user="bob")), {})
+    with pytest.raises(PythonException, match="resolve the clients of this usage"):
+        to_throttled(usage(spark, told(0, 100)), clients, PLAIN).collect()
 
 
 def test_no_throttles_give_an_empty_table(spark: "SparkSession") -> None:

@@ -1,30 +1,24 @@
-"""Usage of limited meters as series over time: gathered by meter, summed by second.
-
-Cells travel as blocks of bytes, of many meters each: shuffled one by one, they would cost more than all that is done
-with them.
-"""
+"""Usage of limited meters as series over time: gathered by meter, summed by second."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.pipeline.transforms.identities import IDENTITY, Identity, numbers_of
-from kquota.pipeline.workers import forget_zip_importers
+from kquota.pipeline.transforms.meter_cells import Cells, Floats, Ints, gather_by_meter, starts_of
 
 if TYPE_CHECKING:
-    from kquota.pipeline.arrow_source import ArrowSource, Batches
+    from kquota.pipeline.arrow_source import ArrowSource
 
-__all__ = ["Floats", "Ints", "Meters", "Series", "series_by_meter"]
+__all__ = ["Meters", "Series", "series_by_meter"]
 
 _SUMMED: Final = ("amount", "requests", "throttled_requests", "throttle_ms")
 _COLUMNS: Final = ("broker_id", "cell_start_ms", *_SUMMED)
@@ -48,12 +42,6 @@ _NAMES: Final = pa.schema(
         ("limit_source", pa.string()),
     ]
 )
-_BLOCKS: Final = pa.schema([("bucket", pa.int32()), ("cells", pa.binary())])
-_BLOCK_ROWS: Final = 500_000
-_BUCKETS_PER_PARTITION: Final = 4
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +86,7 @@ class Series:
     @property
     def starts(self) -> Ints:
         """The rows at which another meter, or another broker, begins."""
-        return _starts(self.meter, self.broker_id)
+        return starts_of(self.meter, self.broker_id)
 
 
 def series_by_meter(
@@ -111,31 +99,19 @@ def series_by_meter(
     :param transform: gives columns that can be cast to `schema`; runs on workers.
     """
     spark = clients.sparkSession
-    partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-    buckets = partitions * _BUCKETS_PER_PARTITION
     meters = spark.sparkContext.broadcast(Meters.of(clients))
-
-    def pack(batches: Batches) -> Iterator[pa.RecordBatch]:
-        held: list[npt.NDArray[np.void]] = []
-        for batch in batches:
-            held.append(_cells(batch, meters.value))
-            if sum(map(len, held)) >= _BLOCK_ROWS:
-                yield _packed(np.concatenate(held), buckets)
-                held.clear()
-        if held:
-            yield _packed(np.concatenate(held), buckets)
-
-    def unpack(batches: Batches) -> Iterator[pa.RecordBatch]:
-        forget_zip_importers()
-        for cells in _buckets(batches):
-            yield from transform(_to_series(cells), meters.value).cast(schema).to_batches()
-
-    blocks = usage.select(*IDENTITY, *_COLUMNS).mapInArrow(pack, from_arrow_schema(_BLOCKS))
-    together = blocks.repartition(partitions, "bucket").sortWithinPartitions("bucket")
-    return together.mapInArrow(unpack, from_arrow_schema(schema))
+    return gather_by_meter(
+        spark,
+        usage,
+        (*IDENTITY, *_COLUMNS),
+        lambda batch: _cells(batch, meters.value),
+        _CELL,
+        lambda cells: transform(_to_series(cells), meters.value),
+        schema,
+    )
 
 
-def _cells(batch: pa.RecordBatch, meters: Meters) -> npt.NDArray[np.void]:
+def _cells(batch: pa.RecordBatch, meters: Meters) -> Cells:
     """Of usage rows those that count on a meter."""
     meter = numbers_of(batch, meters.numbers)
     rows = np.flatnonzero(meter >= 0)
@@ -146,47 +122,13 @@ def _cells(batch: pa.RecordBatch, meters: Meters) -> npt.NDArray[np.void]:
     return cells
 
 
-def _packed(cells: npt.NDArray[np.void], buckets: int) -> pa.RecordBatch:
-    """Blocks of cells of whole meters, in :data:`_BLOCKS`."""
-    bucket = (cells["meter"] % buckets).astype(np.uint16 if buckets <= 2**16 else np.uint32)  # few bytes sort faster
-    order = np.argsort(bucket, kind="stable")
-    cells, bucket = cells.take(order), bucket[order]  # several times faster than cells[order]
-    starts = _starts(bucket)
-    blocks = [block.tobytes() for block in np.split(cells, starts[1:])] if len(cells) else []
-    return pa.record_batch([pa.array(bucket[starts], pa.int32()), pa.array(blocks, pa.binary())], schema=_BLOCKS)
-
-
-def _buckets(batches: Batches) -> Iterator[npt.NDArray[np.void]]:
-    """The cells of one bucket after the other, from blocks in order of bucket."""
-    held: list[npt.NDArray[np.void]] = []
-    current = None
-    for batch in batches:
-        for bucket, block in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            if bucket != current and held:
-                yield np.concatenate(held)
-                held.clear()
-            current = bucket
-            held.append(np.frombuffer(block.as_buffer(), _CELL))
-    if held:
-        yield np.concatenate(held)
-
-
-def _to_series(cells: npt.NDArray[np.void]) -> Series:
+def _to_series(cells: Cells) -> Series:
     order = np.lexsort((cells["cell_start_ms"], cells["broker_id"], cells["meter"]))
     columns = {name: cells[name][order] for name in ("meter", *_COLUMNS)}
-    starts = _starts(columns["meter"], columns["broker_id"], columns["cell_start_ms"])
+    starts = starts_of(columns["meter"], columns["broker_id"], columns["cell_start_ms"])
     return Series(
         **{
             name: np.add.reduceat(values, starts) if name in _SUMMED else values[starts]
             for name, values in columns.items()
         }
     )
-
-
-def _starts(*columns: npt.NDArray[np.generic]) -> Ints:
-    """The rows at which any of the columns changes."""
-    changes = np.zeros(len(columns[0]), np.bool_)
-    changes[:1] = True
-    for column in columns:
-        changes[1:] |= column[1:] != column[:-1]
-    return np.flatnonzero(changes)

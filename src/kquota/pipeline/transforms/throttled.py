@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from kquota.config import BrokerConfig
-from kquota.pipeline.tables import THROTTLED, USAGE
+from kquota.pipeline.tables import THROTTLED
 from kquota.pipeline.transforms.clients import CLIENT_TEXT
-from kquota.pipeline.transforms.identities import plain_strings
+from kquota.pipeline.transforms.identities import IDENTITY, Identity, numbers_of
+from kquota.pipeline.transforms.meter_cells import Cells, Ints, gather_by_meter, starts_of
 from kquota.pipeline.transforms.utilisation import window_seconds
 from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
-    from kquota.pipeline.arrow_source import ArrowSource, Batches
+    from kquota.pipeline.arrow_source import ArrowSource
 
 __all__ = ["AMBIGUOUS", "UNEXPLAINED", "to_throttled"]
 
-AMBIGUOUS = "ambiguous"
+AMBIGUOUS: Final = "ambiguous"
 """More than one limit could have caused it: the log does not mark throttles of a request percentage."""
-UNEXPLAINED = "unexplained"
+UNEXPLAINED: Final = "unexplained"
 """No limit in the quotas given could have caused it: they are not those that were in force."""
 
-MAX_CLIENTS = 1000
+MAX_CLIENTS: Final = 1000
 
-
-_CELL = (
-    "cluster",
-    "broker_id",
-    "cell_start_ms",
-    "cell_ms",
-    "user",
-    "client_id",
-    "ip",
-    "key",
-    "throttled_requests",
-    "throttle_ms",
-    "throttle_max_ms",
+_COUNTS: Final = ("throttled_requests", "throttle_ms", "throttle_max_ms")
+_COLUMNS: Final = (*IDENTITY, "broker_id", "cell_start_ms", "cell_ms", *_COUNTS)
+_CELL: Final = np.dtype(
+    [
+        ("meter", np.int32),
+        ("client", np.int32),
+        ("broker_id", np.int32),
+        ("ambiguous", np.bool_),
+        ("start_ms", np.int64),
+        ("end_ms", np.int64),
+        *((name, np.int64) for name in _COUNTS),
+    ]
 )
+_SCHEMA: Final = to_arrow_schema(THROTTLED.schema)
 
 
 def to_throttled(usage: ArrowSource, clients: DataFrame, broker_config: BrokerConfig) -> DataFrame:
@@ -56,80 +59,147 @@ def to_throttled(usage: ArrowSource, clients: DataFrame, broker_config: BrokerCo
     `usage` and `clients` hold each once.
 
     :param usage: rows of the `usage` table.
-    :param clients: the `clients` table with the column CLIENT_TEXT.
+    :param clients: the `clients` table of the same usage with the column CLIENT_TEXT.
     """
-    identity = ("cluster", "user", "client_id", "ip")
-    cells = usage.select(*_CELL).mapInArrow(_only_throttled, StructType([USAGE.schema[name] for name in _CELL]))
-    limited = clients.select(*identity, "key", "meter", CLIENT_TEXT)
-    own = limited.withColumnsRenamed({"meter": "own_meter"})
-    percentage = limited.where((F.col("key") == REQUEST_PERCENTAGE) & F.col("meter").isNotNull()).select(
-        *identity, F.col("meter").alias("percentage_meter")
-    )
-    told = cells.join(own, [cells[name].eqNullSafe(own[name]) for name in (*identity, "key")], "left").select(
-        *(cells[name] for name in cells.columns), own["own_meter"], own[CLIENT_TEXT]
-    )
-    told = told.join(percentage, [told[name].eqNullSafe(percentage[name]) for name in identity], "left").select(
-        *(told[name] for name in told.columns), percentage["percentage_meter"]
-    )
-    is_percentage = F.col("key") == REQUEST_PERCENTAGE
-
-    def candidate(key: Column, meter: str, cause: Column) -> Column:
-        return F.struct(key.alias("key"), F.col(meter).alias("meter"), cause.alias("cause"))
-
-    # A request percentage throttles for one window at most (ClientRequestQuotaManager).
-    too_long = F.col("throttle_max_ms") > broker_config.quota_window_size_seconds * 1000
-    all_too_long = too_long & (F.col("throttled_requests") == 1)
-    has_own = F.col("own_meter").isNotNull()
-    has_percentage = F.col("percentage_meter").isNotNull() & ~is_percentage
-    by_own = candidate(
-        F.col("key"), "own_meter", F.when(has_percentage & ~too_long, F.lit(AMBIGUOUS)).otherwise(F.col("key"))
-    )
-    by_percentage = candidate(
-        F.lit(REQUEST_PERCENTAGE),
-        "percentage_meter",
-        F.when(has_own, F.lit(AMBIGUOUS)).otherwise(F.lit(REQUEST_PERCENTAGE)),
-    )
-    unexplained = candidate(F.col("key"), "own_meter", F.lit(UNEXPLAINED))
-    candidates = (
-        F.when(has_own & has_percentage & ~all_too_long, F.array(by_own, by_percentage))
-        .when(has_own, F.array(by_own))
-        .when(has_percentage, F.array(by_percentage))
-        .otherwise(F.array(unexplained))
-    )
-    blamed = told.select(
-        "cluster",
-        "broker_id",
-        F.explode(candidates).alias("blamed"),
-        "cell_start_ms",
-        "cell_ms",
-        F.col("throttled_requests").alias("requests"),
-        "throttle_ms",
-        "throttle_max_ms",
-        CLIENT_TEXT,
-    ).select("*", "blamed.key", "blamed.meter", "blamed.cause")
-
-    meter = ("cluster", "broker_id", "meter", "key")
-    in_time = Window.partitionBy(*meter).orderBy("cell_start_ms")
-    since_last_ms = F.col("cell_start_ms") - F.lag(F.col("cell_start_ms") + F.col("cell_ms")).over(in_time)
-    begins = since_last_ms.isNull() | (since_last_ms >= window_seconds(F.col("key"), broker_config) * 1000)
-    episodes = blamed.withColumn("_begins", begins.cast("int")).withColumn("_episode", F.sum("_begins").over(in_time))
+    spark = clients.sparkSession
+    suspects = spark.sparkContext.broadcast(_Suspects.of(clients))
     return THROTTLED.conform(
-        episodes.groupBy(*meter, "_episode")
-        .agg(
-            # One request that only this limit explains makes the whole episode this limit's.
-            F.min(F.struct(F.col("cause") == AMBIGUOUS, F.col("cause"))).getField("cause").alias("cause"),
-            F.min("cell_start_ms").alias("start_ms"),
-            F.max(F.col("cell_start_ms") + F.col("cell_ms")).alias("end_ms"),
-            F.sum("requests").alias("requests"),
-            F.sum("throttle_ms").alias("throttle_ms"),
-            F.max("throttle_max_ms").alias("throttle_max_ms"),
-            F.slice(F.array_sort(F.collect_set(CLIENT_TEXT)), 1, MAX_CLIENTS).alias("clients"),
+        gather_by_meter(
+            spark,
+            usage,
+            _COLUMNS,
+            lambda batch: _blamed(batch, suspects.value, broker_config),
+            _CELL,
+            lambda cells: _episodes(cells, suspects.value, broker_config),
+            _SCHEMA,
         )
-        .drop("_episode")
     )
 
 
-def _only_throttled(batches: Batches) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        throttled = batch.filter(pc.greater(batch.column("throttled_requests"), 0))
-        yield from plain_strings(throttled).to_batches()
+@dataclass(frozen=True, slots=True)
+class _Suspects:
+    """Throttled identities, numbered, and the meters that each may have been throttled by."""
+
+    numbers: dict[Identity, int]
+    own: Ints
+    """By identity: the meter of its key, or what stands for none."""
+    percentage: Ints
+    """By identity: the meter of its request percentage, -1 for none (as on that key itself, where it is its own)."""
+    client: Ints
+    """By identity: its place in `clients`."""
+    clients: Sequence[str]
+    """Texts, sorted."""
+    meters: pa.Table
+    """cluster, meter (null for none), key."""
+
+    @classmethod
+    def of(cls, clients: DataFrame) -> Self:
+        """Those of resolved clients. Like all that is broadcast they have to fit into the driver and each worker."""
+        is_percentage = (F.col("key") == REQUEST_PERCENTAGE) & F.col("meter").isNotNull()
+        wanted = clients.where((F.col("throttled_requests") > 0) | is_percentage)
+        rows = wanted.select(*IDENTITY, "meter", CLIENT_TEXT).toArrow().to_pylist()
+        texts = sorted({row[CLIENT_TEXT] for row in rows})
+        place = {text: number for number, text in enumerate(texts)}
+        meters: dict[tuple[str, str | None, str], int] = {}
+        own = [meters.setdefault((row["cluster"], row["meter"], row["key"]), len(meters)) for row in rows]
+        by_client = {
+            _client_of(row): number
+            for row, number in zip(rows, own, strict=True)
+            if row["key"] == REQUEST_PERCENTAGE and row["meter"] is not None
+        }
+        named = pa.schema([_SCHEMA.field(name) for name in ("cluster", "meter", "key")])
+        names = [dict(zip(named.names, meter, strict=True)) for meter in meters]
+        return cls(
+            numbers={tuple(row[name] for name in IDENTITY): number for number, row in enumerate(rows)},
+            own=np.array(own, np.int64),
+            percentage=np.array(
+                [-1 if row["key"] == REQUEST_PERCENTAGE else by_client.get(_client_of(row), -1) for row in rows],
+                np.int64,
+            ),
+            client=np.array([place[row[CLIENT_TEXT]] for row in rows], np.int64),
+            clients=texts,
+            meters=pa.Table.from_pylist(
+                names, pa.schema([_SCHEMA.field(name) for name in ("cluster", "meter", "key")])
+            ),
+        )
+
+
+def _client_of(row: dict[str, str | None]) -> tuple[str | None, ...]:
+    return tuple(row[name] for name in IDENTITY if name != "key")
+
+
+def _blamed(batch: pa.RecordBatch, suspects: _Suspects, broker_config: BrokerConfig) -> Cells:
+    """Of usage rows the throttled ones, once for each meter that may have been the cause.
+
+    :raises ValueError: a client is not among the resolved ones.
+    """
+    batch = batch.filter(pc.greater(batch.column("throttled_requests"), 0))
+    identity = numbers_of(batch, suspects.numbers)
+    if (identity < 0).any():
+        raise ValueError("throttled usage of a client that was not resolved: resolve the clients of this usage")
+    columns = {name: pc.fill_null(batch.column(name), 0).to_numpy(zero_copy_only=False) for name in _COUNTS}
+    columns["client"] = suspects.client[identity]
+    columns["broker_id"] = batch.column("broker_id").to_numpy(zero_copy_only=False)
+    columns["start_ms"] = batch.column("cell_start_ms").to_numpy(zero_copy_only=False)
+    columns["end_ms"] = columns["start_ms"] + batch.column("cell_ms").to_numpy(zero_copy_only=False)
+
+    own, percentage = suspects.own[identity], suspects.percentage[identity]
+    is_limited = suspects.meters["meter"].is_valid().to_numpy()[own]
+    # A request percentage throttles for one window at most (ClientRequestQuotaManager).
+    is_too_long = columns["throttle_max_ms"] > broker_config.quota_window_size_seconds * 1000
+    are_all_too_long = is_too_long & (columns["throttled_requests"] == 1)
+    may_be_percentage = (percentage >= 0) & ~(is_limited & are_all_too_long)
+    may_be_own = is_limited | ~may_be_percentage
+
+    def cells(rows: Ints, meter: Ints, is_ambiguous: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Cells:
+        some = np.empty(len(rows), _CELL)
+        some["meter"] = meter[rows]
+        some["ambiguous"] = is_ambiguous[rows]
+        for name, values in columns.items():
+            some[name] = values[rows]
+        return some
+
+    return np.concatenate(
+        [
+            cells(np.flatnonzero(may_be_own), own, is_limited & (percentage >= 0) & ~is_too_long),
+            cells(np.flatnonzero(may_be_percentage), percentage, is_limited),
+        ]
+    )
+
+
+def _episodes(cells: Cells, suspects: _Suspects, broker_config: BrokerConfig) -> pa.Table:
+    """Rows of the `throttled` table from the cells of some meters."""
+    cells = cells.take(np.lexsort((cells["start_ms"], cells["broker_id"], cells["meter"])))
+    names = suspects.meters
+    pause_ms = window_seconds(names["key"], broker_config)[cells["meter"]] * 1000
+    begins = np.zeros(len(cells), np.bool_)
+    begins[starts_of(cells["meter"], cells["broker_id"])] = True
+    begins[1:] |= cells["start_ms"][1:] - cells["end_ms"][:-1] >= pause_ms[1:]
+    starts = np.flatnonzero(begins)
+    of_episode = names.take(pa.array(cells["meter"][starts]))
+    # One request that only this limit explains makes the whole episode this limit's.
+    is_ambiguous = pa.array(np.logical_and.reduceat(cells["ambiguous"], starts))
+    explained = pc.if_else(is_ambiguous, AMBIGUOUS, of_episode["key"].combine_chunks())
+    columns = {
+        **{name: of_episode[name] for name in names.schema.names},
+        "broker_id": cells["broker_id"][starts],
+        "cause": pc.if_else(of_episode["meter"].is_valid().combine_chunks(), explained, UNEXPLAINED),
+        "start_ms": cells["start_ms"][starts],
+        "end_ms": np.maximum.reduceat(cells["end_ms"], starts),
+        "requests": np.add.reduceat(cells["throttled_requests"], starts),
+        "throttle_ms": np.add.reduceat(cells["throttle_ms"], starts),
+        "throttle_max_ms": np.maximum.reduceat(cells["throttle_max_ms"], starts),
+        "clients": _clients(np.cumsum(begins) - 1, cells["client"], suspects.clients),
+    }
+    return pa.table({name: columns[name] for name in _SCHEMA.names})
+
+
+def _clients(episode: Ints, client: Ints, texts: Sequence[str]) -> pa.ListArray:
+    """By episode the distinct texts of its clients, sorted; at most :data:`MAX_CLIENTS`."""
+    distinct = np.unique(episode << 32 | client)  # by episode, and by text: their numbers are in order
+    starts = starts_of(distinct >> 32)
+    place = np.arange(len(distinct)) - np.repeat(starts, np.diff(np.append(starts, len(distinct))))
+    kept = distinct[place < MAX_CLIENTS]
+    offsets = np.append(starts_of(kept >> 32), len(kept))
+    values = pa.array(texts, pa.string()).take(pa.array(kept & 0xFFFFFFFF))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kquota.config import BrokerConfig
 from kquota.pipeline.tables import UTILISATION
-from kquota.pipeline.transforms.meter_series import Floats, Ints, Meters, Series, series_by_meter
+from kquota.pipeline.transforms.meter_cells import Floats, Ints
+from kquota.pipeline.transforms.meter_series import Meters, Series, series_by_meter
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
 if TYPE_CHECKING:
@@ -41,18 +41,12 @@ _RATES: Final = pa.schema(
 _COUNTS: Final = ("requests", "throttled_requests", "throttle_ms")
 
 
-def window_seconds(key: Column, broker_config: BrokerConfig) -> Column:
-    """Seconds over which the rate of a key is taken: samples x sample length."""
-    mutations, others = _window_seconds(broker_config)
-    return F.when(key == CONTROLLER_MUTATION_RATE, F.lit(mutations)).otherwise(F.lit(others))
-
-
-def _window_seconds(broker_config: BrokerConfig) -> tuple[int, int]:
-    """Those of controller mutations, which have their own, and those of every other key."""
-    return (
-        broker_config.controller_quota_window_num * broker_config.controller_quota_window_size_seconds,
-        broker_config.quota_window_num * broker_config.quota_window_size_seconds,
-    )
+def window_seconds(keys: pa.ChunkedArray, broker_config: BrokerConfig) -> Ints:
+    """Seconds over which the rate of each key is taken: samples x sample length; mutations have their own."""
+    mutations = broker_config.controller_quota_window_num * broker_config.controller_quota_window_size_seconds
+    others = broker_config.quota_window_num * broker_config.quota_window_size_seconds
+    seconds: Ints = pc.if_else(pc.equal(keys, CONTROLLER_MUTATION_RATE), mutations, others).to_numpy()
+    return seconds
 
 
 def enforced_rates(usage: ArrowSource, clients: DataFrame, broker_config: BrokerConfig) -> DataFrame:
@@ -100,9 +94,7 @@ def _named(meters: Meters, meter: Ints, columns: dict[str, npt.NDArray[np.generi
 
 
 def _rates(series: Series, meters: Meters, broker_config: BrokerConfig) -> Floats:
-    mutations, others = _window_seconds(broker_config)
-    seconds = pc.if_else(pc.equal(meters.names["key"], CONTROLLER_MUTATION_RATE), mutations, others)
-    reach_ms = seconds.to_numpy()[series.meter] * 1000
+    reach_ms = window_seconds(meters.names["key"], broker_config)[series.meter] * 1000
     return window_rates(series.cell_start_ms, series.amount, reach_ms, series.starts)
 
 
