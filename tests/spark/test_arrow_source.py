@@ -33,7 +33,7 @@ def totals(source: ArrowSource) -> set[tuple[Any, ...]]:
 def test_files_and_dataframe_give_the_same(spark: "SparkSession", usage: Path) -> None:
     """Sums per client, over several partitions, with nulls among names and amounts."""
     assert len(list(usage.iterdir())) > 3
-    found = totals(ParquetSource(spark, usage, USAGE))
+    found = totals(ParquetSource.of_table(spark, usage, USAGE))
     frame = spark.read.schema(USAGE.schema).parquet(str(usage))
     assert found == totals(frame)
     assert len(found) == 15
@@ -49,13 +49,13 @@ def test_only_wanted_columns_are_read_in_the_order_asked_for(spark: "SparkSessio
             yield pa.RecordBatch.from_pydict({"names": [",".join(batch.schema.names)]})
 
     schema = StructType([StructField("names", StringType())])
-    source = ParquetSource(spark, usage, USAGE).select("key", "amount", "cluster")
+    source = ParquetSource.of_table(spark, usage, USAGE).select("key", "amount", "cluster")
     assert {row.names for row in source.mapInArrow(names, schema).collect()} == {"key,amount,cluster"}
 
 
 def test_a_table_without_rows_or_files_has_no_rows(spark: "SparkSession", tmp_path: Path) -> None:
     """Nothing in, nothing out."""
     empty = AnalysisDirectory().write(tmp_path / "out") / "usage"
-    assert totals(ParquetSource(spark, empty, USAGE)) == set()
+    assert totals(ParquetSource.of_table(spark, empty, USAGE)) == set()
     (tmp_path / "none").mkdir()
-    assert totals(ParquetSource(spark, tmp_path / "none", USAGE)) == set()
+    assert totals(ParquetSource.of_table(spark, tmp_path / "none", USAGE)) == set()

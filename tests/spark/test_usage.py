@@ -1,4 +1,4 @@
-"""Usage comes out the same however the log is cut, and mutations cost what KIP-599 says."""
+"""Usage comes out the same however the log is cut, whatever failed attempts left behind."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,6 +6,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from kquota.clock import SystemClock
@@ -15,9 +16,8 @@ from kquota.pipeline.pieces import finish_usage
 from kquota.pipeline.progress import Progress
 from kquota.pipeline.sources import log_files, range_reader
 from kquota.pipeline.sources.log_files import find_log_files
-from kquota.pipeline.sources.staging import MUTATIONS_SCHEMA
+from kquota.pipeline.sources.staging import write_staged
 from kquota.pipeline.tables import REQUESTS, USAGE
-from kquota.pipeline.transforms.usage import charge_mutations, to_mutation_usage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ COMPARED = [name for name in USAGE.columns if name != "connections"]
 
 
 def ingest(spark: "SparkSession", staging: Path, logs: Sequence[Path], *, keep_requests: bool = False) -> IngestResult:
-    staging.mkdir()
+    staging.mkdir(exist_ok=True)
     return ingest_logs(
         spark,
         find_log_files([str(path) for path in logs]),
@@ -68,6 +68,21 @@ def test_usage_is_the_same_however_the_log_is_cut(
     halves = ingest(spark, tmp_path / "halves", [tmp_path / "half-1.log", tmp_path / "half-0.log"])
     assert cells(spark, tmp_path / "halves") == expected
     assert (halves.good, halves.followers, halves.forwarded) == (whole.good, whole.followers, whole.forwarded)
+
+
+def test_what_a_failed_attempt_left_behind_does_not_count(spark: "SparkSession", tmp_path: Path) -> None:
+    """A worker that is lost leaves files that no manifest names; another one reads its lines again."""
+    whole = ingest(spark, tmp_path / "whole", [GOLDEN], keep_requests=True)
+    (tmp_path / "again").mkdir()
+    for kind in ("usage", "requests", "rejected"):
+        for path in (tmp_path / "whole" / kind).rglob("*.parquet"):
+            partition = "" if path.parent.name == kind else path.parent.name
+            write_staged(tmp_path / "again", kind, pq.ParquetFile(path).read(), partition=partition)
+    again = ingest(spark, tmp_path / "again", [GOLDEN], keep_requests=True)
+    assert again == whole
+    assert cells(spark, tmp_path / "again") == cells(spark, tmp_path / "whole")
+    requests = [pq.read_table(tmp_path / run / "requests").num_rows for run in ("whole", "again")]
+    assert requests[0] == requests[1] > 100
 
 
 def test_small_stretches_give_the_same_cells(
@@ -111,76 +126,3 @@ def test_requests_have_a_row_per_request_and_key(spark: "SparkSession", tmp_path
     }
     usage.pop("connection_creation_rate")
     assert summed == pytest.approx(usage)
-
-
-def mutation(
-    seq: int, topic: str | None, operation: str, partitions: int | None, *, validate_only: bool = False
-) -> tuple[Any, ...]:
-    row = {
-        "cluster": "",
-        "broker_id": 0,
-        "connection": f"c{seq}",
-        "seq": seq,
-        "end_ms": 1_800_000_000_000.0 + seq,
-        "record_ms": 1_800_000_000_000.0 + seq,
-        "api_key": 19,
-        "api_version": 7,
-        "user": "alice",
-        "client_id": "",
-        "local_ms": 1.0,
-        "remote_ms": 1.0,
-        "throttle_ms": 100 if operation == "none" else 0,
-        "listener": "L",
-        "topic": topic,
-        "operation": operation,
-        "partitions": partitions,
-        "validate_only": validate_only,
-    }
-    return tuple(row[name] for name in MUTATIONS_SCHEMA.names)
-
-
-def test_mutations_cost_partitions(spark: "SparkSession") -> None:
-    """Creating costs all partitions, growing those added, deleting those there are; unknown counts are unknown."""
-    rows = [
-        mutation(1, "a", "create", 4),
-        mutation(1, "b", "create", 6),
-        mutation(2, "a", "grow", 10),
-        mutation(3, "a", "grow", 50, validate_only=True),
-        mutation(4, "a", "delete", None),
-        mutation(5, "a", "create", 3),
-        mutation(6, "a", "delete", None),
-        mutation(7, "old", "delete", None),
-        mutation(8, "given", "delete", None),
-        mutation(9, "b", "none", 6),
-        mutation(10, None, "none", None),
-        mutation(11, "old2", "delete", None),
-        mutation(11, "b", "delete", None),
-    ]
-    ddl = (
-        "cluster string, broker_id int, connection string, seq bigint, end_ms double, record_ms double, api_key int, "
-        "api_version int, user string, client_id string, local_ms double, remote_ms double, throttle_ms bigint, "
-        "listener string, topic string, operation string, partitions bigint, validate_only boolean"
-    )
-    topics = spark.createDataFrame([("given", 7)], "topic string, partitions bigint")
-    charged = charge_mutations(spark.createDataFrame(rows, ddl), topics)
-    assert {row.seq: row.charged for row in charged.collect()} == {
-        1: 10.0,
-        2: 6.0,
-        3: 40.0,
-        4: 10.0,
-        5: 3.0,
-        6: 3.0,
-        7: None,
-        8: 7.0,
-        9: 0.0,
-        10: 0.0,
-        11: None,
-    }
-    [cell] = to_mutation_usage(charged).collect()
-    assert (cell.amount, cell.amount_max, cell.requests, cell.throttled_requests, cell.throttle_ms) == (
-        79.0,
-        40.0,
-        11,
-        2,
-        200,
-    )

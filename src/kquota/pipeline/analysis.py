@@ -155,7 +155,7 @@ def read_usage(spark: SparkSession, directory: Path) -> ParquetSource:
 
     :raises InputError: it is not there.
     """
-    return ParquetSource(spark, _table_path(directory, USAGE), USAGE)
+    return ParquetSource.of_table(spark, _table_path(directory, USAGE), USAGE)
 
 
 def resolve_step(

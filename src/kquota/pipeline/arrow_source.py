@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,23 +40,29 @@ class ArrowSource(Protocol):
 
 
 class ParquetSource:
-    """A table's folder, read by Spark's workers without the JVM; without its partition columns."""
+    """Parquet files read by Spark's workers without the JVM."""
 
-    def __init__(self, spark: SparkSession, folder: Path, table: Table, columns: Sequence[str] = ()) -> None:
+    def __init__(self, spark: SparkSession, files: Sequence[Path], schema: StructType) -> None:
+        """Take the files, and the columns to read of them."""
         self._spark = spark
-        self._folder = folder
-        self._table = table
-        self._columns = columns or [name for name in table.columns if name not in table.partition_by]
+        self._files = files
+        self._schema = schema
+
+    @classmethod
+    def of_table(cls, spark: SparkSession, folder: Path, table: Table) -> Self:
+        """A table's folder, without its partition columns."""
+        columns = [field for field in table.schema if field.name not in table.partition_by]
+        return cls(spark, list(folder.rglob("*.parquet")), StructType(columns))
 
     def select(self, *columns: str) -> ParquetSource:
         """Only these columns."""
-        return ParquetSource(self._spark, self._folder, self._table, columns)
+        return ParquetSource(self._spark, self._files, StructType([self._schema[name] for name in columns]))
 
     def mapInArrow(self, func: Callable[[Batches], Batches], schema: StructType) -> DataFrame:  # noqa: N802 (as Spark's)
         """Apply `func` to the batches of each task; it returns batches of `schema`."""
         tasks = self._tasks()
-        columns = list(self._columns)
-        strings = [name for name in columns if isinstance(self._table.schema[name].dataType, StringType)]
+        columns = self._schema.names
+        strings = [field.name for field in self._schema if isinstance(field.dataType, StringType)]
 
         def read(paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
             for path in paths:
@@ -74,7 +80,7 @@ class ParquetSource:
 
     def _tasks(self) -> list[list[str]]:
         """Files by task: of about the same size, the largest first."""
-        sizes = {str(path): path.stat().st_size for path in self._folder.rglob("*.parquet")}
+        sizes = {str(path): path.stat().st_size for path in self._files}
         cores = self._spark.sparkContext.defaultParallelism
         target = min(_TASK_BYTES, sum(sizes.values()) // (cores * _TASKS_PER_CORE))
         tasks: list[list[str]] = []

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
+import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import functions as F
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kquota.pipeline.sources.cells import EDGE_SCHEMA, USAGE_SCHEMA
+from kquota.pipeline.arrow_source import ParquetSource
+from kquota.pipeline.gathering import BLOCKS, bucket_count, gather, table_blocks, table_of
+from kquota.pipeline.sources.cells import CELL_MS, EDGE_SCHEMA, USAGE_SCHEMA
 from kquota.pipeline.sources.log_files import LogRange
 from kquota.pipeline.sources.staging import (
     CONNECTIONS_SCHEMA,
@@ -24,21 +30,39 @@ from kquota.pipeline.sources.staging import (
     REJECTED_SCHEMA,
     StagedFile,
     Stretch,
+    write_staged,
+    write_usage,
 )
-from kquota.pipeline.table_files import add_rows, ensure_table
+from kquota.pipeline.table_files import take_in
 from kquota.pipeline.tables import REJECTED, REQUESTS, USAGE
+from kquota.pipeline.transforms.identities import plain_strings
 from kquota.pipeline.transforms.usage import (
     charge_mutations,
+    connection_usage,
     merge_cells,
-    to_connection_usage,
-    to_mutation_requests,
-    to_mutation_usage,
+    mutation_costs,
+    mutation_usage,
+    to_mergeable,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kquota.pipeline.arrow_source import Batches
+
 __all__ = ["finish_rejected", "finish_usage"]
+
+_Ints = npt.NDArray[np.int64]
+_FILE_ROWS: Final = 262_144
+_MANIFEST: Final = from_arrow_schema(pa.schema([("manifest", pa.string())]))
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """What a worker made of one bucket."""
+
+    files: list[StagedFile]
+    unknown: int = 0
+    """Requests that cost an amount that is not known."""
 
 
 def finish_usage(
@@ -50,42 +74,65 @@ def finish_usage(
     topics: Mapping[str, int],
     keep_requests: bool,
 ) -> int:
-    """Complete `usage` (and `requests`) beside the rows that are final already; returns the unknown amounts."""
+    """Make `usage` (and `requests`) of what was staged; returns how many mutations cost an amount that is not known."""
     staged: dict[str, list[StagedFile]] = defaultdict(list)
     mixed = _mixed_stretches(stretches)
     for index, stretch in enumerate(stretches):
         for file in stretch.files:
             kind = "mixed" if file.kind == "usage" and index in mixed else file.kind
             staged[kind].append(file)
-    # Three small queries, whose planning takes longer than their work: side by side.
+    # Three small jobs: together they keep more cores busy.
     with ThreadPoolExecutor(3, "ingest") as pool:
-        merged = pool.submit(_merge_edges, spark, staging, staged["edges"], staged["mixed"], cluster)
+        merged = pool.submit(_merge_edges, spark, staging, staged["edges"], staged["mixed"])
         counted = pool.submit(_count_connections, spark, staging, staged["connections"], cluster)
-        unknown = pool.submit(
+        charged = pool.submit(
             _charge_mutations, spark, staging, staged["mutations"], topics, keep_requests=keep_requests
         )
-    merged.result()
-    counted.result()
+    parts = [*merged.result(), *counted.result(), *charged.result()]
+    files = [*staged["usage"], *staged["requests"], *(file for part in parts for file in part.files)]
+    take_in(staging, USAGE, files)
     if keep_requests:
-        ensure_table(staging, REQUESTS)
-    ensure_table(staging, USAGE)
-    return unknown.result()
+        take_in(staging, REQUESTS, files)
+    return sum(part.unknown for part in parts)
 
 
 def _merge_edges(
-    spark: SparkSession, staging: Path, edges: Sequence[StagedFile], mixed: Sequence[StagedFile], cluster: str
-) -> None:
-    if edges or mixed:
-        # A small part of all cells, unless files of one broker overlap.
-        cells = _read(spark, staging, mixed, USAGE_SCHEMA)
-        add_rows(staging, USAGE, merge_cells(_read(spark, staging, edges, EDGE_SCHEMA), cells, cluster=cluster))
-    for file in mixed:
-        (staging / file.path).unlink()
+    spark: SparkSession, staging: Path, edges: Sequence[StagedFile], mixed: Sequence[StagedFile]
+) -> list[_Part]:
+    """Cells of open seconds: a small part of all, unless files of one broker overlap."""
+    if not edges and not mixed:
+        return []
+    buckets = bucket_count(spark)
+
+    def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = to_mergeable(plain_strings(batch))
+            yield table_blocks(rows, rows["cell_start_ms"].to_numpy() // CELL_MS % buckets)
+
+    def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        yield _manifest(write_usage(staging, merge_cells(table_of(blocks))))
+
+    dealt = _read(spark, staging, edges, EDGE_SCHEMA).mapInArrow(deal, BLOCKS)
+    if mixed:
+        dealt = dealt.union(_read(spark, staging, mixed, USAGE_SCHEMA).mapInArrow(deal, BLOCKS))
+    return _parts(gather(dealt, work, _MANIFEST))
 
 
-def _count_connections(spark: SparkSession, staging: Path, files: Sequence[StagedFile], cluster: str) -> None:
-    if files:
-        add_rows(staging, USAGE, to_connection_usage(_read(spark, staging, files, CONNECTIONS_SCHEMA), cluster=cluster))
+def _count_connections(spark: SparkSession, staging: Path, files: Sequence[StagedFile], cluster: str) -> list[_Part]:
+    if not files:
+        return []
+    buckets = bucket_count(spark)
+
+    def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = plain_strings(batch)
+            yield table_blocks(rows, _bucket_by_text(rows["ip"], buckets))
+
+    def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        yield _manifest(write_usage(staging, connection_usage(table_of(blocks), cluster=cluster)))
+
+    dealt = _read(spark, staging, files, CONNECTIONS_SCHEMA).mapInArrow(deal, BLOCKS)
+    return _parts(gather(dealt, work, _MANIFEST))
 
 
 def _charge_mutations(
@@ -95,19 +142,30 @@ def _charge_mutations(
     topics: Mapping[str, int],
     *,
     keep_requests: bool,
-) -> int:
-    """Returns how many requests cost an amount that is not known."""
+) -> list[_Part]:
+    """What a topic had before is told by the rows of that topic, and what a request cost by those of that request."""
     if not files:
-        return 0
-    counts = {"topic": pa.array(topics.keys(), pa.string()), "partitions": pa.array(topics.values(), pa.int64())}
-    before = spark.createDataFrame(pa.table(counts))
-    charged = charge_mutations(_read(spark, staging, files, MUTATIONS_SCHEMA), before).persist()
-    add_rows(staging, USAGE, to_mutation_usage(charged))
-    if keep_requests:
-        add_rows(staging, REQUESTS, to_mutation_requests(charged))
-    unknown = charged.where(F.col("charged").isNull()).count()
-    charged.unpersist()
-    return int(unknown)
+        return []
+    buckets = bucket_count(spark)
+
+    def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = plain_strings(batch)
+            yield table_blocks(rows, _bucket_by_text(rows["topic"], buckets))
+
+    def cost(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        costs = mutation_costs(table_of(blocks), topics)
+        yield table_blocks(costs, np.floor(costs["record_ms"].to_numpy() / CELL_MS).astype(np.int64) % buckets)
+
+    def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        requests = charge_mutations(table_of(blocks))
+        written = list(write_usage(staging, mutation_usage(requests)))
+        if keep_requests:
+            written.append(write_staged(staging, "requests", requests))
+        yield _manifest(written, unknown=requests["charged"].null_count)
+
+    dealt = _read(spark, staging, files, MUTATIONS_SCHEMA).mapInArrow(deal, BLOCKS)
+    return _parts(gather(gather(dealt, cost, BLOCKS), work, _MANIFEST))
 
 
 def _mixed_stretches(stretches: Sequence[Stretch]) -> set[int]:
@@ -141,43 +199,66 @@ def _mixed_stretches(stretches: Sequence[Stretch]) -> set[int]:
 def finish_rejected(
     spark: SparkSession, staging: Path, stretches: Sequence[Stretch], ranges: Sequence[LogRange], cluster: str
 ) -> None:
-    """Give rejected lines their file and their number in it."""
+    """Make `rejected` of what was staged: give lines their file and their number in it."""
     files = [file for stretch in stretches for file in stretch.files if file.kind == "rejected"]
-    if files:
-        (staging / "rejected").rename(staging / "rejected-staged")
-        lines_of_range = Counter[int]()
-        for stretch in stretches:
-            lines_of_range[stretch.range] += stretch.lines
-        before: dict[int, int] = {}
-        for index, piece in enumerate(ranges):
-            follows = index > 0 and ranges[index - 1].file == piece.file
-            before[index] = before[index - 1] + lines_of_range[index - 1] if follows else 0
-        places = spark.createDataFrame(
-            pa.table(
-                {
-                    "range": pa.array(range(len(ranges)), pa.int64()),
-                    "file": pa.array((piece.path for piece in ranges), pa.string()),
-                    "before": pa.array((before[index] for index in range(len(ranges))), pa.int64()),
-                }
-            )
-        )
-        staged = [
-            StagedFile(file.kind, file.path.replace("rejected/", "rejected-staged/", 1), file.rows) for file in files
-        ]
-        rows = _read(spark, staging, staged, REJECTED_SCHEMA).join(F.broadcast(places), "range")
-        numbered = rows.select(
-            F.lit(cluster).alias("cluster"),
-            "file",
-            (F.col("line") + F.col("before")).alias("line"),
-            "reason",
-            "sample",
-        )
-        REJECTED.conform(numbered).orderBy("file", "line").write.parquet(str(staging / "rejected"))
-    ensure_table(staging, REJECTED)
+    paths = [piece.path for piece in ranges]
+    before = _lines_before(stretches, ranges)
+
+    def place(batch: pa.RecordBatch) -> pa.Table:
+        numbers = batch.column("range").to_pylist()
+        columns = {
+            "cluster": pa.repeat(cluster, len(numbers)),
+            "file": pa.array([paths[number] for number in numbers], pa.string()),
+            "line": pc.add(batch.column("line"), pa.array([before[number] for number in numbers], pa.int64())),
+            "reason": batch.column("reason"),
+            "sample": batch.column("sample"),
+        }
+        return plain_strings(pa.table(columns))
+
+    def work(batches: Batches) -> Iterator[pa.RecordBatch]:
+        held: list[pa.Table] = []
+        for batch in batches:
+            held.append(place(batch))
+            if sum(table.num_rows for table in held) >= _FILE_ROWS:
+                yield _manifest([write_staged(staging, REJECTED.name, pa.concat_tables(held))])
+                held.clear()
+        if held:
+            yield _manifest([write_staged(staging, REJECTED.name, pa.concat_tables(held))])
+
+    parts = _parts(_read(spark, staging, files, REJECTED_SCHEMA).mapInArrow(work, _MANIFEST)) if files else []
+    take_in(staging, REJECTED, [file for part in parts for file in part.files])
 
 
-def _read(spark: SparkSession, staging: Path, files: Sequence[StagedFile], schema: pa.Schema) -> DataFrame:
-    spark_schema = from_arrow_schema(schema)
-    if not files:
-        return spark.createDataFrame([], spark_schema)
-    return spark.read.schema(spark_schema).parquet(*(str(staging / file.path) for file in files))
+def _lines_before(stretches: Iterable[Stretch], ranges: Sequence[LogRange]) -> list[int]:
+    """By range how many lines its file has before it."""
+    lines_of_range = Counter[int]()
+    for stretch in stretches:
+        lines_of_range[stretch.range] += stretch.lines
+    before: list[int] = []
+    for index, piece in enumerate(ranges):
+        follows = index > 0 and ranges[index - 1].file == piece.file
+        before.append(before[index - 1] + lines_of_range[index - 1] if follows else 0)
+    return before
+
+
+def _read(spark: SparkSession, staging: Path, files: Iterable[StagedFile], schema: pa.Schema) -> ParquetSource:
+    return ParquetSource(spark, [staging / file.path for file in files], from_arrow_schema(schema))
+
+
+def _bucket_by_text(column: pa.ChunkedArray, buckets: int) -> _Ints:
+    """The same bucket for the same text, whichever worker asks."""
+    encoded = column.combine_chunks().dictionary_encode()
+    bucket_of = np.array([crc32(text.encode()) % buckets for text in encoded.dictionary.to_pylist()] + [0], np.int64)
+    numbers: _Ints = encoded.indices.fill_null(len(bucket_of) - 1).to_numpy(zero_copy_only=False)
+    return bucket_of[numbers]
+
+
+def _manifest(files: Iterable[StagedFile], *, unknown: int = 0) -> pa.RecordBatch:
+    part = msgspec.json.encode(_Part(list(files), unknown)).decode()
+    return pa.RecordBatch.from_pydict({"manifest": [part]})
+
+
+def _parts(manifests: DataFrame) -> list[_Part]:
+    """At most one per bucket, or per task."""
+    decoder = msgspec.json.Decoder(_Part)
+    return [decoder.decode(row.manifest) for row in manifests.collect()]

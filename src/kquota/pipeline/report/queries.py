@@ -72,7 +72,7 @@ def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
         return frame.coalesce(1) if little else frame
 
     return AnalysisTables(
-        usage=ParquetSource(spark, folder(tables.USAGE), tables.USAGE),
+        usage=ParquetSource.of_table(spark, folder(tables.USAGE), tables.USAGE),
         clients=read(tables.CLIENTS),
         utilisation=read(tables.UTILISATION),
         throttled=read(tables.THROTTLED),

@@ -7,10 +7,13 @@ with the folder. See docs/adr/0005-workers-write-parquet.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct, field
@@ -23,7 +26,12 @@ __all__ = [
     "StagedFile",
     "Stretch",
     "write_staged",
+    "write_usage",
 ]
+
+_STAGED: Final = "staged"
+_EPOCH: Final = date(1970, 1, 1)
+_DAY_MS: Final = 86_400_000
 
 REQUESTS_SCHEMA: Final = pa.schema(
     [
@@ -102,10 +110,19 @@ class Stretch(Struct, frozen=True):
     open: tuple[int, int] | None = None
 
 
-def write_staged(folder: str, kind: str, table: pa.Table, *, partition: str = "") -> StagedFile:
+def write_usage(folder: str | Path, usage: pa.Table) -> Iterator[StagedFile]:
+    """Write rows of the `usage` table (``USAGE_SCHEMA``) as staged files, one per UTC day."""
+    day_of_row = usage["cell_start_ms"].to_numpy() // _DAY_MS
+    for day in np.unique(day_of_row).tolist():
+        partition = f"date={_EPOCH + timedelta(days=day)}"
+        of_day = usage.filter(pa.array(day_of_row == day))
+        yield write_staged(folder, "usage", of_day, partition=partition)
+
+
+def write_staged(folder: str | Path, kind: str, table: pa.Table, *, partition: str = "") -> StagedFile:
     """Write one staged Parquet file (snappy) under a name that no other attempt can have."""
-    name = f"{kind}/{partition}/{uuid4().hex}.parquet" if partition else f"{kind}/{uuid4().hex}.parquet"
+    name = Path(_STAGED, kind, partition, f"{uuid4().hex}.parquet")
     path = Path(folder) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, compression="snappy", store_schema=False)
-    return StagedFile(kind, name, table.num_rows, partition)
+    return StagedFile(kind, str(name), table.num_rows, partition)

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from kquota.pipeline.gathering import starts_of
 from kquota.pipeline.transforms.identities import IDENTITY, Identity, numbers_of
-from kquota.pipeline.transforms.meter_cells import Cells, Floats, Ints, gather_by_meter, starts_of
+from kquota.pipeline.transforms.meter_cells import Cells, Floats, Ints, gather_by_meter
 
 if TYPE_CHECKING:
     from kquota.pipeline.arrow_source import ArrowSource

@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kquota.config import BrokerConfig
+from kquota.pipeline.gathering import starts_of
 from kquota.pipeline.tables import THROTTLED
 from kquota.pipeline.transforms.clients import CLIENT_TEXT
 from kquota.pipeline.transforms.identities import IDENTITY, Identity, numbers_of
-from kquota.pipeline.transforms.meter_cells import Cells, Ints, gather_by_meter, starts_of
+from kquota.pipeline.transforms.meter_cells import Cells, Ints, gather_by_meter
 from kquota.pipeline.transforms.utilisation import window_seconds
 from kquota.quotas import REQUEST_PERCENTAGE
 

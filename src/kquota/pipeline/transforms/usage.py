@@ -1,161 +1,205 @@
-"""From staged rows to the `usage` table: merging what more than one piece of a log holds, and connections."""
+"""From staged rows to rows of the `usage` table: functions over Arrow tables, which workers run on what they gathered.
+
+Each wants all rows of the cells, connections, topics or requests that it is given any row of.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from kquota.pipeline.sources.cells import CELL_MS, GRAIN, SOURCE
-from kquota.pipeline.tables import USAGE
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kquota.pipeline.gathering import starts_of
+from kquota.pipeline.sources.cells import CELL_MS, EDGE_SCHEMA, GRAIN, SOURCE, USAGE_SCHEMA
+from kquota.pipeline.sources.staging import REQUESTS_SCHEMA
 from kquota.quotas import CONNECTION_CREATION_RATE, CONTROLLER_MUTATION_RATE
 
-__all__ = ["charge_mutations", "merge_cells", "to_connection_usage", "to_mutation_requests", "to_mutation_usage"]
+__all__ = [
+    "CELL_SCHEMA",
+    "REQUEST_COST_SCHEMA",
+    "charge_mutations",
+    "connection_usage",
+    "merge_cells",
+    "mutation_costs",
+    "mutation_usage",
+    "to_mergeable",
+]
 
-_CELL = ("broker_id", "cell_start_ms", "user", "client_id", "key")
-"""What tells cells of one log apart; the rest of a `usage` row is the same in all of them."""
+CELL_SCHEMA: Final = pa.schema([*USAGE_SCHEMA, EDGE_SCHEMA.field("connection_id")])
+"""Cells to be merged: `connection_id` is null where a row stands for all connections, otherwise `connections` is 0."""
+
+REQUEST_COST_SCHEMA: Final = pa.schema(
+    [*(field for field in REQUESTS_SCHEMA if field.name not in ("charged", "ip", "key")), ("cost", pa.float64())]
+)
+"""One row per topic of a mutation; `cost` in partitions, null where it is not known."""
+
+_CELL: Final = ("cluster", "broker_id", "cell_start_ms", "user", "client_id", "ip", "key")
+"""What tells cells apart; the rest of a `usage` row is the same in all cells of a request log."""
+_SUMS: Final = (
+    ("amount", "sum"),
+    ("amount_max", "max"),
+    ("requests", "sum"),
+    ("throttled_requests", "sum"),
+    ("throttle_ms", "sum"),
+    ("throttle_max_ms", "max"),
+)
 
 
-def _with_date(usage: DataFrame) -> DataFrame:
-    return usage.withColumn("date", F.to_date(F.timestamp_millis("cell_start_ms")))
+def to_mergeable(rows: pa.Table) -> pa.Table:
+    """Rows of ``EDGE_SCHEMA`` or ``USAGE_SCHEMA`` as :data:`CELL_SCHEMA`."""
+    count = rows.num_rows
+    if "connections" in rows.schema.names:
+        return rows.append_column("connection_id", pa.nulls(count, pa.int64())).select(CELL_SCHEMA.names)
+    return rows.append_column("connections", pa.repeat(pa.scalar(0, pa.int32()), count)).select(CELL_SCHEMA.names)
 
 
-def merge_cells(edges: DataFrame, usage: DataFrame, *, cluster: str) -> DataFrame:
+def merge_cells(rows: pa.Table) -> pa.Table:
     """Merge rows of the same cell of client usage into one.
 
-    :param edges: rows of ``EDGE_SCHEMA``, any number per cell and connection.
-    :param usage: rows of the `usage` table without date, any number per cell. Their connections are only counted, so
-        that where such rows meet, the merged count is the least that it can be.
-    :returns: `usage`, one row per broker, second, client and key.
+    :param rows: :data:`CELL_SCHEMA`, any number per cell and connection. Where rows that stand for all connections
+        meet others, the merged count of connections is the least that it can be.
+    :returns: ``USAGE_SCHEMA``, one row per broker, second, client and key.
     """
-    rows = (
-        edges.withColumn("connections", F.lit(0))
-        .unionByName(usage.withColumn("connection_id", F.lit(None).cast("bigint")))
-        # One shuffle for both sums.
-        .repartition(*_CELL)
-    )
-    sums = (
-        F.sum("amount").alias("amount"),
-        F.max("amount_max").alias("amount_max"),
-        F.sum("requests").alias("requests"),
-        F.sum("throttled_requests").alias("throttled_requests"),
-        F.sum("throttle_ms").alias("throttle_ms"),
-        F.max("throttle_max_ms").alias("throttle_max_ms"),
-    )
-    by_connection = rows.groupBy(*_CELL, "connection_id").agg(*sums, F.max("connections").alias("connections"))
-    named = F.count("connection_id").cast("int")
-    merged = by_connection.groupBy(*_CELL).agg(*sums, F.greatest(named, F.max("connections")).alias("connections"))
-    constants = {
-        "cluster": F.lit(cluster),
-        "cell_ms": F.lit(CELL_MS),
-        "source": F.lit(SOURCE),
-        "grain": F.lit(GRAIN),
-        "ip": F.lit(None).cast("string"),
-    }
-    return USAGE.conform(_with_date(merged.withColumns(constants)))
+    by_connection = _grouped(rows, (*_CELL, "connection_id"), (*_SUMS, ("connections", "max")))
+    merged = _grouped(by_connection, _CELL, (*_SUMS, ("connection_id", "count"), ("connections", "max")))
+    connections = pc.max_element_wise(merged["connection_id"], merged["connections"])
+    return _usage(merged, grain=GRAIN, connections=connections)
 
 
-def to_connection_usage(connections: DataFrame, *, cluster: str) -> DataFrame:
+def connection_usage(connections: pa.Table, *, cluster: str) -> pa.Table:
     """Connections by first sight, an estimate of those accepted: the log does not say when one was opened.
 
-    :param connections: broker_id, connection, ip, second: one row per connection and piece of log.
-    :returns: `usage` on connection_creation_rate, one row per broker, second and ip; user and client_id null.
+    :param connections: ``CONNECTIONS_SCHEMA``: one row per connection and piece of log.
+    :returns: ``USAGE_SCHEMA`` on connection_creation_rate, one row per broker, second and ip; user and client_id null.
     """
-    first = (
-        connections.where(F.col("ip").isNotNull())
-        .groupBy("broker_id", "connection", "ip")
-        .agg(F.min("second").alias("second"))
-    )
-    counted = first.groupBy("broker_id", "second", "ip").agg(F.count(F.lit(1)).alias("requests"))
-    nothing = F.lit(None).cast("string")
-    return USAGE.conform(
-        _with_date(
-            counted.select(
-                F.lit(cluster).alias("cluster"),
-                "broker_id",
-                (F.col("second") * CELL_MS).alias("cell_start_ms"),
-                F.lit(CELL_MS).alias("cell_ms"),
-                F.lit(SOURCE).alias("source"),
-                F.lit("meter").alias("grain"),
-                nothing.alias("user"),
-                nothing.alias("client_id"),
-                "ip",
-                F.lit(CONNECTION_CREATION_RATE).alias("key"),
-                F.col("requests").cast("double").alias("amount"),
-                F.lit(1.0).alias("amount_max"),
-                "requests",
-                F.col("requests").cast("int").alias("connections"),
-                F.lit(0).cast("bigint").alias("throttled_requests"),
-                F.lit(0).cast("bigint").alias("throttle_ms"),
-                F.lit(0).cast("bigint").alias("throttle_max_ms"),
-            )
-        )
-    )
+    known = connections.filter(connections["ip"].is_valid())
+    first = _grouped(known, ("broker_id", "connection", "ip"), [("second", "min")])
+    counted = _grouped(first, ("broker_id", "second", "ip"), [("connection", "count")])
+    count = counted.num_rows
+    opened = counted["connection"]
+    columns = {
+        "cluster": pa.repeat(cluster, count),
+        "broker_id": counted["broker_id"],
+        "cell_start_ms": pc.multiply(counted["second"], CELL_MS),
+        "user": pa.nulls(count, pa.string()),
+        "client_id": pa.nulls(count, pa.string()),
+        "ip": counted["ip"],
+        "key": pa.repeat(CONNECTION_CREATION_RATE, count),
+        "amount": opened.cast(pa.float64()),
+        "amount_max": pa.repeat(1.0, count),
+        "requests": opened,
+        **{name: pa.repeat(0, count) for name in ("throttled_requests", "throttle_ms", "throttle_max_ms")},
+    }
+    return _usage(pa.table(columns), grain="meter", connections=opened)
 
 
-def charge_mutations(mutations: DataFrame, topics: DataFrame) -> DataFrame:
-    """What each CreateTopics, CreatePartitions and DeleteTopics request cost, in partitions (KIP-599).
+def mutation_costs(mutations: pa.Table, topics: Mapping[str, int]) -> pa.Table:
+    """What each topic of CreateTopics, CreatePartitions and DeleteTopics requests cost, in partitions (KIP-599).
 
     Creating costs the topic's partitions, growing those added, deleting those that there are. The log says how many
     there were only where it holds the topic's creation or growth; otherwise `topics` may.
 
-    :param mutations: rows of ``MUTATIONS_SCHEMA``, one per topic of a request.
-    :param topics: topic string, partitions long: counts before the log begins.
-    :returns: one row per request: the columns of `mutations` that describe it, and charged double (null where a count
-        is not known).
+    :param mutations: ``MUTATIONS_SCHEMA``, one row per topic of a request.
+    :param topics: counts from before the log begins.
+    :returns: :data:`REQUEST_COST_SCHEMA`.
     """
-    before = topics.select("topic", "partitions", F.lit("given").alias("operation"))
-    after = (
-        F.when(F.col("operation") == "given", F.col("partitions"))
-        .when(F.coalesce("validate_only", F.lit(False)), None)
-        .when(F.col("operation").isin("create", "grow"), F.col("partitions"))
-        .when(F.col("operation") == "delete", F.lit(0))
+    rows = mutations.sort_by([("topic", "ascending"), ("record_ms", "ascending"), ("seq", "ascending")])
+    topic = rows["topic"].combine_chunks().dictionary_encode()
+    starts = starts_of(topic.indices.fill_null(-1).to_numpy())
+    operation = rows["operation"].to_numpy()
+    partitions = _floats(rows["partitions"])
+    changes = (operation != "none") & ~pc.fill_null(rows["validate_only"], False).to_numpy()
+    after = np.where(operation == "delete", 0.0, partitions)
+    given = np.array(
+        [topics.get(name, np.nan) for name in rows["topic"].take(pa.array(starts)).to_pylist()], np.float64
     )
-    history = Window.partitionBy("topic").orderBy(F.col("record_ms").asc_nulls_first(), "seq")
-    known = mutations.unionByName(before, allowMissingColumns=True).withColumn(
-        "_before",
-        F.last(after, ignorenulls=True).over(history.rowsBetween(Window.unboundedPreceding, -1)),
+    before = _last_before(np.where(changes, after, np.nan), starts, given)
+    cost = np.select(
+        [operation == "none", operation == "create", operation == "grow", operation == "delete"],
+        [np.zeros(len(before)), partitions, partitions - before, before],
     )
-    cost = (
-        F.when(F.col("operation") == "none", F.lit(0))
-        .when(F.col("operation") == "create", F.col("partitions"))
-        .when(F.col("operation") == "grow", F.col("partitions") - F.col("_before"))
-        .when(F.col("operation") == "delete", F.col("_before"))
+    return rows.append_column("cost", _known(cost)).select(REQUEST_COST_SCHEMA.names).cast(REQUEST_COST_SCHEMA)
+
+
+def _last_before(
+    values: npt.NDArray[np.float64], starts: npt.NDArray[np.int64], first: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """By row the last known value of the rows before it in its group; `first` by group where there is none."""
+    count = len(values)
+    group = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, count)))
+    known = np.maximum.accumulate(np.where(np.isnan(values), -1, np.arange(count)))
+    before = np.concatenate([[-1], known[:-1]])[:count]
+    return np.where(before >= starts[group], values[before], first[group])
+
+
+def charge_mutations(costs: pa.Table) -> pa.Table:
+    """What whole requests cost: ``REQUESTS_SCHEMA`` on controller_mutation_rate, `charged` null where not known.
+
+    :param costs: :data:`REQUEST_COST_SCHEMA`.
+    """
+    rows = costs.sort_by([("broker_id", "ascending"), ("seq", "ascending")])
+    starts = starts_of(rows["broker_id"].to_numpy(), rows["seq"].to_numpy())
+    charged = np.add.reduceat(_floats(rows["cost"]), starts) if len(starts) else np.empty(0)
+    requests = rows.take(pa.array(starts))
+    columns = {
+        **{name: requests[name] for name in requests.schema.names},
+        "charged": _known(charged),
+        "ip": pa.nulls(len(starts), pa.string()),
+        "key": pa.repeat(CONTROLLER_MUTATION_RATE, len(starts)),
+    }
+    return pa.table({name: columns[name] for name in REQUESTS_SCHEMA.names}, schema=REQUESTS_SCHEMA)
+
+
+def mutation_usage(requests: pa.Table) -> pa.Table:
+    """Charged requests (``REQUESTS_SCHEMA``) by second: ``USAGE_SCHEMA``, a row per broker, second, client and key."""
+    second = np.floor(requests["record_ms"].to_numpy() / CELL_MS).astype(np.int64)
+    told = requests["throttle_ms"]
+    rows = pa.table(
+        {
+            **{name: requests[name] for name in (*_CELL, "connection") if name != "cell_start_ms"},
+            "cell_start_ms": pa.array(second * CELL_MS),
+            "amount": requests["charged"],
+            "amount_max": requests["charged"],
+            "requests": pa.repeat(1, requests.num_rows),
+            "throttled_requests": pc.greater(told, 0).cast(pa.int64()),
+            "throttle_ms": told,
+            "throttle_max_ms": told,
+        }
     )
-    request = [name for name in mutations.columns if name not in ("topic", "operation", "partitions", "validate_only")]
-    return (
-        known.where(F.col("operation") != "given")
-        .withColumn("_cost", cost.cast("double"))
-        .groupBy(*request)
-        .agg(F.when(F.count("_cost") == F.count(F.lit(1)), F.sum("_cost")).alias("charged"))
+    counted = _grouped(rows, _CELL, (*_SUMS, ("connection", "count_distinct")))
+    return _usage(counted, grain=GRAIN, connections=counted["connection"])
+
+
+def _grouped(rows: pa.Table, keys: Sequence[str], sums: Sequence[tuple[str, str]]) -> pa.Table:
+    """Rows by keys, with each summed column under its own name."""
+    grouped = rows.group_by(list(keys), use_threads=False).aggregate(list(sums))
+    return grouped.select([*keys, *(f"{name}_{how}" for name, how in sums)]).rename_columns(
+        [*keys, *(name for name, _ in sums)]
     )
 
 
-def to_mutation_requests(charged: DataFrame) -> DataFrame:
-    """`requests` rows on controller_mutation_rate of charged mutations."""
-    return charged.withColumn("ip", F.lit(None).cast("string")).withColumn("key", F.lit(CONTROLLER_MUTATION_RATE))
+def _usage(rows: pa.Table, *, grain: str, connections: pa.ChunkedArray) -> pa.Table:
+    count = rows.num_rows
+    columns = {
+        **{name: rows[name] for name in rows.schema.names},
+        "cell_ms": pa.repeat(pa.scalar(CELL_MS, pa.int32()), count),
+        "source": pa.repeat(SOURCE, count),
+        "grain": pa.repeat(grain, count),
+        "connections": connections.cast(pa.int32()),
+    }
+    return pa.table({name: columns[name] for name in USAGE_SCHEMA.names}).cast(USAGE_SCHEMA)
 
 
-def to_mutation_usage(charged: DataFrame) -> DataFrame:
-    """`usage` on controller_mutation_rate, one row per broker, second and client."""
-    told = F.col("throttle_ms")
-    counted = charged.groupBy(
-        "cluster",
-        "broker_id",
-        (F.floor(F.col("record_ms") / CELL_MS) * CELL_MS).cast("bigint").alias("cell_start_ms"),
-        F.lit(CELL_MS).alias("cell_ms"),
-        F.lit(SOURCE).alias("source"),
-        F.lit("client").alias("grain"),
-        "user",
-        "client_id",
-        F.lit(None).cast("string").alias("ip"),
-        F.lit(CONTROLLER_MUTATION_RATE).alias("key"),
-    ).agg(
-        F.sum("charged").alias("amount"),
-        F.max("charged").alias("amount_max"),
-        F.count(F.lit(1)).alias("requests"),
-        F.size(F.collect_set("connection")).alias("connections"),
-        F.count_if(told > 0).alias("throttled_requests"),
-        F.sum(told).alias("throttle_ms"),
-        F.max(told).alias("throttle_max_ms"),
-    )
-    return USAGE.conform(_with_date(counted))
+def _floats(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
+    """A column of numbers, NaN for null."""
+    values: npt.NDArray[np.float64] = column.cast(pa.float64()).fill_null(np.nan).to_numpy()
+    return values
+
+
+def _known(values: npt.NDArray[np.float64]) -> pa.Array:
+    """Numbers, null for NaN."""
+    return pa.array(values, mask=np.isnan(values))

@@ -1,0 +1,107 @@
+"""Rows brought together on workers by the number of their bucket, as blocks of bytes.
+
+Shuffled one by one, rows would cost the JVM more than all that is done with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from kquota.pipeline.workers import forget_zip_importers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kquota.pipeline.arrow_source import Batches
+
+__all__ = ["BLOCKS", "blocks_of", "bucket_count", "by_bucket", "gather", "starts_of", "table_blocks", "table_of"]
+
+_BLOCKS: Final = pa.schema([("bucket", pa.int32()), ("block", pa.binary())])
+BLOCKS: Final[StructType] = from_arrow_schema(_BLOCKS)
+"""Rows of one bucket as bytes, which only who wrote them can read."""
+
+_BUCKETS_PER_PARTITION: Final = 4
+
+Ints = npt.NDArray[np.int64]
+
+
+def bucket_count(spark: SparkSession) -> int:
+    """How many buckets rows should be dealt into: a few for each partition of a shuffle."""
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1) * _BUCKETS_PER_PARTITION
+
+
+def gather(
+    blocks: DataFrame, work: Callable[[Sequence[pa.Buffer]], Iterator[pa.RecordBatch]], schema: StructType
+) -> DataFrame:
+    """Apply `work` to all blocks of one bucket after the other.
+
+    :param blocks: rows of :data:`BLOCKS`.
+    :param work: gives batches of `schema`; runs on workers.
+    """
+
+    def each(batches: Batches) -> Iterator[pa.RecordBatch]:
+        forget_zip_importers()
+        held: list[pa.Buffer] = []
+        current = None
+        for batch in batches:
+            for bucket, block in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                if bucket != current and held:
+                    yield from work(held)
+                    held.clear()
+                current = bucket
+                held.append(block.as_buffer())
+        if held:
+            yield from work(held)
+
+    partitions = bucket_count(blocks.sparkSession) // _BUCKETS_PER_PARTITION
+    return blocks.repartition(partitions, "bucket").sortWithinPartitions("bucket").mapInArrow(each, schema)
+
+
+def by_bucket(bucket: Ints) -> tuple[Ints, Ints, Ints]:
+    """How to part rows: their order, where in it each bucket begins, and which that is."""
+    order = np.argsort(bucket.astype(np.uint16 if len(bucket) and bucket.max() < 2**16 else np.uint32), kind="stable")
+    starts = starts_of(bucket[order])
+    return order, starts, bucket[order][starts]
+
+
+def starts_of(*columns: npt.NDArray[np.generic]) -> Ints:
+    """The rows at which any of the columns changes."""
+    changes = np.zeros(len(columns[0]), np.bool_)
+    changes[:1] = True
+    for column in columns:
+        changes[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(changes)
+
+
+def blocks_of(buckets: Ints, blocks: Sequence[bytes]) -> pa.RecordBatch:
+    """Rows of :data:`BLOCKS`."""
+    return pa.record_batch([pa.array(buckets, pa.int32()), pa.array(blocks, pa.binary())], schema=_BLOCKS)
+
+
+def table_blocks(table: pa.Table, bucket: Ints) -> pa.RecordBatch:
+    """The rows of a table in blocks by bucket; :func:`table_of` makes tables of them again."""
+    order, starts, buckets = by_bucket(bucket)
+    rows = table.take(pa.array(order))
+    ends = np.append(starts, len(order))[1:]
+    parts = (rows.slice(start, end - start) for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
+    return blocks_of(buckets, [_written(part) for part in parts])
+
+
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    block: bytes = sink.getvalue().to_pybytes()
+    return block
+
+
+def table_of(blocks: Sequence[pa.Buffer]) -> pa.Table:
+    """The rows of some blocks."""
+    return pa.concat_tables([pa.ipc.open_stream(block).read_all() for block in blocks])
