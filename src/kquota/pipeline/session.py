@@ -69,8 +69,10 @@ def start_session(*, master: str | None = None, app_name: str = "kquota", input_
             "spark.driver.memory": "2g",
             # A multiple of the cores, so that none of them waits for the last task.
             "spark.sql.shuffle.partitions": str(-(-partitions // _cores()) * _cores()),
-            # Planning again after every stage takes longer than a better plan saves.
+            # Planning again after every stage, and compiling code for every query, takes longer than it saves.
             "spark.sql.adaptive.enabled": str(much).lower(),
+            "spark.sql.codegen.wholeStage": str(much).lower(),
+            "spark.sql.codegen.factoryMode": "FALLBACK" if much else "NO_CODEGEN",
             # A job to list what is known to be there takes longer than the list.
             "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
             "spark.driver.extraJavaOptions": f"{quiet} {java_options}",
