@@ -1,9 +1,19 @@
 """The one error tree, and Kafka's error codes as values.
 
     KquotaError                 exit 1   the work failed
-    └── InputError              exit 2   what was given cannot be used
-        ├── IllegalArgumentError         a call that Kafka's own types would refuse; also a ValueError
-        └── QuotaFileError               a quota file that does not parse; carries every problem found
+    ├── InputError              exit 2   what was given cannot be used
+    │   ├── IllegalArgumentError         a call that Kafka's own types would refuse; also a ValueError
+    │   └── QuotaFileError               a quota file that does not parse; carries every problem found
+    ├── StoreError              exit 1   where quotas are kept cannot be read or written
+    ├── ApiFailedError          exit 1   a broker refused what was asked for; carries its ApiError
+    ├── NotAuthorizedError      exit 4   a broker does not let this client in, or not do this
+    ├── ConnectionFailedError   exit 5   a cluster cannot be reached; nothing was sent
+    ├── RequestTimeoutError     exit 5   no answer in time: it may have been done or not
+    ├── ProtocolError           exit 5   the peer does not speak as it should
+    │   ├── MalformedMessageError        bytes that are not the message they should be
+    │   ├── FrameSizeError               a frame that announces an impossible size
+    │   └── UnsupportedVersionError      an API, or a version of it, that is not spoken
+    └── NotSupportedError       exit 6   the brokers are too old, or do not know what was asked for
 
 Being over quota is not an error here, and neither is a refused alteration: both are values (:class:`ApiError`).
 """
@@ -15,12 +25,23 @@ from typing import ClassVar
 
 __all__ = [
     "ApiError",
+    "ApiFailedError",
+    "ConnectionFailedError",
+    "FrameSizeError",
     "IllegalArgumentError",
     "InputError",
     "KafkaErrorCode",
     "KquotaError",
+    "MalformedMessageError",
+    "NotAuthorizedError",
+    "NotSupportedError",
+    "ProtocolError",
     "QuotaFileError",
     "QuotaFileProblem",
+    "RequestTimeoutError",
+    "StoreError",
+    "UnsupportedVersionError",
+    "failed",
 ]
 
 
@@ -29,7 +50,9 @@ class KafkaErrorCode(IntEnum):
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
     REQUEST_TIMED_OUT = 7
+    NETWORK_EXCEPTION = 13
     TOPIC_AUTHORIZATION_FAILED = 29
     CLUSTER_AUTHORIZATION_FAILED = 31
     UNSUPPORTED_SASL_MECHANISM = 33
@@ -43,6 +66,10 @@ class KafkaErrorCode(IntEnum):
     SASL_AUTHENTICATION_FAILED = 58
     INVALID_FETCH_SESSION_EPOCH = 71
     THROTTLING_QUOTA_EXCEEDED = 89
+    RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    UNKNOWN_TOPIC_ID = 100
+    MISMATCHED_ENDPOINT_TYPE = 114
 
 
 _RETRIABLE = frozenset(
@@ -77,6 +104,11 @@ class ApiError:
     def retriable(self) -> bool:
         """Whether Kafka's clients would try again."""
         return self.code in _RETRIABLE
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether what was asked for may have been done all the same: there was no answer in time."""
+        return self.code == KafkaErrorCode.REQUEST_TIMED_OUT
 
     def __str__(self) -> str:
         return self.name if not self.message else f"{self.name}: {self.message}"
@@ -150,3 +182,102 @@ class QuotaFileError(InputError):
                 place += f":{problem.column}"
         where = f"{problem.where}: " if problem.where else ""
         return f"{place}: {where}{problem.reason}"
+
+
+class StoreError(KquotaError):
+    """Where quotas are kept cannot be opened, read or written; the message says what to do."""
+
+
+class ApiFailedError(KquotaError):
+    """A broker refused what was asked for."""
+
+    def __init__(self, error: ApiError) -> None:
+        self.error = error
+        super().__init__(error)
+
+    def __str__(self) -> str:
+        return str(self.error)
+
+
+class NotAuthorizedError(KquotaError):
+    """A broker does not let this client in, or does not let it do this."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class ConnectionFailedError(KquotaError):
+    """A cluster cannot be reached. Nothing was sent."""
+
+    exit_code: ClassVar[int] = 5
+
+
+class RequestTimeoutError(KquotaError):
+    """There was no answer in time. What was asked for may have been done or not."""
+
+    exit_code: ClassVar[int] = 5
+
+
+class NotSupportedError(KquotaError):
+    """The brokers are too old for what was asked, or do not know it."""
+
+    exit_code: ClassVar[int] = 6
+
+
+def failed(error: ApiError) -> KquotaError:
+    """The exception for an error that a broker answered, with the exit code that goes with it."""
+    match error.code:
+        case KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED | KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return NotAuthorizedError(str(error))
+        case KafkaErrorCode.SASL_AUTHENTICATION_FAILED:
+            return NotAuthorizedError(str(error))
+        case KafkaErrorCode.UNSUPPORTED_VERSION:
+            return NotSupportedError(str(error))
+        case KafkaErrorCode.REQUEST_TIMED_OUT:
+            return RequestTimeoutError(str(error))
+        case _:
+            return ApiFailedError(error)
+
+
+class ProtocolError(KquotaError):
+    """The peer does not speak Kafka's protocol as it should; the connection cannot be used any more."""
+
+    exit_code: ClassVar[int] = 5
+
+
+class MalformedMessageError(ProtocolError):
+    """Bytes that are not the message that they should be."""
+
+
+class FrameSizeError(ProtocolError):
+    """A frame announces a size that is negative or too large: most likely the peer speaks something else."""
+
+    def __init__(self, size: int, limit: int, head: bytes) -> None:
+        self.size = size
+        self.limit = limit
+        self.head = head
+        super().__init__(size, limit, head)
+
+    def __str__(self) -> str:
+        return f"a frame of {self.size} bytes is announced, {self.limit} are the most{self._guess()}"
+
+    def _guess(self) -> str:
+        if self.head[:2] == b"\x16\x03":
+            return ": this is the beginning of TLS, on a plaintext port"
+        if self.head[:2] == b"\x15\x03":
+            return ": this is a TLS alert; the port speaks TLS"
+        if self.head.startswith((b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"HTTP/")):
+            return ": this is HTTP"
+        return ""
+
+
+class UnsupportedVersionError(ProtocolError):
+    """An API, or a version of it, that is not spoken."""
+
+    def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        super().__init__(api_key, api_version, correlation_id)
+
+    def __str__(self) -> str:
+        return f"version {self.api_version} of API {self.api_key} is not spoken"

@@ -27,6 +27,7 @@ COMMANDS: Final[Mapping[str, _Lazy]] = {
     "demo": _Lazy("kquota.cli.demo:demo", "Run analyze on the sample capture of a real broker."),
     "resolve": _Lazy("kquota.cli.resolve:resolve", "Say which limit binds a client, and why."),
     "describe": _Lazy("kquota.cli.describe:describe", "List the entities that match, with their values."),
+    "serve": _Lazy("kquota.cli.serve:serve", "Answer Kafka's quota APIs, from a store of ours."),
     "pipeline": _Lazy("kquota.cli.pipeline:pipeline", "The single steps of analyze, and the jobs built on them."),
 }
 

@@ -12,6 +12,7 @@ from kquota.quotas.alteration import ClientQuotaAlteration
 from kquota.quotas.decision import MAX_CHANGES_PER_REQUEST, Decision, QuotaChange, apply_changes, decide
 from kquota.quotas.entity import CLIENT_ID, IP, USER, ClientQuotaEntity, QuotaSnapshot
 from kquota.quotas.filter import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType, describe
+from kquota.quotas.index import QuotaIndex
 from kquota.quotas.meter import MeterKey
 from kquota.quotas.model import (
     CONNECTION_CREATION_RATE,
@@ -50,6 +51,7 @@ __all__ = [
     "MatchType",
     "MeterKey",
     "QuotaChange",
+    "QuotaIndex",
     "QuotaKey",
     "QuotaModel",
     "QuotaResolver",

@@ -1,0 +1,77 @@
+"""``QuotaAdmin``: the same as ``AsyncQuotaAdmin``, for code without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from threading import Thread
+from typing import Any, Self, TypeVar
+
+from kquota.admin.client import DEFAULT_TIMEOUT_MS, AsyncQuotaAdmin
+from kquota.admin.options import AlterClientQuotasOptions, DescribeClientQuotasOptions, ResolveClientQuotasOptions
+from kquota.admin.results import AlterClientQuotasResult, DescribeClientQuotasResult, ResolveClientQuotasResult
+from kquota.admin.transport import Transport
+from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
+
+__all__ = ["QuotaAdmin"]
+
+T = TypeVar("T")
+
+
+class QuotaAdmin:
+    """Quotas of any Kafka since 2.6, or of a kquota server. A context manager, closed when left. Any thread may call.
+
+    Methods, options, results and errors are those of :class:`~kquota.admin.AsyncQuotaAdmin`, which does the work.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] = "localhost:9092",
+        *,
+        transport: Transport | None = None,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        client_id: str = "kquota",
+        **properties: Any,
+    ) -> None:
+        """As :meth:`AsyncQuotaAdmin.__init__`."""
+        self._admin = AsyncQuotaAdmin(
+            bootstrap_servers, transport=transport, timeout_ms=timeout_ms, client_id=client_id, **properties
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="kquota-admin", daemon=True)
+        self._thread.start()
+
+    def describe_client_quotas(
+        self, quota_filter: ClientQuotaFilter, options: DescribeClientQuotasOptions | None = None
+    ) -> DescribeClientQuotasResult:
+        """As :meth:`AsyncQuotaAdmin.describe_client_quotas`."""
+        return self._wait(self._admin.describe_client_quotas(quota_filter, options))
+
+    def resolve_client_quotas(
+        self, entities: Iterable[ClientQuotaEntity], options: ResolveClientQuotasOptions | None = None
+    ) -> ResolveClientQuotasResult:
+        """As :meth:`AsyncQuotaAdmin.resolve_client_quotas`."""
+        return self._wait(self._admin.resolve_client_quotas(entities, options))
+
+    def alter_client_quotas(
+        self, alterations: Iterable[ClientQuotaAlteration], options: AlterClientQuotasOptions | None = None
+    ) -> AlterClientQuotasResult:
+        """As :meth:`AsyncQuotaAdmin.alter_client_quotas`."""
+        return self._wait(self._admin.alter_client_quotas(alterations, options))
+
+    def close(self) -> None:
+        """Close all connections. Safe to call twice."""
+        if self._thread.is_alive():
+            self._wait(self._admin.close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

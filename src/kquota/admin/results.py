@@ -1,0 +1,93 @@
+"""What came of a request (KIP-546's results). Where Java has futures there are values: the work is done already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kquota.errors import ApiError, failed
+from kquota.quotas import ClientQuotaEntity, MeterKey, StaticSource
+
+__all__ = [
+    "AlterClientQuotasResult",
+    "DescribeClientQuotasResult",
+    "Entry",
+    "ResolveClientQuotasResult",
+    "Value",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeClientQuotasResult:
+    """The entities that matched, or why the filter was refused."""
+
+    _found: Mapping[ClientQuotaEntity, Mapping[str, float]] | ApiError
+
+    def entities(self) -> Mapping[ClientQuotaEntity, Mapping[str, float]]:
+        """Each entity that matched, with all its values.
+
+        :raises ApiFailedError: the broker refused the filter.
+        """
+        if isinstance(self._found, ApiError):
+            raise failed(self._found)
+        return self._found
+
+
+class Entry(NamedTuple):
+    """A value, where it is set (an entity, or the broker's static default) and its level of precedence, from 1."""
+
+    source: ClientQuotaEntity | StaticSource
+    value: float
+    level: int
+
+
+class Value(NamedTuple):
+    """What binds for one key, what usage is counted against, and the entries that it overrides, in order."""
+
+    entry: Entry
+    meter: MeterKey
+    overridden_entries: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveClientQuotasResult:
+    """What binds each client; keys without a limit are left out."""
+
+    _config: Mapping[ClientQuotaEntity, Mapping[str, Value] | ApiError]
+
+    def config(self) -> Mapping[ClientQuotaEntity, Mapping[str, Value] | ApiError]:
+        """By client, in the order asked for: its values by key, or why it could not be resolved."""
+        return self._config
+
+    def all(self) -> None:
+        """Nothing, if all were resolved.
+
+        :raises ApiFailedError: the first that was not.
+        """
+        for outcome in self._config.values():
+            if isinstance(outcome, ApiError):
+                raise failed(outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterClientQuotasResult:
+    """How it went for each entity."""
+
+    _values: Mapping[ClientQuotaEntity, ApiError | None]
+
+    def values(self) -> Mapping[ClientQuotaEntity, ApiError | None]:
+        """By entity, in the order asked for: None where it was done, otherwise why not.
+
+        An error that :attr:`~kquota.errors.ApiError.is_unknown` says that it may have been done or not.
+        """
+        return self._values
+
+    def all(self) -> None:
+        """Nothing, if all were done.
+
+        :raises ApiFailedError: the first that was not.
+        """
+        for error in self._values.values():
+            if error is not None:
+                raise failed(error)

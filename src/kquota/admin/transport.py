@@ -1,0 +1,219 @@
+"""How requests reach a cluster: kafka-python's connections (TLS, SASL, bootstrap), carrying frames of our own.
+
+Nothing else in kquota imports kafka-python, which is pinned to one release: this module uses its connection manager,
+and not only what it documents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+import kafka.errors
+from kafka.net import KafkaConnectionManager, NetworkSelector
+from msgspec import Struct
+
+from kquota.errors import (
+    ConnectionFailedError,
+    KquotaError,
+    NotAuthorizedError,
+    NotSupportedError,
+    ProtocolError,
+    RequestTimeoutError,
+)
+from kquota.wire.apis import Api, read_response, write_request
+from kquota.wire.frames import MAX_FRAME_BYTES
+
+__all__ = ["KafkaTransport", "Transport"]
+
+# It logs every failed attempt as an error of its own; what comes of it is told by what is raised here.
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
+
+
+class Transport(Protocol):
+    """Requests to one cluster, from one event loop."""
+
+    async def versions(self, timeout_ms: float) -> Mapping[int, tuple[int, int]]:
+        """By API key the versions that the brokers speak, ends included.
+
+        :raises KquotaError: as :meth:`send`.
+        """
+
+    async def send(self, api: Api, body: Struct, *, timeout_ms: float, to_controller: bool = False) -> Any:
+        """Send a request in the latest version that both sides speak; returns the body of the answer.
+
+        :raises RequestTimeoutError: it was sent, and no answer came in time: it may have been done or not.
+        :raises ConnectionFailedError: it was not sent.
+        :raises NotSupportedError: no version of it is spoken.
+        :raises NotAuthorizedError: the brokers do not let this client in.
+        :raises ProtocolError: what answers is no Kafka broker.
+        """
+
+    async def close(self) -> None:
+        """Close all connections. Safe to call twice."""
+
+
+class _Header(NamedTuple):
+    """What kafka-python wants to know of a request that it waits for the answer to."""
+
+    correlation_id: int
+    api_key: int
+    api_version: int
+    request: _Carried
+
+    def get_response_class(self) -> _Carried:
+        return self.request
+
+
+class _Carried:
+    """A request of ours in the shape of kafka-python's, and its answer's class at once."""
+
+    def __init__(self, api: Api, version: int, body: Struct) -> None:
+        self.api = api
+        self.API_KEY = api.key
+        self.API_VERSION = version
+        self.body = body
+        self.header: _Header | None = None
+        self._client_id: str | None = None
+
+    def with_header(self, correlation_id: int = 0, client_id: str | None = None) -> None:
+        self.header = _Header(correlation_id, self.API_KEY, self.API_VERSION, self)
+        self._client_id = client_id
+
+    def encode(self, **_options: bool) -> bytes:
+        assert self.header is not None
+        return write_request(self.api, self.API_VERSION, self.header.correlation_id, self._client_id, self.body)
+
+    def expect_response(self) -> bool:
+        return True
+
+    def parse_header(self, buffer: Any) -> _Header:
+        """kafka-python checks the correlation id; the rest is read with the body."""
+        frame = buffer.read()
+        buffer.seek(0)
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        return _Header(correlation_id, self.API_KEY, self.API_VERSION, self)
+
+    def decode(self, buffer: Any) -> _Answer:
+        return _Answer(bytes(buffer.read()))
+
+    def __str__(self) -> str:
+        return f"{self.api.name} v{self.API_VERSION}"
+
+
+class _Answer(NamedTuple):
+    """A whole frame."""
+
+    frame: bytes
+
+
+class KafkaTransport:
+    """Any Kafka, or a kquota server, over kafka-python's connections."""
+
+    def __init__(self, bootstrap_servers: list[str], *, client_id: str, properties: Mapping[str, Any]) -> None:
+        """Take the servers to begin with, and kafka-python's settings of security and timeouts."""
+        self._servers = bootstrap_servers
+        self._net = NetworkSelector()
+        self._manager = KafkaConnectionManager(
+            self._net,
+            bootstrap_servers=bootstrap_servers,
+            client_id=client_id,
+            receive_message_max_bytes=MAX_FRAME_BYTES,
+            # A connection with as many is not used at all, instead of waiting.
+            max_in_flight_requests_per_connection=_IN_FLIGHT,
+            **properties,
+        )
+        self._net.start()
+        self._is_closed = False
+
+    async def versions(self, timeout_ms: float) -> Mapping[int, tuple[int, int]]:
+        """As :meth:`Transport.versions`."""
+        await self._bootstrap(timeout_ms)
+        versions: Mapping[int, tuple[int, int]] = self._manager.broker_version_data.api_versions
+        return versions
+
+    async def send(self, api: Api, body: Struct, *, timeout_ms: float, to_controller: bool = False) -> Any:
+        """As :meth:`Transport.send`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        version = self._version_of(api, await self.versions(timeout_ms))
+        left_ms = (deadline - loop.time()) * 1000
+        request = _Carried(api, version, body)
+        answer: _Answer = await self._run(self._send(request, left_ms, to_controller=to_controller), left_ms)
+        _, found = read_response(api, version, answer.frame)
+        return found
+
+    async def _send(self, request: _Carried, timeout_ms: float, *, to_controller: bool) -> _Answer:
+        """On kafka-python's own loop."""
+        manager = self._manager
+        controller = manager.cluster.controller if to_controller else None
+        node_id = controller.node_id if controller is not None else manager.least_loaded_node()
+        connection = manager.get_connection(node_id, timeout_ms=timeout_ms)
+        await connection
+        answer: _Answer = await connection.send_request(request, request_timeout_ms=timeout_ms)
+        return answer
+
+    async def _bootstrap(self, timeout_ms: float) -> None:
+        if not self._manager.bootstrapped:
+            await self._run(self._manager.bootstrap_async(timeout_ms, refresh=True), timeout_ms)
+
+    async def _run(self, work: Any, timeout_ms: float) -> Any:
+        """Wait here for what kafka-python does on its own loop and thread."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+
+        def settle(succeeded: bool, value: Any) -> None:  # noqa: FBT001
+            if not done.done():
+                if succeeded:
+                    done.set_result(value)
+                else:
+                    done.set_exception(value)
+
+        future = self._manager.call_soon(work) if asyncio.iscoroutine(work) else work
+        future.add_callback(lambda value: loop.call_soon_threadsafe(settle, True, value))
+        future.add_errback(lambda error: loop.call_soon_threadsafe(settle, False, error))
+        try:
+            async with asyncio.timeout(max(0.0, timeout_ms) / 1000 + _GRACE_S):
+                return await done
+        except TimeoutError:
+            raise RequestTimeoutError(f"no answer from {', '.join(self._servers)} within {timeout_ms:.0f} ms") from None
+        except kafka.errors.KafkaError as error:
+            raise self._explained(error) from error
+
+    def _version_of(self, api: Api, versions: Mapping[int, tuple[int, int]]) -> int:
+        spoken = versions.get(api.key)
+        if spoken is None or spoken[1] < api.min_version or spoken[0] > api.max_version:
+            raise NotSupportedError(f"the brokers do not speak {api.name}: it came with Kafka 2.6")
+        return min(spoken[1], api.max_version)
+
+    def _explained(self, error: Exception) -> KquotaError:
+        servers = ", ".join(self._servers)
+        if isinstance(error, _NOT_ALLOWED):
+            return NotAuthorizedError(f"{servers} did not let this client in: {error}")
+        if isinstance(error, kafka.errors.RequestTimedOutError):
+            return RequestTimeoutError(f"{servers}: {error}")
+        if isinstance(error, kafka.errors.KafkaProtocolError):
+            return ProtocolError(f"what answers at {servers} does not speak Kafka's protocol: {error}")
+        return ConnectionFailedError(f"{servers} cannot be reached: {error}")
+
+    async def close(self) -> None:
+        """As :meth:`Transport.close`."""
+        if not self._is_closed:
+            self._is_closed = True
+            await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
+        self._manager.close()
+        self._net.stop()
+
+
+_IN_FLIGHT: Final = 1_000
+_GRACE_S: Final = 1.0
+"""kafka-python keeps the time itself, and knows more about what happened."""
+_NOT_ALLOWED: Final = (
+    kafka.errors.SaslAuthenticationFailedError,
+    kafka.errors.AuthorizationError,
+    kafka.errors.UnsupportedSaslMechanismError,
+)

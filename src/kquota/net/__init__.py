@@ -1,0 +1,1 @@
+"""Listening for Kafka clients with asyncio: connections, frames, order of answers, backpressure."""

@@ -1,0 +1,84 @@
+"""Quotas that are asked for often: a snapshot with the ways into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from kquota.errors import ApiError
+from kquota.quotas.decision import QuotaChange, apply_changes
+from kquota.quotas.entity import ClientQuotaEntity, QuotaSnapshot
+from kquota.quotas.filter import ClientQuotaFilter, MatchType
+from kquota.quotas.model import KAFKA, QuotaModel
+
+__all__ = ["QuotaIndex"]
+
+_Part = tuple[str, str | None]
+
+
+class QuotaIndex:
+    """A snapshot, and its entities by each of their parts. Frozen: :meth:`with_changes` gives another one."""
+
+    __slots__ = ("_by_part", "_sorted", "snapshot")
+
+    snapshot: QuotaSnapshot
+    """All quotas; an entity without values is not in it."""
+
+    def __init__(self, snapshot: QuotaSnapshot) -> None:
+        self.snapshot = {entity: values for entity, values in snapshot.items() if values}
+        self._sorted: list[ClientQuotaEntity] | None = None
+        by_part: dict[_Part, list[ClientQuotaEntity]] = {}
+        for entity in self.snapshot:
+            for part in entity.entries.items():
+                by_part.setdefault(part, []).append(entity)
+        self._by_part = {part: tuple(entities) for part, entities in by_part.items()}
+
+    def with_changes(self, changes: Iterable[QuotaChange]) -> Self:
+        """The index after the changes; costs a shallow copy, and no look at the entities that stay."""
+        changes = tuple(changes)
+        changed = object.__new__(type(self))
+        changed.snapshot = apply_changes(self.snapshot, changes)
+        changed._sorted = self._sorted
+        changed._by_part = self._by_part
+        touched = {change.entity for change in changes}
+        gone = {entity for entity in touched if entity in self.snapshot and entity not in changed.snapshot}
+        new = [entity for entity in touched if entity not in self.snapshot and entity in changed.snapshot]
+        if gone or new:
+            changed._by_part = dict(self._by_part)
+            for part in {part for entity in (*gone, *new) for part in entity.entries.items()}:
+                kept = [entity for entity in self._by_part.get(part, ()) if entity not in gone]
+                kept += [entity for entity in new if part in entity.entries.items()]
+                if kept:
+                    changed._by_part[part] = tuple(kept)
+                else:
+                    del changed._by_part[part]
+            if self._sorted is not None:
+                # Nearly in order, which is what Python's sort is fastest with.
+                changed._sorted = [entity for entity in self._sorted if entity not in gone] + new
+                changed._sorted.sort(key=ClientQuotaEntity.sort_key)
+        return changed
+
+    def describe(
+        self, quota_filter: ClientQuotaFilter, *, model: QuotaModel = KAFKA
+    ) -> dict[ClientQuotaEntity, Mapping[str, float]] | ApiError:
+        """As :func:`kquota.quotas.describe`: the entities that match, sorted, or why the filter is refused."""
+        error = quota_filter.refusal(model)
+        if error is not None:
+            return error
+        snapshot = self.snapshot
+        named: list[_Part] = [
+            (component.entity_type, component.match)
+            for component in quota_filter.components
+            if component.match_type != MatchType.SPECIFIED
+        ]
+        if not named:
+            return {entity: snapshot[entity] for entity in self._in_order() if quota_filter.matches(entity)}
+        candidates = min((self._by_part.get(part, ()) for part in named), key=len)
+        found = [entity for entity in candidates if quota_filter.matches(entity)]
+        found.sort(key=ClientQuotaEntity.sort_key)
+        return {entity: snapshot[entity] for entity in found}
+
+    def _in_order(self) -> list[ClientQuotaEntity]:
+        if self._sorted is None:
+            self._sorted = sorted(self.snapshot, key=ClientQuotaEntity.sort_key)
+        return self._sorted

@@ -1,0 +1,34 @@
+"""What the handlers of the server know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kquota.quotas import KAFKA, QuotaIndex, QuotaModel, QuotaResolver
+from kquota.stores.local import LocalStore
+
+__all__ = ["ServerContext"]
+
+
+@dataclass(slots=True)
+class ServerContext:
+    """One server: it is its own cluster, of one broker that is the controller, too."""
+
+    store: LocalStore
+    cluster_id: str
+    host: str
+    """Where clients are told to connect to."""
+    port: int
+    node_id: int = 1
+    model: QuotaModel = KAFKA
+    static_defaults: Mapping[str, float] = field(default_factory=dict)
+    _resolver: tuple[QuotaIndex, QuotaResolver] | None = field(default=None, init=False, repr=False)
+
+    def resolver(self) -> QuotaResolver:
+        """For the quotas as they are now; made anew only when they changed."""
+        index = self.store.index()
+        if self._resolver is None or self._resolver[0] is not index:
+            resolver = QuotaResolver(index.snapshot, static_defaults=self.static_defaults, model=self.model)
+            self._resolver = index, resolver
+        return self._resolver[1]

@@ -1,0 +1,139 @@
+"""Stores that decide here: they share how a change comes about, and differ in where it is kept."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from secrets import token_bytes
+from typing import Final, Protocol, Self
+
+from kquota.clock import Clock, SystemClock
+from kquota.errors import ApiError, StoreError
+from kquota.quotas import (
+    KAFKA,
+    MAX_CHANGES_PER_REQUEST,
+    ClientQuotaAlteration,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    QuotaChange,
+    QuotaIndex,
+    QuotaModel,
+    decide,
+    is_literal_ip,
+)
+from kquota.stores.port import Commit
+
+__all__ = ["Keeper", "LocalStore", "new_identity"]
+
+_ATTEMPTS: Final = 100
+
+
+def new_identity() -> str:
+    """A random name for new quotas."""
+    return urlsafe_b64encode(token_bytes(16)).decode().rstrip("=")
+
+
+class Keeper(Protocol):
+    """Keeps quotas and their history; safe to use from several threads."""
+
+    @property
+    def identity(self) -> str:
+        """A random name that these quotas have for as long as they are kept: 22 characters, as Kafka's cluster ids."""
+
+    def read(self) -> tuple[QuotaIndex, int]:
+        """The quotas as they are now, and the number of the last commit."""
+
+    def commit(self, commit: Commit) -> bool:
+        """Keep a commit if its number is the next one; False where somebody else was faster."""
+
+    def history(self, *, since: int) -> Iterator[Commit]:
+        """The commits after number `since`, oldest first."""
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class LocalStore:
+    """Snapshot, pure :func:`~kquota.quotas.decide`, commit if nothing moved, otherwise again on a fresh snapshot."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        *,
+        clock: Clock | None = None,
+        model: QuotaModel = KAFKA,
+        is_resolvable_ip: Callable[[str], bool] = is_literal_ip,
+        max_changes: int | None = MAX_CHANGES_PER_REQUEST,
+    ) -> None:
+        """Take where the quotas are kept, and what a broker would know besides: see :func:`~kquota.quotas.decide`."""
+        self._keeper = keeper
+        self._clock = clock or SystemClock()
+        self._model = model
+        self._is_resolvable_ip = is_resolvable_ip
+        self._max_changes = max_changes
+
+    @property
+    def identity(self) -> str:
+        """A random name that the store has for as long as it lives."""
+        return self._keeper.identity
+
+    def describe(self, quota_filter: ClientQuotaFilter) -> Mapping[ClientQuotaEntity, Mapping[str, float]] | ApiError:
+        """As :meth:`QuotaStore.describe`."""
+        index, _ = self._keeper.read()
+        return index.describe(quota_filter, model=self._model)
+
+    def index(self) -> QuotaIndex:
+        """All quotas as they are now."""
+        index, _ = self._keeper.read()
+        return index
+
+    def alter(
+        self, alterations: Iterable[ClientQuotaAlteration], *, validate_only: bool = False, principal: str = ""
+    ) -> Mapping[ClientQuotaEntity, ApiError | None]:
+        """As :meth:`QuotaStore.alter`.
+
+        :raises StoreError: others changed something every time that this was about to be kept.
+        """
+        alterations = list(alterations)
+        for _ in range(_ATTEMPTS):
+            index, number = self._keeper.read()
+            decision = decide(
+                index.snapshot,
+                alterations,
+                model=self._model,
+                is_resolvable_ip=self._is_resolvable_ip,
+                max_changes=self._max_changes,
+            )
+            changes = _net(decision.changes)
+            if validate_only or not changes:
+                return decision.results
+            if self._keeper.commit(Commit(number + 1, self._clock.now_ms(), principal, changes)):
+                return decision.results
+        raise StoreError(f"nothing was changed: others changed the store {_ATTEMPTS} times meanwhile; try again")
+
+    def history(self, *, since: int = 0) -> Iterator[Commit]:
+        """As :meth:`HasHistory.history`."""
+        return self._keeper.history(since=since)
+
+    def close(self) -> None:
+        """Let go of what is open. Safe to call twice."""
+        self._keeper.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _net(changes: Iterable[QuotaChange]) -> tuple[QuotaChange, ...]:
+    """At most one change for each entity and key: what was and what will be.
+
+    A request that names an entity twice is refused for it, and changes it all the same (as Kafka's does): once.
+    """
+    first: dict[tuple[ClientQuotaEntity, str], QuotaChange] = {}
+    for change in changes:
+        place = change.entity, change.key
+        before = first[place].before if place in first else change.before
+        first[place] = QuotaChange(change.entity, change.key, before, change.after)
+    return tuple(first.values())

@@ -1,0 +1,53 @@
+"""The port to quotas, whoever keeps them, in KIP-546's own shape: describe a filter, alter entities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, Self, runtime_checkable
+
+from kquota.errors import ApiError
+from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter, QuotaChange
+
+__all__ = ["Commit", "HasHistory", "QuotaStore"]
+
+
+class QuotaStore(Protocol):
+    """Quotas that can be described and altered; a context manager, closed when left."""
+
+    def describe(self, quota_filter: ClientQuotaFilter) -> Mapping[ClientQuotaEntity, Mapping[str, float]] | ApiError:
+        """The entities that match, with all their values, sorted by entity; or why the filter is refused."""
+
+    def alter(
+        self, alterations: Iterable[ClientQuotaAlteration], *, validate_only: bool = False, principal: str = ""
+    ) -> Mapping[ClientQuotaEntity, ApiError | None]:
+        """Alter each entity as a whole, and each for itself: None where it was accepted, otherwise why not.
+
+        :param validate_only: only say what would come of it.
+        :param principal: who asks, for the history.
+        """
+
+    def close(self) -> None:
+        """Let go of what is open. Safe to call twice."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One request that changed something. Numbers grow by one from 1."""
+
+    number: int
+    at_ms: int
+    principal: str
+    changes: tuple[QuotaChange, ...]
+
+
+@runtime_checkable
+class HasHistory(Protocol):
+    """A store that keeps what was changed, when and by whom."""
+
+    def history(self, *, since: int = 0) -> Iterator[Commit]:
+        """The commits after number `since`, oldest first."""

@@ -1,0 +1,400 @@
+"""The quota server on real sockets: order, limits, hostile peers, and how it stops."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kquota.net.listener import Limits
+from kquota.server.app import Address, QuotaServer, ServerSettings
+from kquota.stores import open_store
+from kquota.stores.local import LocalStore
+from kquota.wire.apis import (
+    ALTER_CLIENT_QUOTAS,
+    API_VERSIONS,
+    DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
+    METADATA,
+    RESOLVE_CLIENT_QUOTAS,
+    RESOLVE_QUOTAS,
+    Api,
+    read_response,
+    write_request,
+)
+from kquota.wire.messages.api_versions import ApiVersionsRequest
+from kquota.wire.messages.client_quotas import (
+    Alteration,
+    AlterClientQuotasRequest,
+    Component,
+    DescribeClientQuotasRequest,
+    EntityPart,
+    Op,
+)
+from kquota.wire.messages.describe_cluster import DescribeClusterRequest
+from kquota.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kquota.wire.messages.resolve_client_quotas import NamedPart, ResolveClientQuotasRequest, ResolveQuotasRequest
+from kquota.wire.messages.scram_credentials import DescribeUserScramCredentialsRequest, UserName
+
+KQUOTA = str(Path(sys.executable).parent / "kquota")
+EVERYTHING = DescribeClientQuotasRequest([], strict=False)
+
+
+class Client:
+    """One connection, one request after the other."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.correlation_id = 0
+
+    async def ask(self, api: Api, version: int, body: Any) -> Any:
+        self.correlation_id += 1
+        self.writer.write(write_request(api, version, self.correlation_id, "test", body))
+        correlation_id, answer = read_response(api, version, await self.frame())
+        assert correlation_id == self.correlation_id
+        return answer
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+    async def frame(self) -> bytes:
+        [size] = struct.unpack(">i", await self.reader.readexactly(4))
+        return await self.reader.readexactly(size)
+
+
+@contextlib.asynccontextmanager
+async def serving(store: LocalStore, **settings: Any) -> AsyncIterator[Callable[[], Awaitable[Client]]]:
+    clients: list[Client] = []
+    async with QuotaServer(store, ServerSettings(Address("127.0.0.1", 0), **settings)) as server:
+        address = server.address
+
+        async def connect() -> Client:
+            clients.append(Client(*await asyncio.open_connection(address.host, address.port)))
+            return clients[-1]
+
+        yield connect
+        for client in clients:
+            await client.close()
+
+
+@pytest.fixture
+def store() -> Iterator[LocalStore]:
+    with open_store("memory:") as opened:
+        yield opened
+
+
+def user(name: str | None, *ops: tuple[str, float | None]) -> Alteration:
+    return Alteration([EntityPart("user", name)], [Op(key, value or 0.0, value is None) for key, value in ops])
+
+
+def test_a_client_finds_its_way(store: LocalStore) -> None:
+    """Versions, metadata, the cluster, and credentials, as stock clients ask for them."""
+
+    async def scenario() -> None:
+        async with serving(store, advertise=Address("quotas.example.com", 0)) as connect:
+            client = await connect()
+            for version in range(5):
+                answer = await client.ask(API_VERSIONS, version, ApiVersionsRequest("test", "1"))
+                spoken = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+                assert spoken == {3: (9, 13), 18: (0, 4), 48: (0, 1), 49: (0, 1), 50: (0, 0), 60: (0, 2), 10546: (0, 0)}
+            for version in range(9, 14):
+                answer = await client.ask(METADATA, version, MetadataRequest([MetadataRequestTopic(name="t")]))
+                [broker] = answer.brokers
+                assert (broker.host, broker.node_id) == ("quotas.example.com", answer.controller_id)
+                assert broker.port == client.writer.get_extra_info("peername")[1]
+                assert answer.cluster_id == store.identity
+                assert [(topic.name, topic.error_code) for topic in answer.topics] == [("t", 3)]
+            for version in range(3):
+                answer = await client.ask(DESCRIBE_CLUSTER, version, DescribeClusterRequest())
+                assert (answer.error_code, answer.cluster_id, len(answer.brokers)) == (0, store.identity, 1)
+            assert (await client.ask(DESCRIBE_CLUSTER, 1, DescribeClusterRequest(endpoint_type=2))).error_code == 114
+            answer = await client.ask(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, DescribeUserScramCredentialsRequest(None))
+            assert (answer.error_code, answer.results) == (0, [])
+            asked = DescribeUserScramCredentialsRequest([UserName("a"), UserName("b"), UserName("b")])
+            answer = await client.ask(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, asked)
+            assert [(one.user, one.error_code) for one in answer.results] == [("a", 91), ("b", 92)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_quotas_are_altered_and_described(store: LocalStore, version: int) -> None:
+    """With a result for each entity, and Kafka's words for what is refused."""
+
+    async def scenario() -> None:
+        async with serving(store) as connect:
+            client = await connect()
+            changes = [
+                user("alice", ("producer_byte_rate", 1024.0), ("request_percentage", 12.5)),
+                user(None, ("producer_byte_rate", -1.0)),
+                user("bob", ("consumer_byte_rate", None)),
+            ]
+            answer: Any = None
+            for validate_only in (True, False):
+                request = AlterClientQuotasRequest(changes, validate_only=validate_only)
+                answer = await client.ask(ALTER_CLIENT_QUOTAS, version, request)
+                assert [(one.error_code, one.error_message) for one in answer.entries] == [
+                    (0, None),
+                    (42, "Quota producer_byte_rate must be greater than 0"),
+                    (0, None),
+                ]
+                assert [one.entity for one in answer.entries] == [one.entity for one in changes]
+                answer = await client.ask(DESCRIBE_CLIENT_QUOTAS, version, EVERYTHING)
+                assert len(answer.entries) == (0 if validate_only else 1)
+            [entry] = answer.entries
+            assert entry.entity == [EntityPart("user", "alice")]
+            assert {one.key: one.value for one in entry.values} == {
+                "producer_byte_rate": 1024.0,
+                "request_percentage": 12.5,
+            }
+            refused = DescribeClientQuotasRequest([Component("user", 0, None)], strict=False)
+            answer = await client.ask(DESCRIBE_CLIENT_QUOTAS, version, refused)
+            assert (answer.error_code, answer.entries) == (42, None)
+            assert "MATCH_TYPE_EXACT" in answer.error_message
+
+    asyncio.run(scenario())
+
+
+def test_resolving_says_what_binds_and_why(store: LocalStore) -> None:
+    """KIP-546's own request, and the batch form with what is overridden and the meter."""
+
+    async def scenario() -> None:
+        async with serving(store, static_defaults=(("consumer_byte_rate", 99.0),)) as connect:
+            client = await connect()
+            both = Alteration(
+                [EntityPart("user", None), EntityPart("client-id", "etl")],
+                [Op("producer_byte_rate", 7.0, remove=False)],
+            )
+            changes = [user("alice", ("producer_byte_rate", 1024.0)), both]
+            await client.ask(ALTER_CLIENT_QUOTAS, 1, AlterClientQuotasRequest(changes, validate_only=False))
+            entity = [NamedPart("user", "bob"), NamedPart("client-id", "etl")]
+            answer = await client.ask(RESOLVE_CLIENT_QUOTAS, 0, ResolveClientQuotasRequest(entity))
+            [entry] = answer.entry
+            assert (entry.error_code, entry.quota_entity) == (0, entity)
+            found = {one.type: (one.entry[0].value, one.entry[0].quota_entity) for one in entry.quota_values}
+            assert found == {
+                "producer_byte_rate": (7.0, [NamedPart("user", "<default>"), NamedPart("client-id", "etl")]),
+                "consumer_byte_rate": (99.0, []),
+            }
+            clients = [
+                ResolveClientQuotasRequest([NamedPart("user", "alice"), NamedPart("client-id", "etl")]),
+                ResolveClientQuotasRequest([NamedPart("group", "x")]),
+            ]
+            answer = await client.ask(RESOLVE_QUOTAS, 0, ResolveQuotasRequest(clients, include_overridden=True))
+            alice, unknown = answer.results
+            assert (unknown.error_code, unknown.values) == (42, [])
+            produce = next(one for one in alice.values if one.key == "producer_byte_rate")
+            assert (produce.rule.value, produce.rule.level, produce.rule.source) == (
+                1024.0,
+                3,
+                [EntityPart("user", "alice")],
+            )
+            assert produce.meter == [NamedPart("user", "alice")]
+            assert [(one.value, one.level) for one in produce.overridden] == [(7.0, 4)]
+
+    asyncio.run(scenario())
+
+
+def test_pipelined_requests_are_answered_in_order(store: LocalStore) -> None:
+    """Also where a slow one is followed by quick ones, and where the client then closes its side."""
+
+    async def scenario() -> None:
+        async with serving(store) as connect:
+            client = await connect()
+            requests = b""
+            for number in range(1, 301):
+                if number % 3:
+                    requests += write_request(DESCRIBE_CLIENT_QUOTAS, 1, number, None, EVERYTHING)
+                else:
+                    change = AlterClientQuotasRequest(
+                        [user(f"u{number}", ("producer_byte_rate", 1.0))], validate_only=False
+                    )
+                    requests += write_request(ALTER_CLIENT_QUOTAS, 1, number, None, change)
+            client.writer.write(requests)
+            client.writer.write_eof()
+            known = 0
+            for number in range(1, 301):
+                api = DESCRIBE_CLIENT_QUOTAS if number % 3 else ALTER_CLIENT_QUOTAS
+                correlation_id, answer = read_response(api, 1, await client.frame())
+                assert correlation_id == number
+                if number % 3:
+                    assert len(answer.entries) == known
+                else:
+                    known += 1
+            assert await client.reader.read() == b""
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_does_not_read_costs_little(store: LocalStore) -> None:
+    """Nothing more is read from it once about a mebibyte waits for it; others are served; in the end it gets it all."""
+
+    async def scenario() -> None:
+        many = [user(f"user-{number:04}", ("producer_byte_rate", 1.0)) for number in range(2000)]
+        async with serving(store) as connect:
+            client = await connect()
+            await client.ask(ALTER_CLIENT_QUOTAS, 1, AlterClientQuotasRequest(many, validate_only=False))
+            greedy = socket.create_connection(client.writer.get_extra_info("peername"))
+            greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            greedy.setblocking(False)
+            request = write_request(DESCRIBE_CLIENT_QUOTAS, 1, 1, None, EVERYTHING)
+            sent = 0
+            for _ in range(200):
+                with contextlib.suppress(BlockingIOError):
+                    sent += greedy.send(request * 1000)
+                answer = await client.ask(DESCRIBE_CLIENT_QUOTAS, 1, EVERYTHING)
+                assert len(answer.entries) == 2000
+            # Each request is answered with 100 kB: what was sent stands for gigabytes.
+            assert sent > 20_000 * 10
+            assert _peak_rss_mb() < 400
+            greedy.setblocking(True)
+            received = await asyncio.to_thread(_receive, greedy, 3_000_000)
+            assert len(received) >= 3_000_000
+            greedy.close()
+
+    asyncio.run(scenario())
+
+
+def _receive(peer: socket.socket, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        received += peer.recv(65536)
+    return bytes(received)
+
+
+def _peak_rss_mb() -> float:
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b"\xff\xff\xff\xff",
+        struct.pack(">i", 2**31 - 1) + b"x",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        struct.pack(">i", 4) + b"\0\x30\0\0",
+        struct.pack(">ihhih", 10, 48, 2, 1, -1),
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),
+        struct.pack(">ihhihB", 11, 48, 1, 1, -1, 0),
+        struct.pack(">ihhihi", 14, 48, 0, 1, -1, 2**31 - 1),
+    ],
+    ids=["negative", "huge", "tls", "http", "no-header", "version", "api", "no-body", "huge-array"],
+)
+def test_what_is_no_request_ends_its_connection_alone(store: LocalStore, hostile: bytes) -> None:
+    """What came before it is answered, there is no answer to it, and others notice nothing."""
+
+    async def scenario() -> None:
+        async with serving(store, limits=Limits(request_max_bytes=1_000_000)) as connect:
+            other, client = await connect(), await connect()
+            client.writer.write(write_request(DESCRIBE_CLIENT_QUOTAS, 1, 5, None, EVERYTHING) + hostile)
+            assert read_response(DESCRIBE_CLIENT_QUOTAS, 1, await client.frame())[0] == 5
+            assert await client.reader.read() == b""
+            assert (await other.ask(DESCRIBE_CLIENT_QUOTAS, 1, EVERYTHING)).error_code == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_later_version_of_api_versions_is_told_which_there_are(store: LocalStore) -> None:
+    """In version 0, with error 35 and its own range alone; the connection stays (KIP-511)."""
+
+    async def scenario() -> None:
+        async with serving(store) as connect:
+            client = await connect()
+            client.writer.write(struct.pack(">ihhih", 10 + 8, 18, 5, 77, -1) + b"\0\2a\2b\0\0\0"[:8])
+            correlation_id, answer = read_response(API_VERSIONS, 0, await client.frame())
+            assert (correlation_id, answer.error_code) == (77, 35)
+            assert [(one.api_key, one.min_version, one.max_version) for one in answer.api_keys] == [(18, 0, 4)]
+            assert (await client.ask(API_VERSIONS, 4, ApiVersionsRequest("test", "1"))).error_code == 0
+
+    asyncio.run(scenario())
+
+
+def test_idle_connections_are_closed(store: LocalStore) -> None:
+    """After ``connections.max.idle.ms``."""
+
+    async def scenario() -> None:
+        async with serving(store, limits=Limits(max_idle_ms=100)) as connect:
+            client = await connect()
+            async with asyncio.timeout(10):
+                with contextlib.suppress(ConnectionError):
+                    assert await client.reader.read() == b""
+
+    asyncio.run(scenario())
+
+
+def test_long_names_do_not_make_it_mute(store: LocalStore) -> None:
+    """A message that would not fit into an answer is cut."""
+
+    async def scenario() -> None:
+        async with serving(store) as connect:
+            client = await connect()
+            long = Alteration([EntityPart("ip", "é" * 16_000)], [])
+            answer = await client.ask(ALTER_CLIENT_QUOTAS, 1, AlterClientQuotasRequest([long], validate_only=True))
+            assert answer.entries[0].error_code == 42
+            assert len(answer.entries[0].error_message.encode()) <= 32_767
+
+    asyncio.run(scenario())
+
+
+def test_the_command_serves_and_stops(tmp_path: Path) -> None:
+    """It says where it listens, keeps what it answered, and ends with 0 on SIGTERM."""
+    command = [
+        KQUOTA,
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        f"sqlite:///{tmp_path}/q.db",
+    ]
+    for expected in (0, 1):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("listening on 127.0.0.1:"), process.communicate()
+            port = int(line.rsplit(":", 1)[1])
+
+            async def scenario(port: int = port, expected: int = expected) -> None:
+                client = Client(*await asyncio.open_connection("127.0.0.1", port))
+                assert len((await client.ask(DESCRIBE_CLIENT_QUOTAS, 1, EVERYTHING)).entries) == expected
+                change = AlterClientQuotasRequest([user("alice", ("producer_byte_rate", 5.0))], validate_only=False)
+                assert (await client.ask(ALTER_CLIENT_QUOTAS, 1, change)).entries[0].error_code == 0
+                await client.close()
+
+            asyncio.run(scenario())
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=30)
+            assert process.returncode == 0, errors
+            assert "stopped" in errors
+
+
+def test_what_cannot_be_served(tmp_path: Path) -> None:
+    """A port in use, a store that is none, an address nobody can connect to: said, with the right exit code."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        cases = [
+            (["--listen", f"127.0.0.1:{port}", "--store", "memory:"], 1, "cannot listen on"),
+            (["--listen", "127.0.0.1:0", "--store", f"sqlite:///{tmp_path}/no/q.db"], 1, "cannot be opened"),
+            (["--listen", "127.0.0.1:0", "--store", "mysql://x"], 2, "not the URL of a store"),
+            (["--listen", "0.0.0.0:0", "--store", "memory:"], 2, "--advertise"),
+            (["--listen", "localhost", "--store", "memory:"], 2, "host:port"),
+        ]
+        for arguments, code, reason in cases:
+            done = subprocess.run([KQUOTA, "serve", *arguments], capture_output=True, text=True, check=False)
+            assert (done.returncode, reason in done.stderr) == (code, True), done.stderr
+            assert "Traceback" not in done.stderr
