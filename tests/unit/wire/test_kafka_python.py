@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kquota.wire.apis import API_VERSIONS, Api, write_request
 from tests.kit.wire_values import KAFKAS_OWN, kafka_python_class, same_as_kafka_python, values
@@ -26,8 +27,9 @@ def test_kafka_python_reads_and_writes_the_same_bytes(api: Api, version: int, pa
     message = api.request if part == "Request" else api.response
     codec: Any = api.request_codec(version) if part == "Request" else api.response_codec(version)
     value = data.draw(values(message, version))
-    # With an error kafka-python reads an answer to ApiVersions as version 0, which is how brokers send it.
-    assume(api is not API_VERSIONS or part == "Request" or not value.error_code)
+    if api is API_VERSIONS and part == "Response":
+        # With an error kafka-python takes it for version 0, in which brokers answer a version that they do not speak.
+        value = structs.replace(value, error_code=0)
     written = codec.write(value)
     theirs = kafka_python_class(api, part).decode(written, version=version)
     assert same_as_kafka_python(value, theirs, version)
