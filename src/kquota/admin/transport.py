@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import kafka.errors
@@ -164,16 +164,13 @@ class KafkaTransport:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
 
-        def settle(succeeded: bool, value: Any) -> None:  # noqa: FBT001
+        def settle(put: Callable[[Any], None], value: Any) -> None:
             if not done.done():
-                if succeeded:
-                    done.set_result(value)
-                else:
-                    done.set_exception(value)
+                put(value)
 
         future = self._manager.call_soon(work) if asyncio.iscoroutine(work) else work
-        future.add_callback(lambda value: loop.call_soon_threadsafe(settle, True, value))
-        future.add_errback(lambda error: loop.call_soon_threadsafe(settle, False, error))
+        future.add_callback(lambda value: loop.call_soon_threadsafe(settle, done.set_result, value))
+        future.add_errback(lambda error: loop.call_soon_threadsafe(settle, done.set_exception, error))
         try:
             async with asyncio.timeout(max(0.0, timeout_ms) / 1000 + _GRACE_S):
                 return await done
