@@ -121,17 +121,11 @@ def _merge_edges(
 def _count_connections(spark: SparkSession, staging: Path, files: Sequence[StagedFile], cluster: str) -> list[_Part]:
     if not files:
         return []
-    buckets = bucket_count(spark)
-
-    def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = plain_strings(batch)
-            yield table_blocks(rows, _bucket_by_text(rows["ip"], buckets))
 
     def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
         yield _manifest(write_usage(staging, connection_usage(table_of(blocks), cluster=cluster)))
 
-    dealt = _read(spark, staging, files, CONNECTIONS_SCHEMA).mapInArrow(deal, BLOCKS)
+    dealt = _dealt_by(_read(spark, staging, files, CONNECTIONS_SCHEMA), "ip", bucket_count(spark))
     return _parts(gather(dealt, work, _MANIFEST))
 
 
@@ -148,11 +142,6 @@ def _charge_mutations(
         return []
     buckets = bucket_count(spark)
 
-    def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = plain_strings(batch)
-            yield table_blocks(rows, _bucket_by_text(rows["topic"], buckets))
-
     def cost(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
         costs = mutation_costs(table_of(blocks), topics)
         yield table_blocks(costs, np.floor(costs["record_ms"].to_numpy() / CELL_MS).astype(np.int64) % buckets)
@@ -164,7 +153,7 @@ def _charge_mutations(
             written.append(write_staged(staging, "requests", requests))
         yield _manifest(written, unknown=requests["charged"].null_count)
 
-    dealt = _read(spark, staging, files, MUTATIONS_SCHEMA).mapInArrow(deal, BLOCKS)
+    dealt = _dealt_by(_read(spark, staging, files, MUTATIONS_SCHEMA), "topic", buckets)
     return _parts(gather(gather(dealt, cost, BLOCKS), work, _MANIFEST))
 
 
@@ -243,6 +232,17 @@ def _lines_before(stretches: Iterable[Stretch], ranges: Sequence[LogRange]) -> l
 
 def _read(spark: SparkSession, staging: Path, files: Iterable[StagedFile], schema: pa.Schema) -> ParquetSource:
     return ParquetSource(spark, [staging / file.path for file in files], from_arrow_schema(schema))
+
+
+def _dealt_by(source: ParquetSource, column: str, buckets: int) -> DataFrame:
+    """The rows in blocks, those with the same text in a column in the same bucket."""
+
+    def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = plain_strings(batch)
+            yield table_blocks(rows, _bucket_by_text(rows[column], buckets))
+
+    return source.mapInArrow(deal, BLOCKS)
 
 
 def _bucket_by_text(column: pa.ChunkedArray, buckets: int) -> _Ints:
