@@ -1,8 +1,8 @@
 """All benchmarks: ``python -m benchmarks`` for a quick look, ``--full`` for the numbers that are kept.
 
 The quick look (a few minutes) runs each benchmark small and once, and writes below build/benchmarks/results. ``--full``
-(an hour or so, 13 GB of disk) runs 1 and 10 million lines with three rounds, memory at 1, 3 and 10 million lines, and
-the resolver in full, and writes benchmarks/results.
+(an hour or so, 13 GB of disk) runs 1 and 10 million lines with three rounds, memory at 1, 3 and 10 million lines, the
+resolver, the codec and the server in full, and writes benchmarks/results.
 """
 
 from __future__ import annotations
@@ -22,11 +22,21 @@ MEMORY_LINES = (1_000_000, 3_000_000, 10_000_000)
 def _steps(*, full: bool, work: Path, results: Path) -> list[list[str]]:
     analyze = ["benchmarks.bench_analyze", "--work", str(work), "--results", str(results)]
     resolve = ["benchmarks.bench_resolve", "--results", str(results), "--quiet"]
+    codec = ["benchmarks.bench_codec", "--results", str(results)]
+    server = ["benchmarks.bench_server", "--results", str(results)]
     if not full:
         quick = ["--processes", "2", "--values", "3", "--warmups", "1"]
-        return [[*resolve, *quick], [*analyze, "--lines", str(QUICK_LINES), "--rounds", "1"]]
+        return [
+            [*resolve, *quick],
+            [*codec, "--rounds", "5"],
+            [*server, "--quick"],
+            [*analyze, "--lines", str(QUICK_LINES), "--rounds", "1"],
+        ]
     return [
         resolve,
+        codec,
+        server,
+        ["benchmarks.bench_hostile"],
         *([*analyze, "--lines", str(lines)] for lines in FULL_LINES),
         [*analyze, "--memory", *map(str, MEMORY_LINES)],
     ]

@@ -26,6 +26,10 @@ def write_readme(results: Path) -> None:
         sections.append(_memory(_load(results / "memory.json")))
     if (results / "resolve.json").exists():
         sections.append(_resolve(_load(results / "resolve.json")))
+    if (results / "codec.json").exists():
+        sections.append(_codec(_load(results / "codec.json")))
+    if (results / "server.json").exists():
+        sections.append(_server(_load(results / "server.json")))
     (results / "README.md").write_text("\n".join(sections), encoding="utf-8")
 
 
@@ -103,4 +107,39 @@ def _resolve(result: dict[str, Any]) -> str:
     ]
     rows += ["", *(f"- {name}: {value:,.2f}" for name, value in result["ratios"].items())]
     rows += ["", f"`{result['command']}`: {_where(result)}", ""]
+    return "\n".join(rows)
+
+
+def _codec(result: dict[str, Any]) -> str:
+    rows = [
+        "## The wire's codec beside kio and kafka-python",
+        "",
+        f"A DescribeClientQuotas answer of 10,000 entries, {result['bytes']:,} bytes. Medians.",
+        "",
+        "| tool | write ms | read ms | write beside kquota | read beside kquota |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for tool in result["median_ms"]["encode"]:
+        times = [result["median_ms"][part][tool] for part in ("encode", "decode")]
+        ratios = [f"{result['ratios'].get(f'{part}: {tool} / kquota', 1.0):.2f} x" for part in ("encode", "decode")]
+        rows.append(f"| {tool} | {times[0]:.1f} | {times[1]:.1f} | {' | '.join(ratios)} |")
+    rows += ["", f"`{result['command']}` on {_where(result)}", ""]
+    return "\n".join(rows)
+
+
+def _server(result: dict[str, Any]) -> str:
+    names = list(next(iter(result["p50_ms"].values())))
+    rows = [
+        "## `kquota serve` beside a real broker",
+        "",
+        "The same frames from one client on plain sockets, in turns; milliseconds for each request.",
+        "",
+        f"| request | {' | '.join(f'{name} p50 (p99)' for name in names)} | kquota beside Kafka, p50 |",
+        f"|---|{'---:|' * len(names)}---:|",
+    ]
+    for request, p50 in result["p50_ms"].items():
+        p99 = result["p99_ms"][request]
+        times = " | ".join(f"{p50[name]:.3f} ({p99[name]:.2f})" for name in names)
+        rows.append(f"| {request} | {times} | {result['p50_kquota_beside_kafka'][request]:.2f} x |")
+    rows += ["", f"`{result['command']}` on {_where(result)}", ""]
     return "\n".join(rows)

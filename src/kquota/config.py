@@ -14,7 +14,7 @@ from typing import Final
 
 from kquota.errors import InputError
 
-__all__ = ["BrokerConfig", "Setting", "Settings", "load_broker_config", "load_settings"]
+__all__ = ["BrokerConfig", "Setting", "Settings", "load_broker_config", "load_settings", "read_properties"]
 
 SettingValue = str | int | float | bool | list[str]
 
@@ -65,7 +65,7 @@ def load_broker_config(path: str | None = None, defines: Iterable[str] = ()) -> 
     """
     values: dict[str, int | None] = {}
     if path is not None:
-        for key, text in _read_properties(path).items():
+        for key, text in read_properties(path, "the broker's settings").items():
             if key in _FIELDS:
                 values[_FIELDS[key]] = _broker_value(key, text, f"{path}: ")
     for define in defines:
@@ -84,14 +84,15 @@ def load_broker_config(path: str | None = None, defines: Iterable[str] = ()) -> 
     return BrokerConfig(**values)  # type: ignore[arg-type] # only the two static defaults can be None
 
 
-def _read_properties(path: str) -> dict[str, str]:
+def read_properties(path: str, what: str) -> dict[str, str]:
+    """The pairs of a Java properties file. Raises :class:`~kquota.errors.InputError`, which names `what` they are."""
     import javaproperties  # noqa: PLC0415 - only where there is such a file
 
     try:
         with Path(path).open("rb") as stream:
             return dict(javaproperties.load(stream))
     except OSError as error:
-        raise InputError(f"{path}: cannot read the broker's settings: {error.strerror}") from None
+        raise InputError(f"{path}: cannot read {what}: {error.strerror}") from None
     except ValueError as error:
         raise InputError(f"{path}: this is not a Java properties file: {error}") from None
 

@@ -22,16 +22,17 @@ __all__ = [
 class DescribeClientQuotasResult:
     """The entities that matched, or why the filter was refused."""
 
-    _found: Mapping[ClientQuotaEntity, Mapping[str, float]] | ApiError
+    found: Mapping[ClientQuotaEntity, Mapping[str, float]] | ApiError
+    """What :meth:`entities` gives, or raises."""
 
     def entities(self) -> Mapping[ClientQuotaEntity, Mapping[str, float]]:
         """Each entity that matched, with all its values.
 
         :raises ApiFailedError: the broker refused the filter.
         """
-        if isinstance(self._found, ApiError):
-            raise failed(self._found)
-        return self._found
+        if isinstance(self.found, ApiError):
+            raise failed(self.found)
+        return self.found
 
 
 class Entry(NamedTuple):

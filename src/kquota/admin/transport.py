@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import kafka.errors
 from kafka.net import KafkaConnectionManager, NetworkSelector
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from msgspec import Struct
 
 from kquota.errors import (
@@ -109,14 +111,72 @@ class _Answer(NamedTuple):
     frame: bytes
 
 
+class _TlsFailedError(kafka.errors.KafkaError):  # type: ignore[misc] # kafka-python carries no types
+    """TLS does not come about, and trying again will not help."""
+
+    def __init__(self, error: ssl.SSLError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Manager(KafkaConnectionManager):  # type: ignore[misc] # kafka-python carries no types
+    """Knows why the last connection failed, and tries no second time where TLS does not fit.
+
+    kafka-python tries until the time is over, and then says that it was over.
+    """
+
+    last_failure: BaseException | None = None
+
+    def get_connection(self, node_id: Any, *arguments: Any, **options: Any) -> Any:
+        is_new = node_id not in self._conns
+        connection = super().get_connection(node_id, *arguments, **options)
+        if is_new:
+            connection.init_future.add_errback(lambda error: self._failed(node_id, error))
+        return connection
+
+    def forget_failures(self) -> None:
+        """What failed for one call may be tried again for the next."""
+        self._auth_failures.clear()
+
+    def _failed(self, node_id: Any, error: BaseException) -> None:
+        self.last_failure = error
+        tls = _tls_error(error)
+        if tls is not None:
+            self._auth_failures[node_id] = _TlsFailedError(tls)
+
+
+def _tls_error(error: BaseException) -> ssl.SSLError | None:
+    """kafka-python wraps it in an error of its own, by one of several ways."""
+    around = (error, error.__context__, error.__cause__, *error.args)
+    return next((one for one in around if isinstance(one, ssl.SSLError)), None)
+
+
+class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc] # kafka-python carries no types
+    """A function that gives a token, as kafka-python wants it."""
+
+    def __init__(self, token: Callable[[], str]) -> None:
+        super().__init__()
+        self._token = token
+
+    def token(self) -> str:
+        return self._token()
+
+
 class KafkaTransport:
     """Any Kafka, or a kquota server, over kafka-python's connections."""
 
     def __init__(self, bootstrap_servers: list[str], *, client_id: str, properties: Mapping[str, Any]) -> None:
-        """Take the servers to begin with, and kafka-python's settings of security and timeouts."""
+        """Take the servers to begin with, and kafka-python's settings of security and timeouts.
+
+        A ``sasl_oauth_token_provider`` may be any function that returns a token.
+        """
+        token = properties.get("sasl_oauth_token_provider")
+        if token is not None and not isinstance(token, AbstractTokenProvider):
+            properties = {**properties, "sasl_oauth_token_provider": _TokenProvider(token)}
         self._servers = bootstrap_servers
+        self._security_protocol = properties.get("security_protocol", "PLAINTEXT")
         self._net = NetworkSelector()
-        self._manager = KafkaConnectionManager(
+        self._manager = _Manager(
             self._net,
             bootstrap_servers=bootstrap_servers,
             client_id=client_id,
@@ -148,6 +208,7 @@ class KafkaTransport:
     async def _send(self, request: _Carried, timeout_ms: float, *, to_controller: bool) -> _Answer:
         """On kafka-python's own loop."""
         manager = self._manager
+        manager.forget_failures()
         controller = manager.cluster.controller if to_controller else None
         node_id = controller.node_id if controller is not None else manager.least_loaded_node()
         connection = manager.get_connection(node_id, timeout_ms=timeout_ms)
@@ -157,6 +218,8 @@ class KafkaTransport:
 
     async def _bootstrap(self, timeout_ms: float) -> None:
         if not self._manager.bootstrapped:
+            self._manager.forget_failures()
+            timeout_ms = min(timeout_ms, BOOTSTRAP_MS)
             await self._run(self._manager.bootstrap_async(timeout_ms, refresh=True), timeout_ms)
 
     async def _run(self, work: Any, timeout_ms: float) -> Any:
@@ -189,11 +252,27 @@ class KafkaTransport:
         servers = ", ".join(self._servers)
         if isinstance(error, _NOT_ALLOWED):
             return NotAuthorizedError(f"{servers} did not let this client in: {error}")
+        if isinstance(error, _TlsFailedError):
+            return _explained_tls(servers, error.error)
         if isinstance(error, kafka.errors.RequestTimedOutError):
             return RequestTimeoutError(f"{servers}: {error}")
         if isinstance(error, kafka.errors.KafkaProtocolError):
             return ProtocolError(f"what answers at {servers} does not speak Kafka's protocol: {error}")
-        return ConnectionFailedError(f"{servers} cannot be reached: {error}")
+        last = self._manager.last_failure
+        return ConnectionFailedError(f"{servers} cannot be reached: {last or error}{self._hint(last)}")
+
+    def _hint(self, last: BaseException | None) -> str:
+        """What may be wrong where a connection was made and ended at once."""
+        if last is None or isinstance(last.__context__, OSError) or "onnect" not in str(last):
+            return ""
+        if self._security_protocol == "PLAINTEXT":
+            return "; if it speaks TLS or wants a login on this port, set security.protocol"
+        if self._security_protocol == "SASL_PLAINTEXT":
+            return "; does it speak SASL_PLAINTEXT on this port?"
+        return (
+            f"; does it speak {self._security_protocol} on this port, or want a certificate of this client "
+            "(ssl.keystore.location)?"
+        )
 
     async def close(self) -> None:
         """As :meth:`Transport.close`."""
@@ -205,6 +284,22 @@ class KafkaTransport:
         self._manager.close()
         self._net.stop()
 
+
+def _explained_tls(servers: str, error: ssl.SSLError) -> KquotaError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ConnectionFailedError(
+            f"{servers} shows a certificate that is not trusted: {error.verify_message}; set ssl.truststore.location "
+            "to the authority that signed it"
+        )
+    if "CERTIFICATE" in (error.reason or ""):
+        return NotAuthorizedError(
+            f"{servers} wants a certificate that it trusts from this client ({error.reason}): set ssl.keystore.location"
+        )
+    return ConnectionFailedError(f"{servers}: no TLS: {error}; does it speak TLS on this port?")
+
+
+BOOTSTRAP_MS: Final = 10_000
+"""As long as this is tried to reach the first broker: where that takes longer, nobody is there."""
 
 _IN_FLIGHT: Final = 1_000
 _GRACE_S: Final = 1.0

@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import Final, NamedTuple
 
 import click
-from click.core import ParameterSource
 
 from kquota import __version__
-from kquota.errors import InputError, KquotaError
+from kquota.cli.running import run as run_command
+from kquota.errors import InputError
 
 __all__ = ["cli", "main"]
 
@@ -27,17 +27,30 @@ COMMANDS: Final[Mapping[str, _Lazy]] = {
     "demo": _Lazy("kquota.cli.demo:demo", "Run analyze on the sample capture of a real broker."),
     "resolve": _Lazy("kquota.cli.resolve:resolve", "Say which limit binds a client, and why."),
     "describe": _Lazy("kquota.cli.describe:describe", "List the entities that match, with their values."),
+    "alter": _Lazy("kquota.cli.alter:alter", "Change what is set on one entity."),
+    "export": _Lazy("kquota.cli.export:export", "Write all quotas as a quota file."),
+    "apply": _Lazy("kquota.cli.apply:apply", "Make quotas those of a file."),
     "serve": _Lazy("kquota.cli.serve:serve", "Answer Kafka's quota APIs, from a store of ours."),
     "pipeline": _Lazy("kquota.cli.pipeline:pipeline", "The single steps of analyze, and the jobs built on them."),
 }
 
 SHARED_OPTIONS: Final = frozenset(
-    {"quotas", "broker-config", "define", "format", "timezone", "cluster", "master", "max-rejected"}
+    {
+        "bootstrap-server",
+        "broker-config",
+        "cluster",
+        "command-config",
+        "define",
+        "format",
+        "master",
+        "max-rejected",
+        "property",
+        "quotas",
+        "store",
+        "timezone",
+    }
 )
 """Options that may stand at the top of the settings file, for every command that has them."""
-
-_PIPE_CLOSED: Final = 128 + 13
-_INTERRUPTED: Final = 128 + 2
 
 
 class LazyGroup(click.Group):
@@ -77,8 +90,9 @@ class LazyGroup(click.Group):
     epilog="""\b
 Examples:
   kquota analyze --log '/var/log/kafka/kafka-request.log*' --quotas quotas.yaml --out report
-  kquota resolve --quotas quotas.yaml --name user=alice --name client-id=etl --explain
-  kquota describe --quotas quotas.yaml --any user
+  kquota resolve --bootstrap-server localhost:9092 --name user=alice --name client-id=etl --explain
+  kquota describe --bootstrap-server localhost:9092 --any user
+  kquota apply -f quotas.yaml --bootstrap-server localhost:9092 --dry-run
 
 Every option can also be set as KQUOTA_<OPTION> in the environment, or in the file given with --config.""",
 )
@@ -100,44 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line; the exit code. Errors go to standard error in one form, a closed pipe goes quietly."""
-    verbose = "-v" in arguments or "--verbose" in arguments
-    try:
-        code = _invoke(arguments)
-        sys.stdout.flush()
-    except click.ClickException as error:
-        error.show()
-        _show_origin(error)
-        return error.exit_code
-    except KquotaError as error:
-        if verbose:
-            _show_traceback()
-        click.echo(f"kquota: error: {error}", err=True)
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("kquota: interrupted", err=True)
-        return _INTERRUPTED
-    except BrokenPipeError:
-        # Whoever reads has enough. What is still buffered would raise again when Python closes standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _PIPE_CLOSED
-    except OSError as error:
-        if verbose:
-            _show_traceback()
-        place = f"{error.filename}: " if error.filename else ""
-        click.echo(f"kquota: error: {place}{error.strerror or error}", err=True)
-        return KquotaError.exit_code
-    return code
-
-
-def _invoke(arguments: Sequence[str]) -> int:
-    """Parse and call; a command may return its exit code. (``cli.main`` would end the process at a closed pipe.)"""
-    try:
-        with cli.make_context("kquota", list(arguments)) as ctx:
-            result = cli.invoke(ctx)
-    except click.exceptions.Exit as exit_request:
-        return exit_request.exit_code
-    return result if isinstance(result, int) else 0
+    """Run the command line; the exit code."""
+    return run_command(cli, "kquota", arguments)
 
 
 def _set_defaults(ctx: click.Context, name: str, command: click.Command) -> None:
@@ -174,22 +152,3 @@ def _option_name(option: click.Option) -> str:
     """The long name without its dashes: what a setting is called."""
     long_names = [name for name in option.opts if name.startswith("--")]
     return (long_names or option.opts)[0].lstrip("-")
-
-
-def _show_origin(error: click.ClickException) -> None:
-    """Say where a bad value was set, if that was not the command line."""
-    if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
-        return
-    name = error.param.name
-    if error.ctx.get_parameter_source(name) is not ParameterSource.DEFAULT_MAP:
-        return
-    path = error.ctx.command_path.split()[1:]
-    origin = error.ctx.meta.get("kquota.origins", {}).get((*path, name))
-    if origin is not None:
-        click.echo(f"The value is from {origin}.", err=True)
-
-
-def _show_traceback() -> None:
-    from traceback import print_exc
-
-    print_exc(file=sys.stderr)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options
-from kquota.cli.targets import broker_options, quotas_option, read_quotas
+from kquota.cli.targets import Target, broker_options, target_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 
@@ -18,6 +18,7 @@ Examples:
   kquota analyze --log /var/log/kafka/kafka-request.log --quotas quotas.yaml --out report
   kquota analyze --log '1=broker1/kafka-request.log*' --log '2=broker2/kafka-request.log*' \\
                  --quotas quotas.yaml --timezone Europe/Berlin --out report --overwrite
+  kquota analyze --log 'logs/*' --bootstrap-server broker:9093 --command-config admin.properties --out report
   kquota analyze kafka-request.log.*.gz --quotas quotas.yaml --broker-config server.properties --out report
   kquota analyze --log 'logs/*' --quotas quotas.yaml --master spark://master:7077 --out /shared/report
 
@@ -27,7 +28,7 @@ The log is that of the broker's logger kafka.request.logger at DEBUG, as JSON (K
 Exit codes: 0 done, 1 failed or too many lines rejected, 2 something given cannot be used."""
 )
 @log_options
-@quotas_option
+@target_options(files=True)
 @click.option("--out", required=True, metavar="DIR", help="Where the results go: missing, empty, or with --overwrite.")
 @click.option("--overwrite", is_flag=True, help="Replace the results that kquota wrote to --out before.")
 @click.option("--report/--no-report", default=True, help="Write report.html.  [default: report]")
@@ -37,7 +38,7 @@ def analyze(
     *,
     logs: tuple[str, ...],
     more_logs: tuple[str, ...],
-    quotas: str,
+    target: Target,
     out: str,
     overwrite: bool,
     report: bool,
@@ -58,7 +59,7 @@ def analyze(
         raise InputError(
             "no log is given: --log FILE, or a quoted glob such as --log '/var/log/kafka/kafka-request.log*'"
         )
-    quota_file = read_quotas(quotas)
+    quota_file = target.read()
     config = load_broker_config(broker_config, defines)
     topics = read_topics(topics_file)
     jobs = load_jobs()

@@ -1,19 +1,27 @@
-"""``kquota demo``: the main job on the sample capture of a real broker."""
+"""``kquota demo``: the main job on the sample capture of a real broker, with the quotas on a quota server."""
 
 import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
 
 import click
 
 from kquota.cli.jobs import load_jobs, print_analysis, spark_options
-from kquota.cli.targets import read_quotas
-from kquota.errors import KquotaError
+from kquota.cli.targets import Target, read_quotas
+from kquota.errors import KquotaError, failed
+from kquota.files import alterations, difference
 from kquota.quotas import MeterKey
 
 __all__ = ["demo"]
 
 _PACKAGED = Path(__file__).parents[1] / "_sample"
 _CHECKOUT = Path(__file__).parents[3] / "examples"
+_LISTENING: Final = "listening on "
 
 
 @click.command(
@@ -25,13 +33,24 @@ Examples:
 @click.option("--out", default="kquota-demo", show_default=True, metavar="DIR", help="Where the results go.")
 @spark_options
 def demo(*, out: str, master: str | None, quiet: bool) -> None:
-    """Analyze the sample: some minutes in the request log of a real Apache Kafka with quotas at several levels."""
+    """Analyze the sample: some minutes in the request log of a real Apache Kafka with quotas at several levels.
+
+    The quotas come from a quota server, to which they are sent first by Kafka's own requests.
+    """
     log, quotas = _sample()
     jobs = load_jobs()
-    click.echo(f"analyzing {log}\nunder     {quotas}\n", err=True)
+    with _quota_server() as server:
+        count = _apply(quotas, server)
+        click.echo(
+            f"a quota server on {server.bootstrap_server} (SQLite)\n"
+            f"  got the {count} entities of {quotas} through Kafka's protocol\n"
+            f"analyzing {log}\n  under the quotas of that server\n",
+            err=True,
+        )
+        found = server.read()
     analysis = jobs.analyze(
         [str(log)],
-        read_quotas(str(quotas)),
+        found,
         jobs.LogSettings(cluster="sample"),
         jobs.JobOptions(out=Path(out), overwrite=True, master=master, quiet=quiet),
         max_rejected=jobs.RejectLimit.parse("0"),
@@ -41,6 +60,41 @@ def demo(*, out: str, master: str | None, quiet: bool) -> None:
     worst = MeterKey.from_text(analysis.meters[0].meter).tags
     names = " ".join(f"--name {shlex.quote(f'{kind}={name}')}" for kind, name in worst.items())
     click.echo(f"  kquota resolve --quotas {shlex.quote(str(quotas))} {names} --explain")
+
+
+@contextmanager
+def _quota_server() -> Iterator[Target]:
+    """`kquota serve` on a free port with a new store, both gone at the end."""
+    with TemporaryDirectory(prefix="kquota-demo-") as folder:
+        command = [sys.executable, "-c", "from kquota.cli import main; main()", "serve", "--listen", "127.0.0.1:0"]
+        log = Path(folder, "serve.log")
+        with log.open("w") as stderr:
+            server = subprocess.Popen(
+                [*command, "--store", f"sqlite:///{Path(folder, 'quotas.db')}"],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        try:
+            assert server.stdout is not None
+            begin = server.stdout.readline()
+            if not begin.startswith(_LISTENING):
+                raise KquotaError(f"the quota server did not start:\n{log.read_text().rstrip()}")
+            yield Target(bootstrap_server=begin.removeprefix(_LISTENING).strip())
+        finally:
+            server.terminate()
+            server.communicate()
+
+
+def _apply(quotas: Path, server: Target) -> int:
+    """Set the quotas of the file on the server; the number of entities."""
+    wanted = read_quotas(str(quotas)).snapshot()
+    with server.open(writes=True) as store:
+        results = store.alter(alterations(difference({}, wanted)))
+    for error in results.values():
+        if error is not None:
+            raise failed(error)
+    return len(results)
 
 
 def _sample() -> tuple[Path, Path]:

@@ -5,12 +5,10 @@ import sys
 import click
 
 from kquota.cli.output import Layout, align, format_option, write_records
-from kquota.cli.targets import filter_options, quotas_option, read_quotas, to_filter
-from kquota.errors import ApiError, InputError
+from kquota.cli.targets import Target, filter_options, target_options, to_filter
 from kquota.files import QuotaFile, QuotaFileEntry, write_json, write_yaml
 from kquota.files.writer import entry_fields
 from kquota.quotas import KAFKA, format_number
-from kquota.quotas import describe as describe_snapshot
 
 __all__ = ["describe"]
 
@@ -18,22 +16,23 @@ __all__ = ["describe"]
 @click.command(
     epilog="""\b
 Examples:
-  kquota describe --quotas quotas.yaml
-  kquota describe --quotas quotas.yaml --name user=alice
-  kquota describe --quotas quotas.yaml --name user=alice --strict
+  kquota describe --bootstrap-server localhost:9092
+  kquota describe --bootstrap-server broker:9093 --command-config admin.properties --name user=alice
+  kquota describe --store sqlite:///kquota.db --name user=alice --strict
   kquota describe --quotas quotas.yaml --default user --any client-id --format json
   kquota describe --quotas quotas.yaml --prefix client-id=etl- --format csv"""
 )
-@quotas_option
+@target_options(files=True)
 @filter_options
 @format_option
 def describe(
-    quotas: str,
+    *,
+    target: Target,
     names: tuple[str, ...],
     defaults: tuple[str, ...],
     any_types: tuple[str, ...],
     prefixes: tuple[str, ...],
-    strict: bool,  # noqa: FBT001 - click passes by name
+    strict: bool,
     format: str,
 ) -> None:
     """List the entities that match, with their values.
@@ -42,12 +41,8 @@ def describe(
     --strict is given. What json and yaml print is a quota file again.
     """
     quota_filter, has_prefixes = to_filter(names, defaults, any_types, prefixes, strict=strict)
-    file = read_quotas(quotas)
-    found = describe_snapshot(file.snapshot(), quota_filter)
-    if isinstance(found, ApiError):
-        raise InputError(found.message)
-    entries = {entry.entity: entry for entry in file.entries}
-    shown = QuotaFile(tuple(entries[entity] for entity in found if has_prefixes(entity)))
+    entries = [entry for entry in target.read(quota_filter).entries if has_prefixes(entry.entity)]
+    shown = QuotaFile(tuple(sorted(entries, key=lambda entry: entry.entity.sort_key())))
     match format:
         case "json":
             sys.stdout.write(write_json(shown))

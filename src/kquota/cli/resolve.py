@@ -11,7 +11,8 @@ from typing import TextIO
 import click
 
 from kquota.cli.output import Layout, align, format_option, write_records
-from kquota.cli.targets import broker_options, parse_name, quotas_option, read_quotas
+from kquota.cli.resolving import Client, resolving
+from kquota.cli.targets import Target, broker_options, parse_name, target_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 from kquota.quotas import (
@@ -21,7 +22,6 @@ from kquota.quotas import (
     USER,
     ClientQuotaEntity,
     MeterKey,
-    QuotaResolver,
     ResolvedQuota,
     StaticSource,
     format_number,
@@ -47,35 +47,21 @@ _COLUMNS = (USER, CLIENT_ID, IP)
 
 
 @dataclass(frozen=True, slots=True)
-class _Client:
-    """Who is asked for; an empty text is "none", an ``ip`` of None was not asked about."""
-
-    user: str
-    client_id: str
-    ip: str | None = None
-
-    def fields(self) -> dict[str, str]:
-        """As printed."""
-        names = {USER: self.user, CLIENT_ID: self.client_id}
-        return names if self.ip is None else {**names, IP: self.ip}
-
-
-@dataclass(frozen=True, slots=True)
 class _Answer:
-    client: _Client
+    client: Client
     quotas: Mapping[str, ResolvedQuota]
 
 
 @click.command(
     epilog="""\b
 Examples:
-  kquota resolve --quotas quotas.yaml --name user=alice --name client-id=etl
-  kquota resolve --quotas quotas.yaml --name user=alice --explain
-  kquota resolve --quotas quotas.yaml --name ip=10.0.0.7 --format json
+  kquota resolve --bootstrap-server localhost:9092 --name user=alice --name client-id=etl
+  kquota resolve --bootstrap-server broker:9093 --command-config admin.properties --name user=alice --explain
+  kquota resolve --store sqlite:///kquota.db --name ip=10.0.0.7 --format json
   kquota resolve --quotas quotas.yaml --from clients.csv --format csv
   kquota resolve --quotas quotas.yaml --name client-id=etl -D quota.producer.default=1048576"""
 )
-@quotas_option
+@target_options(files=True)
 @click.option(
     "--name",
     "names",
@@ -93,10 +79,11 @@ Examples:
 @broker_options
 @format_option
 def resolve(
-    quotas: str,
+    *,
+    target: Target,
     names: tuple[str, ...],
     clients_file: str | None,
-    explain: bool,  # noqa: FBT001 - click passes by name
+    explain: bool,
     broker_config: str | None,
     defines: tuple[str, ...],
     format: str,
@@ -107,25 +94,25 @@ def resolve(
     """
     if bool(names) == (clients_file is not None):
         raise click.UsageError("Give the client with --name, or a file of clients with --from.")
-    if quotas == clients_file == "-":
+    if target.quotas == clients_file == "-":
         raise click.UsageError("Standard input cannot be both --quotas and --from.")
     one = None if clients_file is not None else _client_of(names)
     broker = load_broker_config(broker_config, defines)
-    resolver = QuotaResolver(read_quotas(quotas).snapshot(), static_defaults=broker.static_defaults)
-
-    def answers(clients: Iterable[_Client]) -> Iterator[_Answer]:
-        for client in clients:
-            yield _Answer(client, resolver.resolve(client.user, client.client_id, client.ip or None))
-
     layout = Layout(fields=_fields, header=_HEADER, rows=_rows, text=_explained if explain else _summary)
-    if one is not None:
-        write_records(answers([one]), format, layout)
-    else:
-        with _opened(clients_file or "-") as (stream, place):
-            write_records(answers(_read_clients(stream, place)), format, layout)
+    with resolving(target, broker.static_defaults) as resolved:
+
+        def answers(clients: Iterable[Client]) -> Iterator[_Answer]:
+            for client, quotas in resolved(clients):
+                yield _Answer(client, quotas)
+
+        if one is not None:
+            write_records(answers([one]), format, layout)
+        else:
+            with _opened(clients_file or "-") as (stream, place):
+                write_records(answers(_read_clients(stream, place)), format, layout)
 
 
-def _client_of(names: Iterable[str]) -> _Client:
+def _client_of(names: Iterable[str]) -> Client:
     given: dict[str, str] = {}
     for text in names:
         entity_type, name = parse_name(text, "--name")
@@ -134,7 +121,7 @@ def _client_of(names: Iterable[str]) -> _Client:
         if entity_type in given:
             raise InputError(f"--name {text}: the {entity_type} is given twice")
         given[entity_type] = name
-    return _Client(given.get(USER, ""), given.get(CLIENT_ID, ""), given.get(IP))
+    return Client(given.get(USER, ""), given.get(CLIENT_ID, ""), given.get(IP))
 
 
 @contextmanager
@@ -156,7 +143,7 @@ def _opened(path: str) -> Iterator[tuple[TextIO, str]]:
         yield stream, path
 
 
-def _read_clients(stream: TextIO, place: str) -> Iterator[_Client]:
+def _read_clients(stream: TextIO, place: str) -> Iterator[Client]:
     """One client for each row, as they come."""
     rows = csv.reader(stream, strict=True)
     try:
@@ -180,7 +167,7 @@ def _read_clients(stream: TextIO, place: str) -> Iterator[_Client]:
                         'a name with a comma must stand in "quotes"'
                     )
                 user, client_id, ip = (None if i is None else row[i] for i in at)
-                yield _Client(user or "", client_id or "", ip)
+                yield Client(user or "", client_id or "", ip)
             line = rows.line_num + 1
     except csv.Error as error:
         raise InputError(f"{place}:{rows.line_num}: this is not CSV: {error}") from None
@@ -234,7 +221,7 @@ def _rows(answer: _Answer) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _title(client: _Client) -> str:
+def _title(client: Client) -> str:
     """The client as canonical text, with a word on what it does not have."""
     named = {tag: name for tag, name in client.fields().items() if name}
     missing = [tag for tag in (USER, CLIENT_ID) if not named.get(tag)]

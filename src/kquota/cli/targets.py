@@ -1,22 +1,33 @@
 """Options that several commands share: where the quotas are, which entities, which broker settings."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from kquota.errors import InputError
+from kquota.errors import ApiError, InputError, failed
 from kquota.files import QuotaFile, read_quota_file
 from kquota.quotas import ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent
 
+if TYPE_CHECKING:
+    from kquota.stores import QuotaStore
+    from kquota.stores.cluster import ClusterStore
+
 __all__ = [
+    "Target",
     "broker_options",
     "filter_options",
     "parse_name",
     "quotas_option",
     "read_quotas",
+    "target_options",
     "to_filter",
 ]
 
@@ -25,6 +36,164 @@ F = TypeVar("F", bound=Callable[..., Any])
 quotas_option = click.option(
     "--quotas", metavar="FILE", required=True, help="A quota file, YAML or JSON; - is standard input."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whose quotas: exactly one of a cluster, a store and a file."""
+
+    bootstrap_server: str | None = None
+    command_config: str | None = None
+    properties: tuple[str, ...] = ()
+    store: str | None = None
+    quotas: str | None = None
+
+    def check(self, *, files: bool) -> None:
+        """Refuse what names no quotas, or those of several places.
+
+        :raises click.UsageError: with what may be given.
+        """
+        given = [
+            option
+            for option, value in (
+                ("--bootstrap-server", self.bootstrap_server),
+                ("--store", self.store),
+                ("--quotas", self.quotas),
+            )
+            if value is not None
+        ]
+        if not given:
+            choices = ["--bootstrap-server HOST:PORT", "--store URL", *(["--quotas FILE"] if files else [])]
+            raise click.UsageError(f"Say where the quotas are: {', '.join(choices[:-1])} or {choices[-1]}.")
+        if len(given) > 1:
+            raise click.UsageError(f"Give one of {' and '.join(given)}: quotas are read from one place.")
+        if self.bootstrap_server is None and (self.command_config is not None or self.properties):
+            raise click.UsageError("--command-config and -X go with --bootstrap-server.")
+
+    def cluster(self) -> ClusterStore | None:
+        """The cluster, if that is what was named; a context manager.
+
+        :raises InputError: the client's settings cannot be used.
+        """
+        if self.bootstrap_server is None:
+            return None
+        from kquota.admin import QuotaAdmin
+        from kquota.admin.properties import load_client_properties
+        from kquota.stores.cluster import ClusterStore
+
+        _check_servers(self.bootstrap_server)
+        client = load_client_properties(self.command_config, self.properties)
+        settings: dict[str, Any] = {
+            name: value
+            for name, value in (("timeout_ms", client.timeout_ms), ("client_id", client.client_id))
+            if value is not None
+        }
+        return ClusterStore(QuotaAdmin(self.bootstrap_server, **settings, **client.connection))
+
+    def open(self, *, writes: bool = False) -> QuotaStore:
+        """The cluster or store that was named, to be closed; a store that is only read must be there.
+
+        :raises KquotaError: it cannot be opened.
+        """
+        cluster = self.cluster()
+        if cluster is not None:
+            return cluster
+        from kquota.stores import open_store
+
+        assert self.store is not None
+        # A request of a client may make 10,000 changes; what is done here is no request.
+        return open_store(self.store, must_exist=not writes, max_changes=None)
+
+    def read(self, quota_filter: ClientQuotaFilter | None = None) -> QuotaFile:
+        """What matches, from wherever it is; without a filter all.
+
+        :raises KquotaError: it cannot be read, or the filter was refused.
+        """
+        quota_filter = quota_filter or ClientQuotaFilter.all()
+        if self.quotas is not None:
+            file = read_quotas(self.quotas)
+            refused = quota_filter.refusal()
+            if refused is not None:
+                raise InputError(str(refused.message))
+            return QuotaFile(tuple(entry for entry in file.entries if quota_filter.matches(entry.entity)))
+        with self.open() as store:
+            found = store.describe(quota_filter)
+        if isinstance(found, ApiError):
+            raise failed(found)
+        return QuotaFile.of(found)
+
+
+def target_options(*, files: bool = False) -> Callable[[F], F]:
+    """``--bootstrap-server``, ``--command-config``, ``-X``, ``--store`` and with `files` ``--quotas``.
+
+    The command gets them as one :class:`Target`, called `target`.
+    """
+
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def with_target(**options: Any) -> Any:
+            target = Target(**_closest({name: options.pop(name) for name in _PLACES if name in options}))
+            target.check(files=files)
+            return command(target=target, **options)
+
+        decorated: Any = with_target
+        for option in reversed(
+            (
+                click.option(
+                    "--bootstrap-server", metavar="HOST:PORT[,..]", help="A Kafka cluster since 2.6, or kquota serve."
+                ),
+                click.option(
+                    "--command-config",
+                    metavar="FILE",
+                    help="The client's settings, as Kafka's tools take them (Java properties): security.protocol, "
+                    "sasl.*, ssl.* with PEM or PKCS12.",
+                ),
+                click.option(
+                    "-X",
+                    "--property",
+                    "properties",
+                    multiple=True,
+                    metavar="KEY=VALUE",
+                    help="A client's setting, over those of --command-config. Repeatable.",
+                ),
+                click.option(
+                    "--store",
+                    metavar="URL",
+                    help="A store of kquota serve, read without it: sqlite:///relative.db or sqlite:////absolute.db",
+                ),
+                *(
+                    [click.option("--quotas", metavar="FILE", help="A quota file, YAML or JSON; - is standard input.")]
+                    if files
+                    else []
+                ),
+            )
+        ):
+            decorated = option(decorated)
+        return decorated  # type: ignore[no-any-return] # what click makes of a function is one
+
+    return decorate
+
+
+_PLACES: Final = ("bootstrap_server", "command_config", "properties", "store", "quotas")
+_OF_CLUSTER: Final = ("bootstrap_server", "command_config", "properties")
+
+
+def _closest(given: dict[str, Any]) -> dict[str, Any]:
+    """What the command line names goes before a place that the environment or the settings file names."""
+    context = click.get_current_context()
+    typed = {name for name in given if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if "bootstrap_server" in typed:
+        typed |= set(_OF_CLUSTER)
+    elif not typed & {"store", "quotas"}:
+        return given
+    return {name: value for name, value in given.items() if name in typed}
+
+
+def _check_servers(text: str) -> None:
+    for server in text.split(","):
+        host, colon, port = server.strip().rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65535:
+            raise InputError(f"--bootstrap-server {text}: write it as host:port, such as localhost:9092")
 
 
 def broker_options(command: F) -> F:

@@ -27,11 +27,7 @@ class QuotaIndex:
     def __init__(self, snapshot: QuotaSnapshot) -> None:
         self.snapshot = {entity: values for entity, values in snapshot.items() if values}
         self._sorted: list[ClientQuotaEntity] | None = None
-        by_part: dict[_Part, list[ClientQuotaEntity]] = {}
-        for entity in self.snapshot:
-            for part in entity.entries.items():
-                by_part.setdefault(part, []).append(entity)
-        self._by_part = {part: tuple(entities) for part, entities in by_part.items()}
+        self._by_part = {part: tuple(entities) for part, entities in _by_part(self.snapshot).items()}
 
     def with_changes(self, changes: Iterable[QuotaChange]) -> Self:
         """The index after the changes; costs a shallow copy, and no look at the entities that stay."""
@@ -45,9 +41,10 @@ class QuotaIndex:
         new = [entity for entity in touched if entity not in self.snapshot and entity in changed.snapshot]
         if gone or new:
             changed._by_part = dict(self._by_part)
+            new_by_part = _by_part(new)
             for part in {part for entity in (*gone, *new) for part in entity.entries.items()}:
                 kept = [entity for entity in self._by_part.get(part, ()) if entity not in gone]
-                kept += [entity for entity in new if part in entity.entries.items()]
+                kept += new_by_part.get(part, ())
                 if kept:
                     changed._by_part[part] = tuple(kept)
                 else:
@@ -71,6 +68,8 @@ class QuotaIndex:
             for component in quota_filter.components
             if component.match_type != MatchType.SPECIFIED
         ]
+        if not quota_filter.components and not quota_filter.strict:
+            return {entity: snapshot[entity] for entity in self._in_order()}
         if not named:
             return {entity: snapshot[entity] for entity in self._in_order() if quota_filter.matches(entity)}
         candidates = min((self._by_part.get(part, ()) for part in named), key=len)
@@ -82,3 +81,11 @@ class QuotaIndex:
         if self._sorted is None:
             self._sorted = sorted(self.snapshot, key=ClientQuotaEntity.sort_key)
         return self._sorted
+
+
+def _by_part(entities: Iterable[ClientQuotaEntity]) -> dict[_Part, list[ClientQuotaEntity]]:
+    by_part: dict[_Part, list[ClientQuotaEntity]] = {}
+    for entity in entities:
+        for part in entity.entries.items():
+            by_part.setdefault(part, []).append(entity)
+    return by_part

@@ -42,7 +42,6 @@ _HANDLERS: Final[dict[str, Callable[[Any, ServerContext], Struct]]] = {
     API_VERSIONS.name: api_versions.handle,
     METADATA.name: metadata.handle,
     DESCRIBE_CLUSTER.name: describe_cluster.handle,
-    DESCRIBE_CLIENT_QUOTAS.name: describe_client_quotas.handle,
     DESCRIBE_USER_SCRAM_CREDENTIALS.name: describe_user_scram_credentials.handle,
     RESOLVE_CLIENT_QUOTAS.name: resolve.handle_kip_546,
     RESOLVE_QUOTAS.name: resolve.handle_batch,
@@ -63,6 +62,9 @@ class Answering:
             return _other_version(error)
         if request.api is ALTER_CLIENT_QUOTAS:
             return self._alter(request)
+        if request.api is DESCRIBE_CLIENT_QUOTAS:
+            version = request.header.api_version
+            return _written(request, describe_client_quotas.handle(request.body, self._context, version))
         return _written(request, _HANDLERS[request.api.name](request.body, self._context))
 
     async def _alter(self, request: Request) -> Answer:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kquota.quotas import KAFKA, QuotaIndex, QuotaModel, QuotaResolver
+from kquota.server.encoded import EncodedEntries
 from kquota.stores.local import LocalStore
 
 __all__ = ["ServerContext"]
@@ -24,6 +25,14 @@ class ServerContext:
     model: QuotaModel = KAFKA
     static_defaults: Mapping[str, float] = field(default_factory=dict)
     _resolver: tuple[QuotaIndex, QuotaResolver] | None = field(default=None, init=False, repr=False)
+    _entries: dict[int, EncodedEntries] = field(default_factory=dict, init=False, repr=False)
+
+    def encoded_entries(self, version: int) -> EncodedEntries:
+        """For answers to DescribeClientQuotas in this version."""
+        entries = self._entries.get(version)
+        if entries is None:
+            entries = self._entries[version] = EncodedEntries(version)
+        return entries
 
     def resolver(self) -> QuotaResolver:
         """For the quotas as they are now; made anew only when they changed."""

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from kquota.errors import InputError
-from kquota.quotas import is_literal_ip
+from kquota.quotas import MAX_CHANGES_PER_REQUEST, is_literal_ip
 from kquota.stores.local import Keeper, LocalStore
 from kquota.stores.memory import MemoryKeeper
 
@@ -15,23 +15,28 @@ __all__ = ["open_store"]
 _EXAMPLES = "sqlite:///quotas.db (relative), sqlite:////var/lib/kquota/quotas.db (absolute) or memory:"
 
 
-def open_store(url: str) -> LocalStore:
+def open_store(url: str, *, must_exist: bool = False, max_changes: int | None = MAX_CHANGES_PER_REQUEST) -> LocalStore:
     """Open a store.
 
-    :raises InputError: the URL names no store.
+    :param must_exist: do not make one where there is none.
+    :param max_changes: how many changes one request may make; None for any number.
+    :raises InputError: the URL names no store, or one that is not there and must be.
     :raises StoreError: the store cannot be opened.
     """
-    return LocalStore(_keeper(url), is_resolvable_ip=is_resolvable_ip)
+    return LocalStore(_keeper(url, must_exist=must_exist), is_resolvable_ip=is_resolvable_ip, max_changes=max_changes)
 
 
-def _keeper(url: str) -> Keeper:
+def _keeper(url: str, *, must_exist: bool) -> Keeper:
     if url == "memory:":
         return MemoryKeeper()
     scheme, colon, rest = url.partition("://")
     if colon and scheme == "sqlite" and rest.startswith("/") and rest != "/":
         from kquota.stores.sqlite import SqliteKeeper  # noqa: PLC0415 - only who wants SQLite loads it
 
-        return SqliteKeeper(Path(rest[1:]))
+        path = Path(rest[1:])
+        if must_exist and not path.exists():
+            raise InputError(f"--store {url}: there is no file {path}")
+        return SqliteKeeper(path)
     raise InputError(f"--store {url}: not the URL of a store; write {_EXAMPLES}")
 
 

@@ -219,9 +219,9 @@ def write_request(api: Api, version: int, correlation_id: int, client_id: str | 
 
 
 def write_response(api: Api, version: int, correlation_id: int, body: Struct) -> bytes:
-    """A response as a frame, its size included."""
+    """A response as a frame, its size included. The body may be of another class that stands for the same bytes."""
     tags = b"\0" if api.has_tagged_response_header(version) else b""
-    payload = api.response_codec(version).write(body)
+    payload = codec(type(body), version, flexible=api.is_flexible(version)).write(body)
     size = _RESPONSE_HEADER.size + len(tags) + len(payload)
     return b"".join((_SIZE.pack(size), _RESPONSE_HEADER.pack(correlation_id), tags, payload))
 

@@ -47,7 +47,20 @@ from kquota.wire.primitives import (
     text,
 )
 
-__all__ = ["Boolean", "Codec", "Float64", "Int8", "Int16", "Int32", "Int64", "String", "Uuid", "Versions", "codec"]
+__all__ = [
+    "Boolean",
+    "Codec",
+    "Encoded",
+    "Float64",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "String",
+    "Uuid",
+    "Versions",
+    "codec",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +72,10 @@ class _Fixed:
 
 class _Text:
     """UTF-8 with its length in front: two bytes, or compact."""
+
+
+class _Encoded:
+    """What was encoded before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +96,8 @@ Float64 = Annotated[float, _Fixed("d")]
 Boolean = Annotated[bool, _Fixed("?")]
 Uuid = Annotated[bytes, _Fixed("16s")]
 String = Annotated[str, _Text()]
+Encoded = Annotated[bytes, _Encoded()]
+"""In lists of messages that are only written: an element as bytes, for what is sent again and again."""
 
 T = TypeVar("T", bound=Struct)
 
@@ -141,7 +160,7 @@ def _is_null(name: str) -> None:
 class _Field:
     name: str
     kind: Any
-    """A _Fixed, a _Text, a Struct class (never null), or a list of one of them."""
+    """A _Fixed, a _Text, a Struct class (never null), or a list of one of them or of _Encoded."""
     nullable: bool
 
 
@@ -272,6 +291,8 @@ class _Reader(_Source):
         self.indent += 1
         if isinstance(kind, type):
             self.add(f"{append}({self.struct(kind)})")
+        elif isinstance(kind, _Encoded):
+            self.add(f"raise TypeError({path + ' is only written'!r})")
         else:
             one = self.name()
             if isinstance(kind, _Fixed):
@@ -342,6 +363,8 @@ class _Writer(_Source):
             self.struct(kind, one)
         elif isinstance(kind, _Fixed):
             self.fixed([(one, kind.letter)])
+        elif isinstance(kind, _Encoded):
+            self.add(f"put({one})")
         else:
             self.add(f"put(words.get({one}) or text({one}))")
         self.indent -= 1

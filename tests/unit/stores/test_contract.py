@@ -10,28 +10,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kquota.errors import ApiError, KafkaErrorCode, StoreError
+from kquota.errors import StoreError
 from kquota.quotas import (
     CLIENT_ID,
-    IP,
     USER,
     ClientQuotaAlteration,
     ClientQuotaEntity,
     ClientQuotaFilter,
-    ClientQuotaFilterComponent,
     QuotaChange,
     decide,
 )
-from kquota.stores import Commit, HasHistory, QuotaStore
+from kquota.stores import Commit, HasHistory
 from kquota.stores.local import Keeper, LocalStore
 from kquota.stores.memory import MemoryKeeper
 from kquota.stores.sqlite import SqliteKeeper
 from tests.kit.manual_clock import ManualClock
+from tests.kit.store_contract import ALICE, BOB, CONSUME, PRODUCE, StoreContract, everything, set_to
 from tests.kit.strategies import AWKWARD_NAMES, arbitrary_entities, crowded_entities, entities
 
 Op = ClientQuotaAlteration.Op
-ALICE, BOB = ClientQuotaEntity({USER: "alice"}), ClientQuotaEntity({USER: "bob"})
-PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
 
 Open = Callable[[], LocalStore]
 
@@ -62,62 +59,8 @@ def store(reopen: Open) -> LocalStore:
     return reopen()
 
 
-def set_to(entity: ClientQuotaEntity, **values: float | None) -> ClientQuotaAlteration:
-    return ClientQuotaAlteration(entity, [Op(key, value) for key, value in values.items()])
-
-
-def everything(store: QuotaStore) -> dict[ClientQuotaEntity, dict[str, float]]:
-    found = store.describe(ClientQuotaFilter.all())
-    assert not isinstance(found, ApiError)
-    return {entity: dict(values) for entity, values in found.items()}
-
-
-def test_what_was_set_is_described(store: LocalStore) -> None:
-    """And what was removed is not; an entity goes with its last value."""
-    assert store.alter(
-        [set_to(ALICE, producer_byte_rate=5, consumer_byte_rate=6), set_to(BOB, producer_byte_rate=7)]
-    ) == {
-        ALICE: None,
-        BOB: None,
-    }
-    assert everything(store) == {ALICE: {PRODUCE: 5.0, CONSUME: 6.0}, BOB: {PRODUCE: 7.0}}
-    only = ClientQuotaFilter.contains_only([ClientQuotaFilterComponent.of_entity(USER, "bob")])
-    assert store.describe(only) == {BOB: {PRODUCE: 7.0}}
-    store.alter([set_to(ALICE, producer_byte_rate=None), set_to(BOB, producer_byte_rate=None, consumer_byte_rate=None)])
-    assert everything(store) == {ALICE: {CONSUME: 6.0}}
-
-
-def test_each_entity_has_its_own_result(store: LocalStore) -> None:
-    """One that is refused keeps no other from being changed, and is not changed itself."""
-    mixed = ClientQuotaEntity({USER: "a", IP: "10.0.0.1"})
-    results = store.alter(
-        [
-            set_to(mixed, producer_byte_rate=1),
-            set_to(ALICE, producer_byte_rate=5, nonsense=1),
-            set_to(BOB, producer_byte_rate=7),
-        ]
-    )
-    assert [error.code if error else None for error in results.values()] == [
-        KafkaErrorCode.INVALID_REQUEST,
-        KafkaErrorCode.INVALID_REQUEST,
-        None,
-    ]
-    assert everything(store) == {BOB: {PRODUCE: 7.0}}
-
-
-def test_validating_changes_nothing(store: LocalStore) -> None:
-    """The results are those that altering would have."""
-    alterations = [set_to(ALICE, producer_byte_rate=5), set_to(BOB, producer_byte_rate=-1)]
-    validated = store.alter(alterations, validate_only=True)
-    assert everything(store) == {}
-    assert store.alter(alterations) == validated
-    assert everything(store) == {ALICE: {PRODUCE: 5.0}}
-
-
-def test_a_filter_that_is_refused_is_a_value(store: LocalStore) -> None:
-    """With Kafka's code and message."""
-    found = store.describe(ClientQuotaFilter.contains([ClientQuotaFilterComponent.of_entity_type("group")]))
-    assert found == ApiError(KafkaErrorCode.UNSUPPORTED_VERSION, "Unsupported entity type group")
+class TestContract(StoreContract):
+    """The port, on those that keep quotas here."""
 
 
 def test_what_was_kept_is_there_when_opened_again(reopen: Open) -> None:

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from kquota.wire.schema import Boolean, Float64, Int8, Int16, Int32, String
+from kquota.wire.schema import Boolean, Encoded, Float64, Int8, Int16, Int32, String
 
 __all__ = [
     "AlterClientQuotasRequest",
@@ -12,6 +12,7 @@ __all__ = [
     "Component",
     "DescribeClientQuotasRequest",
     "DescribeClientQuotasResponse",
+    "EncodedDescribeClientQuotasResponse",
     "EntityPart",
     "Entry",
     "Op",
@@ -62,6 +63,15 @@ class DescribeClientQuotasResponse(Struct, frozen=True):
     error_code: Int16
     error_message: String | None
     entries: list[Entry] | None
+
+
+class EncodedDescribeClientQuotasResponse(Struct, frozen=True):
+    """:class:`DescribeClientQuotasResponse` with each :class:`Entry` as bytes."""
+
+    throttle_time_ms: Int32
+    error_code: Int16
+    error_message: String | None
+    entries: list[Encoded] | None
 
 
 class Op(Struct, frozen=True):

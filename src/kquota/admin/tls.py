@@ -1,0 +1,160 @@
+"""TLS as a Java client is set up for it: trust stores and key stores in PEM or PKCS12."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from tempfile import NamedTemporaryFile
+from typing import Final
+
+from kquota.errors import InputError
+
+__all__ = ["TlsFiles", "tls_context"]
+
+_PEM: Final = b"-----BEGIN "
+_JAVA_STORES: Final = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Where certificates and keys are. What a store is, its content says, as in Java."""
+
+    truststore: str | None = None
+    truststore_password: str | None = None
+    trusted_pem: str | None = None
+    keystore: str | None = None
+    keystore_password: str | None = None
+    key_pem: str | None = None
+    chain_pem: str | None = None
+    key_password: str | None = None
+    checks_host_name: bool = True
+    versions: tuple[str, ...] = ()
+
+
+def tls_context(files: TlsFiles) -> ssl.SSLContext:
+    """What a connection is made with. Without a trust store this machine's own certificates are trusted.
+
+    :raises InputError: a store that cannot be read, a wrong password, a version of TLS that is not offered.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = files.checks_host_name
+    context.minimum_version, context.maximum_version = _versions(files.versions)
+    if files.trusted_pem is not None:
+        _trust(context, files.trusted_pem, "ssl.truststore.certificates")
+    elif files.truststore is not None:
+        _trust(context, _trusted(files.truststore, files.truststore_password), files.truststore)
+    else:
+        context.load_default_certs()
+    if files.key_pem is not None or files.chain_pem is not None:
+        if files.key_pem is None or files.chain_pem is None:
+            raise InputError("ssl.keystore.key and ssl.keystore.certificate.chain must both be set, or neither")
+        _identify(context, f"{files.key_pem}\n{files.chain_pem}", files.key_password, "ssl.keystore.key")
+    elif files.keystore is not None:
+        raw = _read(files.keystore, "ssl.keystore")
+        if _PEM in raw:
+            _identify(
+                context, raw.decode("ascii", "ignore"), files.key_password or files.keystore_password, files.keystore
+            )
+        else:
+            pem, password = _identity_of(raw, files)
+            _identify(context, pem, password, files.keystore)
+    return context
+
+
+def _versions(names: tuple[str, ...]) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
+    offered = [_VERSIONS[name] for name in names if name in _VERSIONS]
+    if names and not offered:
+        raise InputError(f"{', '.join(names)}: of TLS only {' and '.join(_VERSIONS)} are offered")
+    return min(offered, default=ssl.TLSVersion.TLSv1_2), max(offered, default=ssl.TLSVersion.MAXIMUM_SUPPORTED)
+
+
+def _read(path: str, setting: str) -> bytes:
+    """The content of a store.
+
+    :raises InputError: it is not there, or in one of Java's own formats.
+    """
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"{setting}.location={path}: cannot be read: {error.strerror}") from None
+    java = _JAVA_STORES.get(raw[:4])
+    if java is not None:
+        converted = Path(path).with_suffix(".p12")
+        raise InputError(
+            f"{path} is a {java} store, which only Java reads. Convert it with\n"
+            f"  keytool -importkeystore -srckeystore {path} -destkeystore {converted} -deststoretype PKCS12\n"
+            f"and set {setting}.location={converted} and {setting}.type=PKCS12"
+        )
+    return raw
+
+
+def _trusted(path: str, password: str | None) -> str:
+    """The certificates of a trust store, as PEM."""
+    raw = _read(path, "ssl.truststore")
+    if _PEM in raw:
+        return raw.decode("ascii", "ignore")
+    from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415 - only who has such a store
+    from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12  # noqa: PLC0415
+
+    try:
+        store = load_pkcs12(raw, _password(password))
+    except ValueError as error:
+        raise InputError(f"{path}: neither PEM nor PKCS12 that ssl.truststore.password opens: {error}") from None
+    found = [one.certificate for one in (*([store.cert] if store.cert else []), *store.additional_certs)]
+    if not found:
+        raise InputError(f"{path}: there is no certificate in this trust store")
+    return "".join(one.public_bytes(Encoding.PEM).decode() for one in found)
+
+
+def _identity_of(raw: bytes, files: TlsFiles) -> tuple[str, str]:
+    """The key and the certificates of a PKCS12 store as PEM, with a password of their own."""
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - only who has such a store
+    from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12  # noqa: PLC0415
+
+    try:
+        store = load_pkcs12(raw, _password(files.keystore_password))
+    except ValueError as error:
+        raise InputError(
+            f"{files.keystore}: neither PEM nor PKCS12 that ssl.keystore.password opens: {error}"
+        ) from None
+    if store.key is None or store.cert is None:
+        raise InputError(f"{files.keystore}: there is no key with its certificate in this key store")
+    password = token_hex(16)
+    key = store.key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(password.encode()),
+    )
+    chain = [one.certificate.public_bytes(serialization.Encoding.PEM) for one in (store.cert, *store.additional_certs)]
+    return (key + b"".join(chain)).decode(), password
+
+
+def _trust(context: ssl.SSLContext, pem: str, place: str) -> None:
+    try:
+        context.load_verify_locations(cadata=pem.encode("ascii", "ignore").decode())
+    except (ssl.SSLError, ValueError) as error:
+        raise InputError(f"{place}: these are not certificates in PEM: {error}") from None
+
+
+def _identify(context: ssl.SSLContext, pem: str, password: str | None, place: str) -> None:
+    """Take a key and its certificates. Python's ssl reads them from files alone."""
+    with NamedTemporaryFile(
+        "w", encoding="ascii", errors="ignore", suffix=".pem"
+    ) as file:  # readable by this user only
+        file.write(pem)
+        file.flush()
+        try:
+            # Never a prompt: where a password is needed and none is given, that is an error.
+            context.load_cert_chain(file.name, password=lambda: password or "")
+        except (ssl.SSLError, ValueError) as error:
+            raise InputError(
+                f"{place}: a private key and its certificates in PEM, and ssl.key.password where the key has one, are "
+                f"expected: {error}"
+            ) from None
+
+
+def _password(text: str | None) -> bytes | None:
+    return text.encode() if text else None

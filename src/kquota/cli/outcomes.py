@@ -1,0 +1,110 @@
+"""What came of changes, told for each entity, and the exit code that follows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import click
+
+from kquota.cli.output import Layout, align, write_records
+from kquota.errors import ApiError, KafkaErrorCode, KquotaError, failed
+from kquota.quotas import KAFKA, ClientQuotaEntity, QuotaChange, format_number
+
+__all__ = ["Outcome", "outcomes", "write_outcomes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One entity: what was to change, and what came of it."""
+
+    entity: ClientQuotaEntity
+    changes: tuple[QuotaChange, ...]
+    error: ApiError | None
+    dry_run: bool
+
+    @property
+    def status(self) -> str:
+        """One word: done, valid (a dry run), failed, unknown or not-sent."""
+        if self.error is None:
+            return "valid" if self.dry_run else "done"
+        if self.error.is_unknown:
+            return "unknown"
+        return "not-sent" if self.error.code == KafkaErrorCode.NETWORK_EXCEPTION else "failed"
+
+
+def outcomes(
+    changes: Iterable[QuotaChange], results: Mapping[ClientQuotaEntity, ApiError | None], *, dry_run: bool
+) -> list[Outcome]:
+    """The changes by entity, each with its result."""
+    by_entity: dict[ClientQuotaEntity, list[QuotaChange]] = {entity: [] for entity in results}
+    for change in changes:
+        by_entity[change.entity].append(change)
+    return [Outcome(entity, tuple(own), results[entity], dry_run) for entity, own in by_entity.items()]
+
+
+def write_outcomes(found: list[Outcome], format: str) -> int:
+    """Print them, and what failed to standard error too; the exit code."""
+    if format == "text":
+        sys.stdout.write("".join([line + "\n" for line in align([row for one in found for row in _text_rows(one)])]))
+    else:
+        write_records(found, format, _LAYOUT)
+    errors = [(one, one.error) for one in found if one.error is not None]
+    for one, error in errors:
+        click.echo(f"kquota: error: {one.entity.to_text()}: {error}{_hint(one, error)}", err=True)
+    codes = {failed(error).exit_code for _, error in errors}
+    if not codes:
+        return 0
+    # Some done, or for several reasons: the work failed. All for one reason: that is what the caller can act on.
+    return codes.pop() if len(errors) == len(found) and len(codes) == 1 else KquotaError.exit_code
+
+
+def _hint(one: Outcome, error: ApiError) -> str:
+    if error.is_unknown or not (error.message or "").startswith("Invalid configuration key"):
+        return ""
+    known = KAFKA.keys_for(one.entity.entries) or {}
+    wrong = [change.key for change in one.changes if change.after is not None and change.key not in known]
+    close = get_close_matches(wrong[0], known, 1) if wrong else []
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; on {one.entity.to_text()} may be set: {', '.join(sorted(known))}" if known else ""
+
+
+def _value(value: float | None) -> str:
+    return "-" if value is None else format_number(value)
+
+
+def _text_rows(one: Outcome) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    entity = one.entity.to_text()
+    for change in one.changes:
+        rows.append((entity, change.key, f"{_value(change.before)} -> {_value(change.after)}", one.status))
+        entity = ""
+    return rows or [(entity, "no change", "", one.status)]
+
+
+_LAYOUT: Layout[Outcome] = Layout(
+    fields=lambda one: {
+        "entity": dict(one.entity.entries),
+        "status": one.status,
+        "error": None
+        if one.error is None
+        else {"code": one.error.code, "name": one.error.name, "message": one.error.message},
+        "changes": {change.key: {"before": change.before, "after": change.after} for change in one.changes},
+    },
+    header=("entity", "key", "before", "after", "status", "error"),
+    rows=lambda one: [
+        (
+            one.entity.to_text(),
+            change.key,
+            "" if change.before is None else format_number(change.before),
+            "" if change.after is None else format_number(change.after),
+            one.status,
+            "" if one.error is None else str(one.error),
+        )
+        for change in one.changes
+    ],
+    text=lambda one: one.entity.to_text(),
+)

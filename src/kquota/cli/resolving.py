@@ -1,0 +1,100 @@
+"""Clients resolved, wherever the quotas are: here by Kafka's rules, or by a kquota server that knows more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from kquota.cli.targets import Target
+from kquota.errors import ApiError, failed
+from kquota.quotas import CLIENT_ID, IP, KAFKA, USER, Candidate, ClientQuotaEntity, QuotaResolver, ResolvedQuota
+
+if TYPE_CHECKING:
+    from kquota.admin import QuotaAdmin, Value
+
+__all__ = ["Client", "Resolving", "resolving"]
+
+_AT_ONCE: Final = 10_000
+"""Clients in one call: a cluster that cannot resolve is described for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who is asked for; an empty text is "none", an ``ip`` of None was not asked about."""
+
+    user: str
+    client_id: str
+    ip: str | None = None
+
+    def fields(self) -> dict[str, str]:
+        """As printed."""
+        names = {USER: self.user, CLIENT_ID: self.client_id}
+        return names if self.ip is None else {**names, IP: self.ip}
+
+    def entity(self) -> ClientQuotaEntity:
+        """What of it has a name."""
+        return ClientQuotaEntity({kind: name for kind, name in self.fields().items() if name})
+
+
+Resolving = Callable[[Iterable[Client]], Iterator[tuple[Client, Mapping[str, ResolvedQuota]]]]
+"""Each client with its quotas by key, in order, as they come."""
+
+
+@contextmanager
+def resolving(target: Target, static_defaults: Mapping[str, float]) -> Iterator[Resolving]:
+    """What resolves against the quotas of `target`.
+
+    A cluster is asked by its own API, since it may know static defaults of its own; all others are read once. So is a
+    cluster where static defaults are given: nobody but the caller knows those.
+
+    :raises KquotaError: the quotas cannot be read.
+    """
+    cluster = None if static_defaults else target.cluster()
+    if cluster is None:
+        yield _here(QuotaResolver(target.read().snapshot(), static_defaults=static_defaults))
+    else:
+        with cluster:
+            yield _there(cluster.admin)
+
+
+def _here(resolver: QuotaResolver) -> Resolving:
+    def resolve(clients: Iterable[Client]) -> Iterator[tuple[Client, Mapping[str, ResolvedQuota]]]:
+        for client in clients:
+            yield client, resolver.resolve(client.user, client.client_id, client.ip or None)
+
+    return resolve
+
+
+def _there(admin: QuotaAdmin) -> Resolving:
+    def resolve(clients: Iterable[Client]) -> Iterator[tuple[Client, Mapping[str, ResolvedQuota]]]:
+        left = iter(clients)
+        while batch := list(islice(left, _AT_ONCE)):
+            # A client without any name cannot be asked about, and has no limit; one that stands twice is asked once.
+            entities = dict.fromkeys(client.entity() for client in batch)
+            entities.pop(ClientQuotaEntity({}), None)
+            found = admin.resolve_client_quotas(entities).config() if entities else {}
+            for client in batch:
+                values = found.get(client.entity(), {})
+                if isinstance(values, ApiError):
+                    raise failed(values)
+                yield client, _by_key(client, values)
+
+    return resolve
+
+
+def _by_key(client: Client, values: Mapping[str, Value]) -> dict[str, ResolvedQuota]:
+    """Also the keys without a limit, as the resolver has them."""
+    keys = [key.name for key in KAFKA.keys if client.ip or frozenset({IP}) not in key.shapes]
+    keys += [key for key in values if key not in keys]
+    return {key: _resolved(key, values.get(key)) for key in keys}
+
+
+def _resolved(key: str, value: Value | None) -> ResolvedQuota:
+    if value is None:
+        return ResolvedQuota(key, None, None, None, None, ())
+    entry = value.entry
+    overridden = tuple(Candidate(one.source, one.level, one.value) for one in value.overridden_entries)
+    return ResolvedQuota(key, entry.value, entry.source, entry.level, value.meter, overridden)

@@ -1,0 +1,76 @@
+"""How a command line runs: errors in one form, exit codes, a closed pipe, an interruption."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+from click.core import ParameterSource
+
+from kquota.errors import KquotaError
+
+__all__ = ["run"]
+
+PIPE_CLOSED: Final = 128 + 13
+INTERRUPTED: Final = 128 + 2
+
+
+def run(command: click.Command, name: str, arguments: Sequence[str]) -> int:
+    """Run `command`; the exit code. Errors go to standard error in one form, a closed pipe goes quietly."""
+    verbose = "-v" in arguments or "--verbose" in arguments
+    try:
+        code = _invoke(command, name, arguments)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        _show_origin(error)
+        return error.exit_code
+    except KquotaError as error:
+        if verbose:
+            _show_traceback()
+        click.echo(f"{name}: error: {error}", err=True)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo(f"{name}: interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever reads has enough. What is still buffered would raise again when Python closes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except OSError as error:
+        if verbose:
+            _show_traceback()
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"{name}: error: {place}{error.strerror or error}", err=True)
+        return KquotaError.exit_code
+    return code
+
+
+def _invoke(command: click.Command, name: str, arguments: Sequence[str]) -> int:
+    """Parse and call; a command may return its exit code. (``cli.main`` would end the process at a closed pipe.)"""
+    try:
+        with command.make_context(name, list(arguments)) as ctx:
+            result = command.invoke(ctx)
+    except click.exceptions.Exit as exit_request:
+        return exit_request.exit_code
+    return result if isinstance(result, int) else 0
+
+
+def _show_origin(error: click.ClickException) -> None:
+    """Say where a bad value was set, if that was not the command line."""
+    if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
+        return
+    name = error.param.name
+    if error.ctx.get_parameter_source(name) is not ParameterSource.DEFAULT_MAP:
+        return
+    path = error.ctx.command_path.split()[1:]
+    origin = error.ctx.meta.get("kquota.origins", {}).get((*path, name))
+    if origin is not None:
+        click.echo(f"The value is from {origin}.", err=True)
+
+
+def _show_traceback() -> None:
+    from traceback import print_exc
+
+    print_exc(file=sys.stderr)

@@ -1,0 +1,55 @@
+"""The quotas of a cluster, as a store: there the brokers decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from kquota.admin import AlterClientQuotasOptions, QuotaAdmin
+from kquota.errors import ApiError
+from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
+
+__all__ = ["ClusterStore"]
+
+
+class ClusterStore:
+    """A :class:`~kquota.stores.QuotaStore` over :class:`~kquota.admin.QuotaAdmin`.
+
+    Types and keys that kquota does not know are sent, and a dry run is one of the brokers' own.
+    """
+
+    def __init__(self, admin: QuotaAdmin) -> None:
+        """Take the client, which is closed with the store."""
+        self.admin = admin
+
+    def describe(self, quota_filter: ClientQuotaFilter) -> Mapping[ClientQuotaEntity, Mapping[str, float]] | ApiError:
+        """As :meth:`QuotaStore.describe`.
+
+        :raises KquotaError: the cluster could not be asked.
+        """
+        return self.admin.describe_client_quotas(quota_filter).found
+
+    def alter(
+        self,
+        alterations: Iterable[ClientQuotaAlteration],
+        *,
+        validate_only: bool = False,
+        principal: str = "",  # noqa: ARG002 - the brokers know who is connected
+    ) -> Mapping[ClientQuotaEntity, ApiError | None]:
+        """As :meth:`QuotaStore.alter`; an error that is unknown says that it may have been done.
+
+        :raises IllegalArgumentError: an entity stands twice.
+        :raises KquotaError: the cluster could not be asked: nothing was sent.
+        """
+        options = AlterClientQuotasOptions(validate_only=validate_only)
+        return self.admin.alter_client_quotas(alterations, options).values()
+
+    def close(self) -> None:
+        """Close all connections. Safe to call twice."""
+        self.admin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

@@ -1,0 +1,184 @@
+"""Frames that no client should send, by seed: mutated requests, noise, other protocols, broken sizes."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from random import Random
+from typing import Final, NamedTuple
+
+import msgspec
+
+from kquota.errors import ProtocolError
+from kquota.wire.apis import (
+    ALTER_CLIENT_QUOTAS,
+    API_VERSIONS,
+    DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
+    METADATA,
+    RESOLVE_CLIENT_QUOTAS,
+    RESOLVE_QUOTAS,
+    Api,
+    read_request,
+    write_request,
+)
+from kquota.wire.messages.api_versions import ApiVersionsRequest
+from kquota.wire.messages.client_quotas import (
+    Alteration,
+    AlterClientQuotasRequest,
+    Component,
+    DescribeClientQuotasRequest,
+    EntityPart,
+    Op,
+)
+from kquota.wire.messages.describe_cluster import DescribeClusterRequest
+from kquota.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kquota.wire.messages.resolve_client_quotas import NamedPart, ResolveClientQuotasRequest, ResolveQuotasRequest
+from kquota.wire.messages.scram_credentials import DescribeUserScramCredentialsRequest, UserName
+
+__all__ = ["Outcome", "decoded", "hostile_frames", "mutants", "requests", "send_and_end"]
+
+_SIZE: Final = 4
+_EXTREMES: Final = (
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"\x80\0\0\0",
+    b"\0\0\0\0",
+    b"\xff\xff",
+    b"\x7f\xff",
+    b"\xff" * 10,
+)
+_GARBAGE: Final = (
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"SSH-2.0-OpenSSH_9.2\r\n",
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"\0\0\0\0",
+    b"\x00\x63\xff\xff" + b"\0" * 40,
+)
+
+
+def requests() -> list[bytes]:
+    """One valid request of each API and version, sizes included; none changes anything."""
+    parts = [EntityPart("user", "mallory"), EntityPart("client-id", None)]
+    ops = [Op("producer_byte_rate", 1e6, remove=False), Op("consumer_byte_rate", 0.0, remove=True)]
+    named = [NamedPart("user", "mallory"), NamedPart("client-id", "tool")]
+    components = [Component("user", 0, "mallory"), Component("client-id", 1, None)]
+    bodies: list[tuple[Api, msgspec.Struct]] = [
+        (API_VERSIONS, ApiVersionsRequest("hostile", "1.0")),
+        (METADATA, MetadataRequest([MetadataRequestTopic(name="topic")])),
+        (DESCRIBE_CLUSTER, DescribeClusterRequest()),
+        (DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest(components, strict=False)),
+        (ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest([Alteration(parts, ops)] * 3, validate_only=True)),
+        (DESCRIBE_USER_SCRAM_CREDENTIALS, DescribeUserScramCredentialsRequest([UserName("mallory")])),
+        (RESOLVE_CLIENT_QUOTAS, ResolveClientQuotasRequest(named)),
+        (RESOLVE_QUOTAS, ResolveQuotasRequest([ResolveClientQuotasRequest(named)] * 2, include_overridden=True)),
+    ]
+    return [
+        write_request(api, version, 7, "client", body)
+        for api, body in bodies
+        for version in range(api.min_version, api.max_version + 1)
+    ]
+
+
+def mutants(seed: int, count: int) -> Iterator[bytes]:
+    """Requests without their sizes, each changed in one to eight places."""
+    random = Random(seed)
+    originals = [request[_SIZE:] for request in requests()]
+    for _ in range(count):
+        yield _mutated(random.choice(originals), random, originals)
+
+
+def _mutated(original: bytes, random: Random, originals: list[bytes]) -> bytes:
+    frame = bytearray(original)
+    for _ in range(random.randrange(1, 9)):
+        at = random.randrange(len(frame) + 1)
+        match random.randrange(8):
+            case 0 | 1 | 2 if at < len(frame):
+                frame[at] = random.randrange(256)
+            case 3 if at < len(frame):
+                frame[at] ^= 1 << random.randrange(8)
+            case 4:
+                del frame[at : at + random.randrange(1, 6)]
+            case 5:
+                extreme = random.choice(_EXTREMES)
+                frame[at : at + len(extreme)] = extreme
+            case 6:
+                frame[at:at] = random.randbytes(random.randrange(1, 6))
+            case _:
+                other = random.choice(originals)
+                frame[at:] = other[random.randrange(len(other)) :]
+    return bytes(frame)
+
+
+def decoded(frame: bytes) -> bool:
+    """Whether the frame is a request; otherwise the decoder says why in the one way it may.
+
+    Any other exception is a mistake of the decoder's, and comes out.
+    """
+    try:
+        read_request(frame)
+    except ProtocolError:
+        return False
+    return True
+
+
+def hostile_frames(seed: int, count: int) -> Iterator[bytes]:
+    """Bytes for a socket: mutants with a right size, with a wrong one, cut short, and what is no Kafka at all."""
+    random = Random(seed)
+    for frame in mutants(seed + 1, count):
+        match random.randrange(10):
+            case 0:
+                yield random.choice(_GARBAGE)
+            case 1:
+                yield random.randbytes(random.randrange(1, 200))
+            case 2:
+                size = max(0, len(frame) + random.randrange(-20, 20))
+                yield size.to_bytes(_SIZE, "big") + frame
+            case 3:
+                whole = len(frame).to_bytes(_SIZE, "big") + frame
+                yield whole[: random.randrange(len(whole))]
+            case _:
+                yield len(frame).to_bytes(_SIZE, "big") + frame
+
+
+class Outcome(NamedTuple):
+    """How a connection ended: answers that came, and whether the end came from the server in time."""
+
+    answers: int
+    ended: bool
+
+
+def send_and_end(address: tuple[str, int], frames: list[bytes], *, patience_s: float) -> Outcome:
+    """Send all on a connection of their own, say that no more comes, and read until the server closes it."""
+    received = bytearray()
+    with socket.create_connection(address, timeout=patience_s) as peer:
+        try:
+            # The server may have closed it already because of the first of them.
+            with suppress(ConnectionError):
+                peer.sendall(b"".join(frames))
+                peer.shutdown(socket.SHUT_WR)
+            while part := peer.recv(65536):
+                received += part
+        except TimeoutError:
+            return Outcome(_count(received), ended=False)
+        except ConnectionError:
+            pass  # closed while bytes of ours were unread: TCP says that with a reset
+    return Outcome(_count(received), ended=True)
+
+
+def _count(received: bytearray) -> int:
+    """The whole answers in it.
+
+    :raises AssertionError: what stands there is no answer.
+    """
+    at = count = 0
+    while at + _SIZE <= len(received):
+        size = int.from_bytes(received[at : at + _SIZE], "big", signed=True)
+        assert 4 <= size < 1 << 24, size
+        at += _SIZE + size
+        count += at <= len(received)
+    return count

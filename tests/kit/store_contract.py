@@ -1,0 +1,105 @@
+"""What every store of quotas does, whoever keeps them: to be inherited by tests with a fixture called `store`."""
+
+import math
+import struct
+
+from kquota.errors import ApiError, KafkaErrorCode
+from kquota.quotas import (
+    CLIENT_ID,
+    IP,
+    USER,
+    ClientQuotaAlteration,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+)
+from kquota.stores import QuotaStore
+from tests.kit.strategies import AWKWARD_NAMES
+
+__all__ = ["ALICE", "BOB", "CONSUME", "PRODUCE", "StoreContract", "everything", "set_to"]
+
+ALICE, BOB = ClientQuotaEntity({USER: "alice"}), ClientQuotaEntity({USER: "bob"})
+PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
+
+
+def set_to(entity: ClientQuotaEntity, **values: float | None) -> ClientQuotaAlteration:
+    """Values to set, and to remove where they are None."""
+    return ClientQuotaAlteration(entity, [ClientQuotaAlteration.Op(key, value) for key, value in values.items()])
+
+
+def everything(store: QuotaStore) -> dict[ClientQuotaEntity, dict[str, float]]:
+    """All quotas."""
+    found = store.describe(ClientQuotaFilter.all())
+    assert not isinstance(found, ApiError)
+    return {entity: dict(values) for entity, values in found.items()}
+
+
+class StoreContract:
+    """The port: describe a filter, alter entities."""
+
+    def test_what_was_set_is_described(self, store: QuotaStore) -> None:
+        """And what was removed is not; an entity goes with its last value."""
+        assert store.alter(
+            [set_to(ALICE, producer_byte_rate=5, consumer_byte_rate=6), set_to(BOB, producer_byte_rate=7)]
+        ) == {
+            ALICE: None,
+            BOB: None,
+        }
+        assert everything(store) == {ALICE: {PRODUCE: 5.0, CONSUME: 6.0}, BOB: {PRODUCE: 7.0}}
+        only = ClientQuotaFilter.contains_only([ClientQuotaFilterComponent.of_entity(USER, "bob")])
+        assert store.describe(only) == {BOB: {PRODUCE: 7.0}}
+        store.alter(
+            [set_to(ALICE, producer_byte_rate=None), set_to(BOB, producer_byte_rate=None, consumer_byte_rate=None)]
+        )
+        assert everything(store) == {ALICE: {CONSUME: 6.0}}
+
+    def test_each_entity_has_its_own_result(self, store: QuotaStore) -> None:
+        """One that is refused keeps no other from being changed, and is not changed itself."""
+        mixed = ClientQuotaEntity({USER: "a", IP: "10.0.0.1"})
+        results = store.alter(
+            [
+                set_to(mixed, producer_byte_rate=1),
+                set_to(ALICE, producer_byte_rate=5, nonsense=1),
+                set_to(BOB, producer_byte_rate=7),
+            ]
+        )
+        assert [error.code if error else None for error in results.values()] == [
+            KafkaErrorCode.INVALID_REQUEST,
+            KafkaErrorCode.INVALID_REQUEST,
+            None,
+        ]
+        assert everything(store) == {BOB: {PRODUCE: 7.0}}
+
+    def test_validating_changes_nothing(self, store: QuotaStore) -> None:
+        """The results are those that altering would have."""
+        alterations = [set_to(ALICE, producer_byte_rate=5), set_to(BOB, producer_byte_rate=-1)]
+        validated = store.alter(alterations, validate_only=True)
+        assert everything(store) == {}
+        assert store.alter(alterations) == validated
+        assert everything(store) == {ALICE: {PRODUCE: 5.0}}
+
+    def test_a_filter_that_is_refused_is_a_value(self, store: QuotaStore) -> None:
+        """With Kafka's code and message."""
+        found = store.describe(ClientQuotaFilter.contains([ClientQuotaFilterComponent.of_entity_type("group")]))
+        assert found == ApiError(KafkaErrorCode.UNSUPPORTED_VERSION, "Unsupported entity type group")
+
+    def test_removing_what_is_not_there_is_done(self, store: QuotaStore) -> None:
+        """As Kafka has it: nothing to do is no mistake."""
+        assert store.alter([set_to(ALICE, producer_byte_rate=None, no_such_key=None)]) == {ALICE: None}
+        assert everything(store) == {}
+
+    def test_every_name_and_every_double_comes_back(self, store: QuotaStore) -> None:
+        """Names as they are, doubles to the bit, entities in order."""
+        values = [5e-324, 0.1, math.pi, math.inf, math.nan]
+        names = [None, *AWKWARD_NAMES]
+        pairs = [(user, client_id) for user in names for client_id in names]
+        given = {
+            ClientQuotaEntity({USER: user, CLIENT_ID: client_id}): values[number % len(values)]
+            for number, (user, client_id) in enumerate(pairs)
+        }
+        results = store.alter([set_to(entity, request_percentage=value) for entity, value in given.items()])
+        assert set(results.values()) == {None}
+        found = everything(store)
+        assert list(found) == sorted(given, key=ClientQuotaEntity.sort_key)
+        for entity, value in given.items():
+            assert struct.pack(">d", found[entity]["request_percentage"]) == struct.pack(">d", value)
