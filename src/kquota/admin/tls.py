@@ -6,6 +6,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
+from shlex import quote
 from tempfile import NamedTemporaryFile
 from typing import Final
 
@@ -85,7 +86,8 @@ def _read(path: str, setting: str) -> bytes:
         converted = Path(path).with_suffix(".p12")
         raise InputError(
             f"{path} is a {java} store, which only Java reads. Convert it with\n"
-            f"  keytool -importkeystore -srckeystore {path} -destkeystore {converted} -deststoretype PKCS12\n"
+            f"  keytool -importkeystore -srckeystore {quote(path)} -destkeystore {quote(str(converted))} "
+            "-deststoretype PKCS12\n"
             f"and set {setting}.location={converted} and {setting}.type=PKCS12"
         )
     return raw

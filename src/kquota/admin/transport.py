@@ -119,13 +119,19 @@ class _TlsFailedError(kafka.errors.KafkaError):  # type: ignore[misc] # kafka-py
         self.error = error
 
 
-class _Manager(KafkaConnectionManager):  # type: ignore[misc] # kafka-python carries no types
-    """Knows why the last connection failed, and tries no second time where TLS does not fit.
+_TRANSIENT: Final = (OSError, kafka.errors.KafkaConnectionError, kafka.errors.KafkaTimeoutError, kafka.errors.Cancelled)
 
-    kafka-python tries until the time is over, and then says that it was over.
+
+class _Manager(KafkaConnectionManager):  # type: ignore[misc] # kafka-python carries no types
+    """Knows why the last connection failed, and tries no second time what cannot get better by it.
+
+    kafka-python tries everything until the time is over, and then says that it was over.
     """
 
-    last_failure: BaseException | None = None
+    def __init__(self, *arguments: Any, **configs: Any) -> None:
+        self.last_failure: BaseException | None = None
+        self._lasting_failures: dict[Any, BaseException] = {}
+        super().__init__(*arguments, **configs)
 
     def get_connection(self, node_id: Any, *arguments: Any, **options: Any) -> Any:
         is_new = node_id not in self._conns
@@ -134,15 +140,25 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc] # kafka-python car
             connection.init_future.add_errback(lambda error: self._failed(node_id, error))
         return connection
 
+    def maybe_raise_auth_failure(self, node_id: Any) -> None:
+        # kafka-python forgets a failed login when the attempt to connect ends, which it does without an error.
+        failure = self._lasting_failures.get(node_id)
+        if failure is not None:
+            raise failure
+        super().maybe_raise_auth_failure(node_id)
+
     def forget_failures(self) -> None:
         """What failed for one call may be tried again for the next."""
+        self._lasting_failures.clear()
         self._auth_failures.clear()
 
     def _failed(self, node_id: Any, error: BaseException) -> None:
         self.last_failure = error
         tls = _tls_error(error)
         if tls is not None:
-            self._auth_failures[node_id] = _TlsFailedError(tls)
+            self._lasting_failures[node_id] = _TlsFailedError(tls)
+        elif not isinstance(error, _TRANSIENT) and not getattr(error, "retriable", False):
+            self._lasting_failures[node_id] = error
 
 
 def _tls_error(error: BaseException) -> ssl.SSLError | None:
