@@ -38,7 +38,8 @@ from kquota.quotas import (
 )
 from kquota.stores import open_store
 from kquota.stores.local import LocalStore
-from kquota.wire.apis import RESOLVE_QUOTAS
+from kquota.wire.apis import APIS, RESOLVE_QUOTAS
+from kquota.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from tests.kit.quota_server import running_server
 
 Op = ClientQuotaAlteration.Op
@@ -252,6 +253,24 @@ def test_something_else_answers(answer: bytes) -> None:
         assert error.value.exit_code == 5
         assert str(port) in str(error.value)
     listener.close()
+
+
+@pytest.mark.parametrize(
+    "versions, reason",
+    [(None, "it came with Kafka 2.6"), ((2, 5), "from version 2 on, this kquota up to 1: upgrade kquota")],
+    ids=["older", "newer"],
+)
+def test_brokers_of_another_time(
+    store: LocalStore, versions: tuple[int, int] | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too old to know the API, or so new that they forgot our versions of it: exit code 6."""
+    others = [ApiVersion(key, api.min_version, api.max_version) for key, api in APIS.items() if key != 48]
+    ours = [] if versions is None else [ApiVersion(48, *versions)]
+    monkeypatch.setattr("kquota.server.handlers.api_versions._ANSWER", ApiVersionsResponse(0, [*others, *ours]))
+    with running_server(store) as address, QuotaAdmin(str(address)) as admin:
+        with pytest.raises(NotSupportedError, match=reason) as error:
+            admin.describe_client_quotas(ClientQuotaFilter.all())
+        assert error.value.exit_code == 6
 
 
 def test_the_batch_resolve_is_advertised(store: LocalStore) -> None:

@@ -260,8 +260,13 @@ class KafkaTransport:
 
     def _version_of(self, api: Api, versions: Mapping[int, tuple[int, int]]) -> int:
         spoken = versions.get(api.key)
-        if spoken is None or spoken[1] < api.min_version or spoken[0] > api.max_version:
+        if spoken is None or spoken[1] < api.min_version:
             raise NotSupportedError(f"the brokers do not speak {api.name}: it came with Kafka 2.6")
+        if spoken[0] > api.max_version:
+            raise NotSupportedError(
+                f"the brokers speak {api.name} from version {spoken[0]} on, this kquota up to {api.max_version}: "
+                "upgrade kquota"
+            )
         return min(spoken[1], api.max_version)
 
     def _explained(self, error: Exception) -> KquotaError:
