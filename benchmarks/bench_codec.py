@@ -61,14 +61,14 @@ def _tools(entries: int) -> tuple[bytes, dict[str, dict[str, Callable[[], Any]]]
     python_value = python_kind.decode(body, version=VERSION)
     assert kio_bytes(kio_value) == body
     assert kio_read(kio_kind, body) == kio_value
-    assert bytes(python_value.encode(version=VERSION)) == body
+    assert bytes(python_value.encode()) == body
     assert same_as_kafka_python(value, python_value, VERSION)
     assert ours.read(body, 0) == (value, len(body))
     return body, {
         "encode": {
             "kquota": lambda: ours.write(value),
             "kio": lambda: kio_bytes(kio_value),
-            "kafka-python": lambda: python_value.encode(version=VERSION),
+            "kafka-python": lambda: python_value.encode(),
         },
         "decode": {
             "kquota": lambda: ours.read(body, 0),

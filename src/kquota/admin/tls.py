@@ -10,9 +10,9 @@ from shlex import quote
 from tempfile import NamedTemporaryFile
 from typing import Final
 
-from kquota.errors import InputError
+from kquota.errors import ConnectionFailedError, InputError, KquotaError, NotAuthorizedError
 
-__all__ = ["TlsFiles", "tls_context"]
+__all__ = ["TlsFiles", "explained_tls", "tls_context"]
 
 _PEM: Final = b"-----BEGIN "
 _JAVA_STORES: Final = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}
@@ -160,3 +160,17 @@ def _identify(context: ssl.SSLContext, pem: str, password: str | None, place: st
 
 def _password(text: str | None) -> bytes | None:
     return text.encode() if text else None
+
+
+def explained_tls(servers: str, error: ssl.SSLError) -> KquotaError:
+    """What a handshake that failed means for who wants to connect."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ConnectionFailedError(
+            f"{servers} shows a certificate that is not trusted: {error.verify_message}; set ssl.truststore.location "
+            "to the authority that signed it"
+        )
+    if "CERTIFICATE" in (error.reason or ""):
+        return NotAuthorizedError(
+            f"{servers} wants a certificate that it trusts from this client ({error.reason}): set ssl.keystore.location"
+        )
+    return ConnectionFailedError(f"{servers}: no TLS: {error}; does it speak TLS on this port?")

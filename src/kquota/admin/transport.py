@@ -17,6 +17,7 @@ from kafka.net import KafkaConnectionManager, NetworkSelector
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from msgspec import Struct
 
+from kquota.admin.tls import explained_tls
 from kquota.errors import (
     ConnectionFailedError,
     KquotaError,
@@ -274,7 +275,7 @@ class KafkaTransport:
         if isinstance(error, _NOT_ALLOWED):
             return NotAuthorizedError(f"{servers} did not let this client in: {error}")
         if isinstance(error, _TlsFailedError):
-            return _explained_tls(servers, error.error)
+            return explained_tls(servers, error.error)
         if isinstance(error, kafka.errors.RequestTimedOutError):
             return RequestTimeoutError(f"{servers}: {error}")
         if isinstance(error, kafka.errors.KafkaProtocolError):
@@ -304,19 +305,6 @@ class KafkaTransport:
     def _stop(self) -> None:
         self._manager.close()
         self._net.stop()
-
-
-def _explained_tls(servers: str, error: ssl.SSLError) -> KquotaError:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return ConnectionFailedError(
-            f"{servers} shows a certificate that is not trusted: {error.verify_message}; set ssl.truststore.location "
-            "to the authority that signed it"
-        )
-    if "CERTIFICATE" in (error.reason or ""):
-        return NotAuthorizedError(
-            f"{servers} wants a certificate that it trusts from this client ({error.reason}): set ssl.keystore.location"
-        )
-    return ConnectionFailedError(f"{servers}: no TLS: {error}; does it speak TLS on this port?")
 
 
 BOOTSTRAP_MS: Final = 10_000
