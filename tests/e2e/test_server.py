@@ -119,9 +119,11 @@ def test_a_client_finds_its_way(store: LocalStore) -> None:
             for version in range(3):
                 answer = await client.ask(DESCRIBE_CLUSTER, version, DescribeClusterRequest())
                 assert (answer.error_code, answer.cluster_id, len(answer.brokers)) == (0, store.identity, 1)
-            assert (await client.ask(DESCRIBE_CLUSTER, 1, DescribeClusterRequest(endpoint_type=2))).error_code == 114
+            for endpoint_type, error_code in ((2, 114), (3, 115)):
+                answer = await client.ask(DESCRIBE_CLUSTER, 1, DescribeClusterRequest(endpoint_type=endpoint_type))
+                assert (answer.error_code, answer.endpoint_type) == (error_code, 1)
             answer = await client.ask(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, DescribeUserScramCredentialsRequest(None))
-            assert (answer.error_code, answer.results) == (0, [])
+            assert (answer.error_code, answer.error_message, answer.results) == (0, "", [])
             asked = DescribeUserScramCredentialsRequest([UserName("a"), UserName("b"), UserName("b")])
             answer = await client.ask(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, asked)
             assert [(one.user, one.error_code) for one in answer.results] == [("a", 91), ("b", 92)]
@@ -152,6 +154,7 @@ def test_quotas_are_altered_and_described(store: LocalStore, version: int) -> No
                 ]
                 assert [one.entity for one in answer.entries] == [one.entity for one in changes]
                 answer = await client.ask(DESCRIBE_CLIENT_QUOTAS, version, EVERYTHING)
+                assert (answer.error_code, answer.error_message) == (0, "")
                 assert len(answer.entries) == (0 if validate_only else 1)
             [entry] = answer.entries
             assert entry.entity == [EntityPart("user", "alice")]

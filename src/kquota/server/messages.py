@@ -8,10 +8,12 @@ import structlog
 
 from kquota.errors import ApiError, KafkaErrorCode, StoreError
 
-__all__ = ["failure", "sendable"]
+__all__ = ["NO_MESSAGE", "failure", "sendable"]
 
 _log = structlog.get_logger("kquota.server")
 MAX_BYTES: Final = 32_767
+NO_MESSAGE: Final = ""
+"""What brokers send with a description that succeeded, although the field may be null."""
 
 
 def failure(error: StoreError) -> ApiError:

@@ -3,7 +3,7 @@
 from kquota.errors import ApiError, StoreError
 from kquota.quotas import ClientQuotaFilter, ClientQuotaFilterComponent
 from kquota.server.context import ServerContext
-from kquota.server.messages import failure, sendable
+from kquota.server.messages import NO_MESSAGE, failure, sendable
 from kquota.wire.messages.client_quotas import DescribeClientQuotasRequest, EncodedDescribeClientQuotasResponse
 
 __all__ = ["handle"]
@@ -24,7 +24,7 @@ def handle(
     if isinstance(found, ApiError):
         return _refused(found)
     entries = context.encoded_entries(version).of(found.items(), of_all=len(index.snapshot))
-    return EncodedDescribeClientQuotasResponse(0, 0, None, entries)
+    return EncodedDescribeClientQuotasResponse(0, 0, NO_MESSAGE, entries)
 
 
 def _refused(error: ApiError) -> EncodedDescribeClientQuotasResponse:

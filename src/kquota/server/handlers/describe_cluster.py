@@ -4,6 +4,7 @@ from kquota.errors import KafkaErrorCode
 from kquota.server.context import ServerContext
 from kquota.wire.messages.describe_cluster import (
     BROKERS,
+    CONTROLLERS,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -14,14 +15,12 @@ __all__ = ["handle"]
 
 def handle(request: DescribeClusterRequest, context: ServerContext) -> DescribeClusterResponse:
     """Controllers are not to be reached on their own here, as on any broker's listener."""
+    if request.endpoint_type == CONTROLLERS:
+        message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        return DescribeClusterResponse(0, KafkaErrorCode.MISMATCHED_ENDPOINT_TYPE, message)
     if request.endpoint_type != BROKERS:
-        return DescribeClusterResponse(
-            throttle_time_ms=0,
-            error_code=KafkaErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
-            "CONTROLLER",
-            endpoint_type=request.endpoint_type,
-        )
+        message = f"Unsupported endpoint type {request.endpoint_type}"
+        return DescribeClusterResponse(0, KafkaErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
     return DescribeClusterResponse(
         throttle_time_ms=0,
         error_code=0,

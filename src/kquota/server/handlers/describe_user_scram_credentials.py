@@ -2,7 +2,7 @@
 
 from kquota.errors import KafkaErrorCode
 from kquota.server.context import ServerContext
-from kquota.server.messages import sendable
+from kquota.server.messages import NO_MESSAGE, sendable
 from kquota.wire.messages.scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -32,4 +32,4 @@ def handle(
         )
         for name, count in counts.items()
     ]
-    return DescribeUserScramCredentialsResponse(0, 0, None, results)
+    return DescribeUserScramCredentialsResponse(0, 0, NO_MESSAGE, results)

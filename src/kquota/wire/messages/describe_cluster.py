@@ -9,6 +9,7 @@ from kquota.wire.schema import Boolean, Int8, Int16, Int32, String, Versions
 __all__ = ["DescribeClusterBroker", "DescribeClusterRequest", "DescribeClusterResponse"]
 
 BROKERS = 1
+CONTROLLERS = 2
 UNKNOWN_OPERATIONS = -(2**31)
 
 
