@@ -1,3 +1,4 @@
 from tests.kit.kafka import broker
+from tests.real.both_servers import both
 
-__all__ = ["broker"]
+__all__ = ["both", "broker"]
