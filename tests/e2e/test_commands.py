@@ -191,6 +191,20 @@ def test_a_web_server_is_no_cluster(capsys: pytest.CaptureFixture[str]) -> None:
         assert str(port) in capsys.readouterr().err
 
 
+def test_static_defaults_are_the_servers_or_those_given(capsys: pytest.CaptureFixture[str]) -> None:
+    """A server knows its own; for any other cluster they are said."""
+    asked = ["resolve", "--name", "client-id=etl", "--format", "jsonl"]
+    with (
+        open_store("memory:") as store,
+        running_server(store, static_defaults=(("producer_byte_rate", 99.0),)) as address,
+    ):
+        for more, limit in (([], 99), (["-D", "quota.producer.default=77"], 77)):
+            assert run([*asked, "--bootstrap-server", str(address), *more]) == 0
+            answer = capsys.readouterr().out.splitlines()[-1]  # the server in this process logs, too
+            found = json.loads(answer)["quotas"]["producer_byte_rate"]
+            assert (found["value"], found["source"], found["level"]) == (limit, "static", 9)
+
+
 def test_an_export_is_applied_elsewhere(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From a file into a store, from there over the wire into another server, and out again: the same text."""
     assert run(["apply", "-f", file, "--store", store_url(tmp_path)]) == 0

@@ -11,6 +11,8 @@ import pytest
 from kquota.cli import run
 from kquota.pipeline import jobs
 from kquota.pipeline.tables import TABLES
+from kquota.stores import open_store
+from tests.kit.quota_server import running_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +72,23 @@ def test_every_table_is_written_with_its_schema(quotas: Path, tmp_path: Path) ->
         1,
         "user=ANONYMOUS,client-id=etl",
     )
+
+
+def test_quotas_may_come_from_a_store_or_a_server(quotas: Path, tmp_path: Path) -> None:
+    """The same limits as from the file that was applied to it, wherever they are read."""
+    log, url = GOLDEN / "2.8.2" / "kafka-request.log", f"sqlite:///{tmp_path / 'quotas.db'}"
+    assert run(["apply", "-f", str(quotas), "--store", url]) == 0
+    with open_store(url) as store, running_server(store) as address:
+        for number, place in enumerate((("--quotas", quotas), ("--store", url), ("--bootstrap-server", address))):
+            assert analyze(log, *place, "--out", tmp_path / f"out-{number}") == 0
+    limits = [
+        sorted(
+            (row["user"] or "", row["client_id"] or "", row["key"], row["limit"] or 0.0) for row in rows(out, "clients")
+        )
+        for out in (tmp_path / "out-0", tmp_path / "out-1", tmp_path / "out-2")
+    ]
+    assert limits[0] == limits[1] == limits[2]
+    assert any(limit for *_, limit in limits[0])
 
 
 def test_bad_lines_cost_only_themselves(quotas: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
