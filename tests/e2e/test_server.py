@@ -311,13 +311,14 @@ def test_what_is_no_request_ends_its_connection_alone(store: LocalStore, hostile
     asyncio.run(scenario())
 
 
-def test_a_later_version_of_api_versions_is_told_which_there_are(store: LocalStore) -> None:
+@pytest.mark.parametrize("version", [5, 32767, -1])
+def test_another_version_of_api_versions_is_told_which_there_are(store: LocalStore, version: int) -> None:
     """In version 0, with error 35 and its own range alone; the connection stays (KIP-511)."""
 
     async def scenario() -> None:
         async with serving(store) as connect:
             client = await connect()
-            client.writer.write(struct.pack(">ihhih", 10 + 8, 18, 5, 77, -1) + b"\0\2a\2b\0\0\0"[:8])
+            client.writer.write(struct.pack(">ihhih", 10 + 8, 18, version, 77, -1) + b"\0\2a\2b\0\0\0"[:8])
             correlation_id, answer = read_response(API_VERSIONS, 0, await client.frame())
             assert (correlation_id, answer.error_code) == (77, 35)
             assert [(one.api_key, one.min_version, one.max_version) for one in answer.api_keys] == [(18, 0, 4)]

@@ -76,8 +76,8 @@ def _written(request: Request, body: Struct) -> bytes:
 
 
 def _other_version(error: UnsupportedVersionError) -> bytes:
-    """A client that asks in a later version learns which ones there are, in the one that all know (KIP-511)."""
-    if error.api_key != API_VERSIONS.key or error.api_version < 0:
+    """A client that asks in another version learns which ones there are, in the one that all know (KIP-511)."""
+    if error.api_key != API_VERSIONS.key:
         raise MalformedMessageError(str(error)) from error
     known = ApiVersion(API_VERSIONS.key, API_VERSIONS.min_version, API_VERSIONS.max_version)
     body = ApiVersionsResponse(KafkaErrorCode.UNSUPPORTED_VERSION, [known])
