@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 from struct import Struct
 from typing import Final
 
 from kquota.errors import MalformedMessageError
 
 __all__ = [
+    "AS_JAVA",
     "COMPACT_LENGTHS",
     "COMPACT_NULL",
     "COMPACT_WORDS",
@@ -19,6 +21,7 @@ __all__ = [
     "compact_length",
     "compact_text",
     "length",
+    "read_compact_length",
     "read_uvarint",
     "skip_tags",
     "text",
@@ -33,6 +36,24 @@ COMPACT_NULL: Final = b"\0"
 
 _pack_i16 = Struct(">h").pack
 _pack_i32 = Struct(">i").pack
+
+
+AS_JAVA: Final = "kquota-as-java"
+"""How to read invalid UTF-8, for ``bytes.decode``: as Java does."""
+
+
+def _as_java(error: UnicodeError) -> tuple[str, int]:
+    """One U+FFFD where Python and Java agree, and one for half a surrogate pair, of which Python would make several."""
+    assert isinstance(error, UnicodeDecodeError)
+    raw, at, end = error.object, error.start, error.end
+    if raw[at] == 0xED and raw[at + 1 : at + 2] >= b"\xa0":
+        end = at + 1
+        while end < len(raw) and end < at + 3 and raw[end] & 0xC0 == 0x80:
+            end += 1
+    return "\ufffd", end
+
+
+codecs.register_error(AS_JAVA, _as_java)
 
 
 def uvarint(value: int) -> bytes:
@@ -63,6 +84,18 @@ def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
             raise MalformedMessageError("a number has more than five bytes")
     value &= 0xFFFFFFFF
     return (value - (1 << 32) if value >= 1 << 31 else value), at
+
+
+def read_compact_length(data: bytes, at: int) -> tuple[int, int]:
+    """The length of a text or an array in flexible versions, negative for null; and the position after it.
+
+    Less one, the least number of 32 bits is the largest, as in Java.
+
+    :raises MalformedMessageError: it has more than five bytes.
+    :raises IndexError: the bytes end before it does.
+    """
+    value, at = read_uvarint(data, at)
+    return (value - 1 if value != -(1 << 31) else (1 << 31) - 1), at
 
 
 def skip_tags(data: bytes, at: int) -> int:

@@ -31,6 +31,7 @@ from msgspec.structs import fields
 
 from kquota.errors import MalformedMessageError
 from kquota.wire.primitives import (
+    AS_JAVA,
     COMPACT_LENGTHS,
     COMPACT_NULL,
     COMPACT_WORDS,
@@ -42,7 +43,7 @@ from kquota.wire.primitives import (
     compact_length,
     compact_text,
     length,
-    read_uvarint,
+    read_compact_length,
     skip_tags,
     text,
 )
@@ -126,7 +127,7 @@ def codec(message: type[T], version: int, *, flexible: bool) -> Codec[T]:
         "words": COMPACT_WORDS if flexible else WORDS,
         "text": compact_text if flexible else text,
         "texts": TEXTS,
-        "uvarint": read_uvarint,
+        "compact_length": read_compact_length,
         "skip_tags": skip_tags,
         "null_text": COMPACT_NULL if flexible else NULL_STRING,
         "null_array": COMPACT_NULL if flexible else NULL_ARRAY,
@@ -258,7 +259,7 @@ class _Reader(_Source):
         if self.flexible:
             self.add(f"{count} = data[at] - 1")
             self.add(f"if {count} < 127: at += 1")
-            self.add(f"else: {count}, at = uvarint(data, at); {count} -= 1")
+            self.add(f"else: {count}, at = compact_length(data, at)")
         else:
             self.add(f"{count}, = {'i32' if isinstance(field.kind, list) else 'i16'}(data, at)")
             self.add(f"at += {4 if isinstance(field.kind, list) else 2}")
@@ -278,7 +279,7 @@ class _Reader(_Source):
         # What is longer cannot be said in two bytes, and Kafka refuses it in the compact form, too.
         self.add(f"if {stop} > end or {count} > 32767: ends()")
         self.add(f"{variable} = data[at:{stop}]")
-        self.add(f"{variable} = texts.get({variable}) or {variable}.decode('utf-8', 'replace')")
+        self.add(f"{variable} = texts.get({variable}) or {variable}.decode('utf-8', {AS_JAVA!r})")
         self.add(f"at = {stop}")
 
     def array(self, kind: Any, variable: str, count: str, path: str) -> None:

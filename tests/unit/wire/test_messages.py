@@ -110,12 +110,41 @@ def test_kafka_is_as_lenient() -> None:
 
 
 @pytest.mark.parametrize(
+    ("raw", "read"),
+    [
+        (b"\xed\xa0\x80", "\ufffd"),  # half a surrogate pair: Python would make three of it
+        (b"\xed\xbf\xbfb", "\ufffdb"),
+        (b"\xed\xa0\x80\xed\xb0\x80", "\ufffd\ufffd"),
+        (b"\xed\xa0", "\ufffd"),
+        (b"\xed\xa0a", "\ufffda"),
+        (b"\xed", "\ufffd"),
+        (b"\xeda", "\ufffda"),
+        (b"\xed\x9f\xbf", "\ud7ff"),
+        (b"\xed\xa0\xa0\xa0", "\ufffd\ufffd"),
+        (b"\xe2\x82", "\ufffd"),
+        (b"\xc0\x80", "\ufffd\ufffd"),
+        (b"\xf4\x90\x80\x80", "\ufffd" * 4),
+        (b"\xf0\x9fa", "\ufffda"),
+    ],
+)
+@pytest.mark.parametrize("version", [0, 1])
+def test_invalid_utf_8_is_read_as_java_does(version: int, raw: bytes, read: str) -> None:
+    """As many U+FFFD as a JVM makes of it: two names that are one to a broker are one here."""
+    length = bytes([len(raw) + 1]) if version else struct.pack(">h", len(raw))
+    request = (b"\2" if version else b"\0\0\0\1") + length + raw + b"\2" + (b"\0\0\0\0" if version else b"\xff\xff\0")
+    value, _ = DESCRIBE_CLIENT_QUOTAS.request_codec(version).read(request, 0)
+    assert value.components == [Component(read, 2, None)]
+
+
+@pytest.mark.parametrize(
     ("version", "body", "reason"),
     [
         (0, b"\xff\xff\xff\xff\0", "components is null"),
         (1, b"\0\0\0", "components is null"),
         (0, b"\0\0\0\1\xff\xff\0\xff\xff\0", "entity_type is null"),
         (1, b"\2\0\0\0\0\0\0", "entity_type is null"),
+        (1, b"\2\5user\0\x80\x80\x80\x80\x08\0\0\0", "ends too early"),  # less one, an int is 2^31 - 1 again
+        (1, b"\x80\x80\x80\x80\x08\0\0", "ends too early"),
         (1, b"\xff\xff\xff\xff\xff\1\0", "more than five bytes"),
         (1, b"\1\0\1\0\xff\xff\xff\xff\x0f", "negative size"),
         (1, b"\2\x81\x80\x02" + b"x" * 32768 + b"\0\0\0\0\0", "ends too early"),
