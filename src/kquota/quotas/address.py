@@ -6,6 +6,7 @@ __all__ = ["canonical_ip", "is_literal_ip"]
 
 _DECIMAL_PARTS = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,10}){0,3}")
 _LONGEST_V4 = 15
+_LARGEST_SCOPE = 2**31 - 1
 _LEADING_ZEROS = re.compile(r"(?<![0-9A-Fa-f])0+(?=[0-9A-Fa-f])")
 
 
@@ -39,7 +40,7 @@ def _canonical_v6(name: str) -> str | None:
             return None
         name = name[1:-1]
     address, percent, scope = name.partition("%")
-    if percent and not (scope.isascii() and scope.isdigit()):
+    if percent and not _is_scope(scope):
         return None
     try:
         parsed = IPv6Address(_LEADING_ZEROS.sub("", address))
@@ -47,5 +48,12 @@ def _canonical_v6(name: str) -> str | None:
         return None
     mapped = parsed.ipv4_mapped
     if mapped is not None:
-        return str(mapped)
+        return None if percent else str(mapped)
     return f"{parsed.compressed}%{int(scope)}" if percent else parsed.compressed
+
+
+def _is_scope(text: str) -> bool:
+    if not (text.isascii() and text.isdigit()):
+        return False
+    digits = text.lstrip("0") or "0"
+    return len(digits) <= len(str(_LARGEST_SCOPE)) and int(digits) <= _LARGEST_SCOPE

@@ -43,11 +43,25 @@ def _keeper(url: str, *, must_exist: bool) -> Keeper:
 def is_resolvable_ip(name: str) -> bool:
     """Whether a broker would take this as an ip: an address, or a host name that is found.
 
-    Source: ``InetAddress.getByName``.
+    Source: ``InetAddress.getByName``. Where a scope names an interface (``fe80::1%eth0``) the C library is asked,
+    which may see it otherwise than a JVM does.
     """
     if is_literal_ip(name):
         return True
+    if not name.isascii() or "\0" in name or _is_number(name):
+        return False
     try:
         return bool(socket.getaddrinfo(name, None))
     except (OSError, UnicodeError):
         return False
+
+
+def _is_number(name: str) -> bool:
+    """Whether the C library takes it for an address: it does for more than a JVM, such as hexadecimal parts."""
+    if ":" in name:
+        return name.rpartition("%")[2].isdigit()
+    try:
+        socket.inet_aton(name)
+    except OSError:
+        return False
+    return True

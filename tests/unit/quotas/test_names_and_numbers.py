@@ -88,6 +88,14 @@ def test_literal_addresses_are_those_of_the_jvm(name: str, address: str | None) 
 
 
 @pytest.mark.parametrize(
+    "name", ["fe80::1%2147483648", "fe80::1%99999999999", "fe80::1%" + "9" * 5000, "::ffff:10.0.0.1%1", "fe80::1%"]
+)
+def test_scopes_that_a_broker_does_not_read(name: str) -> None:
+    """Beyond an int, none at all, and of an address that is IPv4 in truth. A 4.3.0 was asked."""
+    assert not is_literal_ip(name)
+
+
+@pytest.mark.parametrize(
     "name", ["localhost", "example.invalid", "a name with spaces", "RFC2606.invalid", "fe80::1%eth0", "", "[::1"]
 )
 def test_host_names_are_not_literal(name: str) -> None:
