@@ -1,6 +1,6 @@
 """Where a limit is set: ``ClientQuotaEntity``, Kafka's map of entity type to name, and its canonical text."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeAlias
 
@@ -30,12 +30,13 @@ class ClientQuotaEntity:
     ``str()`` is how Kafka prints it inside its messages (``ClientQuotaEntity(entries={user=user-1})``).
     """
 
-    __slots__ = ("_hash", "entries")
+    __slots__ = ("_hash", "_listed", "entries")
 
     entries: Mapping[str, str | None]
     """Type to name, read-only."""
 
     _hash: int
+    _listed: int
 
     def __init__(self, entries: Mapping[str, str | None]) -> None:
         own = dict(entries)
@@ -45,6 +46,17 @@ class ClientQuotaEntity:
                 _check_text(name, f"the name of {entity_type}")
         object.__setattr__(self, "entries", MappingProxyType(own))
         object.__setattr__(self, "_hash", hash(frozenset(own.items())))
+        object.__setattr__(self, "_listed", len(own))
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[tuple[str, str | None]]) -> Self:
+        """The entity that a request lists. Of a type that stands several times the last name counts.
+
+        How many parts there were shows in :meth:`java_order`, and in nothing else.
+        """
+        entity = cls(dict(parts))
+        object.__setattr__(entity, "_listed", len(parts))
+        return entity
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"ClientQuotaEntity is frozen; cannot set {name}")
@@ -75,7 +87,7 @@ class ClientQuotaEntity:
 
         It is the order of the ``HashMap`` that ``AlterClientQuotasRequest.entries`` fills.
         """
-        return hash_map_order(self.entries)
+        return hash_map_order(self.entries, made_for=self._listed)
 
     def to_text(self) -> str:
         """Canonical text: ``user=alice,client-id=etl``; the default as ``user=<default>``; names sanitized."""

@@ -22,19 +22,19 @@ def string_hash_code(text: str) -> int:
     return code
 
 
-def hash_map_order(keys: Iterable[str]) -> list[str]:
+def hash_map_order(keys: Iterable[str], *, made_for: int = 0) -> list[str]:
     """``keys`` (distinct) in the order of ``new HashMap<>(keys.size())`` after they were put in one by one.
 
-    The table starts at the next power of two and doubles whenever more than three quarters are used. Inside one bucket
-    the order of insertion is kept, also when the table grows. (Buckets of eight and more turn into trees in Java; they
-    are not modelled.)
+    ``made_for`` is the number that the map was made for, if that is more. The table starts at the next power of two
+    and doubles whenever more than three quarters are used. Inside one bucket the order of insertion is kept, also when
+    the table grows. (Buckets of eight and more turn into trees in Java; they are not modelled.)
     """
     inserted = list(keys)
     count = len(inserted)
     if count < 2:
         return inserted
-    capacity = 1
-    while capacity < count:
+    capacity, room = 1, max(count, made_for)
+    while capacity < room:
         capacity *= 2
     while count > capacity * 3 // 4:
         capacity *= 2

@@ -32,6 +32,16 @@ def test_equality_is_map_equality() -> None:
     assert len(set(different)) == len(different)
 
 
+def test_parts_as_a_request_lists_them() -> None:
+    """Of a type that stands several times the last name counts; a broker prints such an entity in another order."""
+    parts = [(USER, "x"), (CLIENT_ID, "e"), (CLIENT_ID, "e"), (CLIENT_ID, "etl"), (USER, "bob"), ("clientid", "x")]
+    entity = ClientQuotaEntity.of_parts(parts)
+    assert entity == ClientQuotaEntity({USER: "bob", CLIENT_ID: "etl", "clientid": "x"})
+    assert str(entity) == "ClientQuotaEntity(entries={clientid=x, client-id=etl, user=bob})"
+    assert str(ClientQuotaEntity(entity.entries)) == "ClientQuotaEntity(entries={client-id=etl, user=bob, clientid=x})"
+    assert pickle.loads(pickle.dumps(entity)) == entity
+
+
 def test_it_is_frozen_and_keeps_its_own_copy() -> None:
     entries: dict[str, str | None] = {USER: "a"}
     entity = ClientQuotaEntity(entries)

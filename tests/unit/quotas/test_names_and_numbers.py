@@ -70,6 +70,13 @@ def test_hash_map_order_is_the_jvms(inserted: list[str], order: list[str]) -> No
     assert hash_map_order(inserted) == order
 
 
+def test_a_map_that_was_made_for_more_has_a_larger_table() -> None:
+    """A 4.3.0 printed these: an entity of nine parts, six of which are client ids, and one of six."""
+    assert hash_map_order(["client-id", "user", "ip\0"]) == ["client-id", "ip\0", "user"]
+    assert hash_map_order(["client-id", "user", "ip\0"], made_for=8) == ["ip\0", "client-id", "user"]
+    assert hash_map_order(["user", "client-id", "clientid"], made_for=6) == ["clientid", "client-id", "user"]
+
+
 def test_string_hash_code_is_javas() -> None:
     assert string_hash_code("") == 0
     assert string_hash_code("hello") == 99162322

@@ -25,8 +25,7 @@ async def handle(
     """One result for each entity; an answer means that it is kept, also through a power cut."""
     alterations = [
         ClientQuotaAlteration(
-            # A type that stands twice counts once, the last time, as in Kafka's map.
-            ClientQuotaEntity({part.entity_type: part.entity_name for part in entry.entity}),
+            ClientQuotaEntity.of_parts([(part.entity_type, part.entity_name) for part in entry.entity]),
             tuple(Op(op.key, None if op.remove else op.value) for op in entry.ops),
         )
         for entry in request.entries
