@@ -68,7 +68,7 @@ def _tools(entries: int) -> tuple[bytes, dict[str, dict[str, Callable[[], Any]]]
         "encode": {
             "kquota": lambda: ours.write(value),
             "kio": lambda: kio_bytes(kio_value),
-            "kafka-python": lambda: python_value.encode(),
+            "kafka-python": python_value.encode,
         },
         "decode": {
             "kquota": lambda: ours.read(body, 0),
