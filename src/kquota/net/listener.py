@@ -12,7 +12,7 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from kquota.errors import ProtocolError
 from kquota.wire.frames import MAX_FRAME_BYTES, FrameSplitter
@@ -66,8 +66,8 @@ class _Connection(asyncio.Protocol):
         self.last_active = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Other event loops have transports of their own classes.
+        self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
         self._peer = Peer(
             _address(transport.get_extra_info("peername")), _address(transport.get_extra_info("sockname"))

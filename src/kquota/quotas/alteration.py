@@ -23,7 +23,7 @@ class ClientQuotaAlteration:
         def __post_init__(self) -> None:
             if not isinstance(self.key, str):
                 raise IllegalArgumentError(f"a quota key must be text, not {self.key!r}")
-            if self.value is None:
+            if self.value is None or type(self.value) is float:
                 return
             if isinstance(self.value, (bool, str, bytes)):
                 raise IllegalArgumentError(f"the value of {self.key} must be a number or None, not {self.value!r}")

@@ -101,10 +101,15 @@ def apply_changes(
     """A new snapshot with ``changes`` made. An entity that loses its last key goes, as in Kafka's image."""
     result = dict(snapshot)
     touched: dict[ClientQuotaEntity, dict[str, float]] = {}
+    entity: ClientQuotaEntity | None = None
+    values: dict[str, float] = {}
     for change in changes:
-        values = touched.get(change.entity)
-        if values is None:
-            values = touched[change.entity] = dict(snapshot.get(change.entity, _NO_VALUES))
+        if change.entity is not entity:  # those of one entity mostly stand together
+            entity = change.entity
+            known = touched.get(entity)
+            if known is None:
+                known = touched[entity] = dict(snapshot.get(entity, _NO_VALUES))
+            values = known
         if change.after is None:
             values.pop(change.key, None)
         else:

@@ -52,9 +52,13 @@ class ClientQuotaEntity:
     def of_parts(cls, parts: Sequence[tuple[str, str | None]]) -> Self:
         """The entity that a request lists. Of a type that stands several times the last name counts.
 
-        How many parts there were shows in :meth:`java_order`, and in nothing else.
+        How many parts there were shows in :meth:`java_order`, and in nothing else. What was read from a request is text
+        that can be sent, and is not checked again.
         """
-        entity = cls(dict(parts))
+        own = dict(parts)
+        entity = object.__new__(cls)
+        object.__setattr__(entity, "entries", MappingProxyType(own))
+        object.__setattr__(entity, "_hash", hash(frozenset(own.items())))
         object.__setattr__(entity, "_listed", len(parts))
         return entity
 

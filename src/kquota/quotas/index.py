@@ -36,9 +36,14 @@ class QuotaIndex:
         changed.snapshot = apply_changes(self.snapshot, changes)
         changed._sorted = self._sorted
         changed._by_part = self._by_part
-        touched = {change.entity for change in changes}
-        gone = {entity for entity in touched if entity in self.snapshot and entity not in changed.snapshot}
-        new = [entity for entity in touched if entity not in self.snapshot and entity in changed.snapshot]
+        gone: set[ClientQuotaEntity] = set()
+        new: list[ClientQuotaEntity] = []
+        for entity in {change.entity for change in changes}:
+            was, is_there = entity in self.snapshot, entity in changed.snapshot
+            if was and not is_there:
+                gone.add(entity)
+            elif is_there and not was:
+                new.append(entity)
         if gone or new:
             changed._by_part = dict(self._by_part)
             new_by_part = _by_part(new)

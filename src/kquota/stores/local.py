@@ -104,7 +104,8 @@ class LocalStore:
                 is_resolvable_ip=self._is_resolvable_ip,
                 max_changes=self._max_changes,
             )
-            changes = _net(decision.changes)
+            is_distinct = len(decision.results) == len(alterations)
+            changes = decision.changes if is_distinct else _net(decision.changes)
             if validate_only or not changes:
                 return decision.results
             if self._keeper.commit(Commit(number + 1, self._clock.now_ms(), principal, changes)):

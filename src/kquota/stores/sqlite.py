@@ -190,7 +190,7 @@ class SqliteKeeper:
             ],
         )
         connection.executemany(
-            "INSERT OR REPLACE INTO quota VALUES (?, ?, ?)",
+            "INSERT INTO quota VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
             [(texts[one.entity], one.key, _blob(one.after)) for one in commit.changes if one.after is not None],
         )
         connection.executemany(

@@ -9,14 +9,14 @@ from kquota.wire.schema import Int16, Int32, String, Versions
 __all__ = ["ApiVersion", "ApiVersionsRequest", "ApiVersionsResponse"]
 
 
-class ApiVersionsRequest(Struct, frozen=True):
+class ApiVersionsRequest(Struct, frozen=True, gc=False):
     """Empty before version 3."""
 
     client_software_name: Annotated[String, Versions(since=3)] = ""
     client_software_version: Annotated[String, Versions(since=3)] = ""
 
 
-class ApiVersion(Struct, frozen=True):
+class ApiVersion(Struct, frozen=True, gc=False):
     """One API with the versions spoken, ends included."""
 
     api_key: Int16
@@ -24,7 +24,7 @@ class ApiVersion(Struct, frozen=True):
     max_version: Int16
 
 
-class ApiVersionsResponse(Struct, frozen=True):
+class ApiVersionsResponse(Struct, frozen=True, gc=False):
     """Since version 3 Kafka's has tagged fields about features; here there are none."""
 
     error_code: Int16

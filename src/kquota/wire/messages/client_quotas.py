@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-class Component(Struct, frozen=True):
+class Component(Struct, frozen=True, gc=False):
     """`match_type` is 0 for the exact name, 1 for the default, 2 for any."""
 
     entity_type: String
@@ -28,35 +28,35 @@ class Component(Struct, frozen=True):
     match: String | None
 
 
-class DescribeClientQuotasRequest(Struct, frozen=True):
+class DescribeClientQuotasRequest(Struct, frozen=True, gc=False):
     """Which entities."""
 
     components: list[Component]
     strict: Boolean
 
 
-class EntityPart(Struct, frozen=True):
+class EntityPart(Struct, frozen=True, gc=False):
     """One type of an entity; a null name is the default."""
 
     entity_type: String
     entity_name: String | None
 
 
-class Value(Struct, frozen=True):
+class Value(Struct, frozen=True, gc=False):
     """A key with its value."""
 
     key: String
     value: Float64
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):
     """An entity with its values."""
 
     entity: list[EntityPart]
     values: list[Value]
 
 
-class DescribeClientQuotasResponse(Struct, frozen=True):
+class DescribeClientQuotasResponse(Struct, frozen=True, gc=False):
     """Null entries go with an error."""
 
     throttle_time_ms: Int32
@@ -65,7 +65,7 @@ class DescribeClientQuotasResponse(Struct, frozen=True):
     entries: list[Entry] | None
 
 
-class EncodedDescribeClientQuotasResponse(Struct, frozen=True):
+class EncodedDescribeClientQuotasResponse(Struct, frozen=True, gc=False):
     """:class:`DescribeClientQuotasResponse` with each :class:`Entry` as bytes."""
 
     throttle_time_ms: Int32
@@ -74,7 +74,7 @@ class EncodedDescribeClientQuotasResponse(Struct, frozen=True):
     entries: list[Encoded] | None
 
 
-class Op(Struct, frozen=True):
+class Op(Struct, frozen=True, gc=False):
     """Set a key, or remove it: then the value is ignored."""
 
     key: String
@@ -82,21 +82,21 @@ class Op(Struct, frozen=True):
     remove: Boolean
 
 
-class Alteration(Struct, frozen=True):
+class Alteration(Struct, frozen=True, gc=False):
     """What to change on one entity."""
 
     entity: list[EntityPart]
     ops: list[Op]
 
 
-class AlterClientQuotasRequest(Struct, frozen=True):
+class AlterClientQuotasRequest(Struct, frozen=True, gc=False):
     """What to change."""
 
     entries: list[Alteration]
     validate_only: Boolean
 
 
-class AlterationResult(Struct, frozen=True):
+class AlterationResult(Struct, frozen=True, gc=False):
     """How it went for one entity."""
 
     error_code: Int16
@@ -104,7 +104,7 @@ class AlterationResult(Struct, frozen=True):
     entity: list[EntityPart]
 
 
-class AlterClientQuotasResponse(Struct, frozen=True):
+class AlterClientQuotasResponse(Struct, frozen=True, gc=False):
     """One result per entity."""
 
     throttle_time_ms: Int32

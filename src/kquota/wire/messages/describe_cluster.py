@@ -13,7 +13,7 @@ CONTROLLERS = 2
 UNKNOWN_OPERATIONS = -(2**31)
 
 
-class DescribeClusterRequest(Struct, frozen=True):
+class DescribeClusterRequest(Struct, frozen=True, gc=False):
     """`endpoint_type` 1 asks for brokers, 2 for controllers."""
 
     include_cluster_authorized_operations: Boolean = False
@@ -21,7 +21,7 @@ class DescribeClusterRequest(Struct, frozen=True):
     include_fenced_brokers: Annotated[Boolean, Versions(since=2)] = False
 
 
-class DescribeClusterBroker(Struct, frozen=True):
+class DescribeClusterBroker(Struct, frozen=True, gc=False):
     """Where a broker can be reached."""
 
     broker_id: Int32
@@ -31,7 +31,7 @@ class DescribeClusterBroker(Struct, frozen=True):
     is_fenced: Annotated[Boolean, Versions(since=2)] = False
 
 
-class DescribeClusterResponse(Struct, frozen=True):
+class DescribeClusterResponse(Struct, frozen=True, gc=False):
     """The cluster's id, its controller and its brokers."""
 
     throttle_time_ms: Int32

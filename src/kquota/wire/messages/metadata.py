@@ -19,14 +19,14 @@ NO_UUID = bytes(16)
 UNKNOWN_OPERATIONS = -(2**31)
 
 
-class MetadataRequestTopic(Struct, frozen=True):
+class MetadataRequestTopic(Struct, frozen=True, gc=False):
     """A topic that is asked for, by name or id."""
 
     topic_id: Annotated[Uuid, Versions(since=10)] = NO_UUID
     name: Annotated[String | None, Versions(nullable_since=10)] = None
 
 
-class MetadataRequest(Struct, frozen=True):
+class MetadataRequest(Struct, frozen=True, gc=False):
     """Null topics are all topics, none are none."""
 
     topics: list[MetadataRequestTopic] | None
@@ -35,7 +35,7 @@ class MetadataRequest(Struct, frozen=True):
     include_topic_authorized_operations: Boolean = False
 
 
-class MetadataBroker(Struct, frozen=True):
+class MetadataBroker(Struct, frozen=True, gc=False):
     """Where a broker can be reached."""
 
     node_id: Int32
@@ -44,7 +44,7 @@ class MetadataBroker(Struct, frozen=True):
     rack: String | None = None
 
 
-class MetadataPartition(Struct, frozen=True):
+class MetadataPartition(Struct, frozen=True, gc=False):
     """Who leads a partition."""
 
     error_code: Int16
@@ -56,7 +56,7 @@ class MetadataPartition(Struct, frozen=True):
     offline_replicas: list[Int32]
 
 
-class MetadataTopic(Struct, frozen=True):
+class MetadataTopic(Struct, frozen=True, gc=False):
     """A topic, or why it is not there."""
 
     error_code: Int16
@@ -67,7 +67,7 @@ class MetadataTopic(Struct, frozen=True):
     topic_authorized_operations: Int32 = UNKNOWN_OPERATIONS
 
 
-class MetadataResponse(Struct, frozen=True):
+class MetadataResponse(Struct, frozen=True, gc=False):
     """What a client needs to know to reach everything."""
 
     throttle_time_ms: Int32

@@ -20,34 +20,34 @@ __all__ = [
 ]
 
 
-class NamedPart(Struct, frozen=True):
+class NamedPart(Struct, frozen=True, gc=False):
     """One type of what is resolved, always with its name. In a source, KIP-546 has no way to say "default" but this."""
 
     entity_type: String
     entity_name: String
 
 
-class ResolveClientQuotasRequest(Struct, frozen=True):
+class ResolveClientQuotasRequest(Struct, frozen=True, gc=False):
     """One entity."""
 
     entity: list[NamedPart]
 
 
-class ValueEntry(Struct, frozen=True):
+class ValueEntry(Struct, frozen=True, gc=False):
     """A value, and the entity that it is set on."""
 
     quota_entity: list[NamedPart]
     value: Float64
 
 
-class QuotaValue(Struct, frozen=True):
+class QuotaValue(Struct, frozen=True, gc=False):
     """What binds for one key; the first entry is it."""
 
     type: String
     entry: list[ValueEntry]
 
 
-class QuotaEntry(Struct, frozen=True):
+class QuotaEntry(Struct, frozen=True, gc=False):
     """The answer for one entity."""
 
     error_code: Int16
@@ -56,21 +56,21 @@ class QuotaEntry(Struct, frozen=True):
     quota_values: list[QuotaValue]
 
 
-class ResolveClientQuotasResponse(Struct, frozen=True):
+class ResolveClientQuotasResponse(Struct, frozen=True, gc=False):
     """KIP-546's: one entry for each entity."""
 
     throttle_time_ms: Int32
     entry: list[QuotaEntry]
 
 
-class ResolveQuotasRequest(Struct, frozen=True):
+class ResolveQuotasRequest(Struct, frozen=True, gc=False):
     """Any number of clients at once. Without `include_overridden` only the rules that bind are told."""
 
     entities: list[ResolveClientQuotasRequest]
     include_overridden: Boolean
 
 
-class Rule(Struct, frozen=True):
+class Rule(Struct, frozen=True, gc=False):
     """A value, the level of precedence that it is set on, and where: no parts are the broker's static default."""
 
     value: Float64
@@ -78,7 +78,7 @@ class Rule(Struct, frozen=True):
     source: list[EntityPart]
 
 
-class ResolvedValue(Struct, frozen=True):
+class ResolvedValue(Struct, frozen=True, gc=False):
     """What binds a client for one key, by which rule, what it is counted against, and what that rule overrides."""
 
     key: String
@@ -87,7 +87,7 @@ class ResolvedValue(Struct, frozen=True):
     overridden: list[Rule]
 
 
-class ResolvedClient(Struct, frozen=True):
+class ResolvedClient(Struct, frozen=True, gc=False):
     """The answer for one client, in the order of the request. Keys without a limit are left out."""
 
     error_code: Int16
@@ -96,7 +96,7 @@ class ResolvedClient(Struct, frozen=True):
     values: list[ResolvedValue]
 
 
-class ResolveQuotasResponse(Struct, frozen=True):
+class ResolveQuotasResponse(Struct, frozen=True, gc=False):
     """One result per client, or one error for all."""
 
     throttle_time_ms: Int32

@@ -13,26 +13,26 @@ __all__ = [
 ]
 
 
-class UserName(Struct, frozen=True):
+class UserName(Struct, frozen=True, gc=False):
     """A user that is asked for."""
 
     name: String
 
 
-class DescribeUserScramCredentialsRequest(Struct, frozen=True):
+class DescribeUserScramCredentialsRequest(Struct, frozen=True, gc=False):
     """Null or no users are all users."""
 
     users: list[UserName] | None
 
 
-class CredentialInfo(Struct, frozen=True):
+class CredentialInfo(Struct, frozen=True, gc=False):
     """`mechanism` 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
 
     mechanism: Int8
     iterations: Int32
 
 
-class UserCredentials(Struct, frozen=True):
+class UserCredentials(Struct, frozen=True, gc=False):
     """One user's credentials, without their secrets."""
 
     user: String
@@ -41,7 +41,7 @@ class UserCredentials(Struct, frozen=True):
     credential_infos: list[CredentialInfo]
 
 
-class DescribeUserScramCredentialsResponse(Struct, frozen=True):
+class DescribeUserScramCredentialsResponse(Struct, frozen=True, gc=False):
     """One result per user."""
 
     throttle_time_ms: Int32
