@@ -7,8 +7,8 @@ A message is a frozen ``msgspec.Struct`` whose annotations say how each field st
         match_type: Int8
         match: String | None
 
-Messages are trees, so the garbage collector need not look for cycles in them (``gc=False``): reading large ones is a
-quarter faster for it. Fields that only some versions have carry :class:`Versions` and a default. One class serves all versions:
+Messages are trees, so the garbage collector need not look for cycles in them (``gc=False``), which is quicker for large
+ones. Fields that only some versions have carry :class:`Versions` and a default. One class serves all versions:
 :func:`codec` compiles, once for each version, two functions without any branch on the version, as ``dataclasses``
 compiles ``__init__``. Flexible versions (KIP-482) have compact lengths and a section of tagged fields after every
 struct; of those none is written and all are skipped.
