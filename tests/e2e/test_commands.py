@@ -59,6 +59,27 @@ def test_a_store_is_changed_and_read_without_a_server(
     assert all(one.principal.startswith("local:") for one in commits)
 
 
+def test_the_result_of_a_change_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Done, unchanged by a dry run or because it was so already, failed; with Kafka's error."""
+    store = ["--store", store_url(tmp_path), "--format", "json"]
+
+    def result(*arguments: str, code: int = 0) -> tuple[object, ...]:
+        assert run(["alter", *store, "--name", "user=alice", *arguments]) == code
+        [one] = json.loads(capsys.readouterr().out)
+        assert one["entity"] == {"user": "alice"}
+        return one["status"], one["error"], one["changes"]
+
+    change = {"producer_byte_rate": {"before": None, "after": 5}}
+    add = ("--add", "producer_byte_rate=5")
+    assert result(*add, "--dry-run") == ("unchanged", None, change)
+    assert result(*add) == ("done", None, change)
+    assert result(*add) == ("unchanged", None, {})
+    assert result("--delete", "consumer_byte_rate") == ("unchanged", None, {})
+    error = {"code": 42, "name": "INVALID_REQUEST", "message": "Quota producer_byte_rate must be greater than 0"}
+    refused = {"producer_byte_rate": {"before": 5, "after": -1}}
+    assert result("--add", "producer_byte_rate=-1", code=1) == ("failed", error, refused)
+
+
 def test_reading_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A name mistyped is an error, not an empty store."""
     assert run(["describe", "--store", store_url(tmp_path)]) == 2

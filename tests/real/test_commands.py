@@ -132,7 +132,9 @@ def test_a_file_is_applied_and_exported_again(address: str, kquota: Callable[...
     assert again == (0, "", f"0 entities changed, {len(wanted)} were right already\n")
     pruned = kquota("apply", "-f", str(EXAMPLE), "--prune", "--format", "json")
     assert pruned.code == 0
-    [change] = json.loads(pruned.out)
+    *others, change = json.loads(pruned.out)
+    assert [one["entity"] for one in others] == [dict(entity.entries) for entity in wanted]
+    assert {(one["status"], one["error"]) for one in others} == {("unchanged", None)}
     assert change == {
         "entity": {"user": "left-alone"},
         "status": "done",

@@ -75,7 +75,8 @@ def alter(
         for op in ops
         if op.value is not None or op.key in values
     ]
-    return write_outcomes(outcomes(changes, results, dry_run=dry_run), format)
+    changes = [change for change in changes if change.before != change.after]
+    return write_outcomes(outcomes([entity], changes, results, dry_run=dry_run), format)
 
 
 def local_principal() -> str:

@@ -48,14 +48,14 @@ def apply(*, file: str, target: Target, prune: bool, dry_run: bool, format: str)
         results = (
             store.alter(alterations(changes), validate_only=dry_run, principal=local_principal()) if changes else {}
         )
-    found = outcomes(changes, results, dry_run=dry_run)
-    code = write_outcomes(found, format)
-    done = sum(one.error is None for one in found)
-    left_alone = len(wanted.keys() - results.keys())
+    code = write_outcomes(outcomes(wanted, changes, results, dry_run=dry_run), format)
+    failures = sum(error is not None for error in results.values())
+    done = len(results) - failures
+    right = len(wanted.keys() - results.keys())
     say = "would be changed" if dry_run else "changed"
     click.echo(
-        f"{done} {'entity' if done == 1 else 'entities'} {say}, {left_alone} were right already"
-        + (f", {len(found) - done} failed" if done < len(found) else ""),
+        f"{done} {'entity' if done == 1 else 'entities'} {say}, {right} were right already"
+        + (f", {failures} failed" if failures else ""),
         err=True,
     )
     return code

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 import click
 
 from kquota.cli.output import Layout, align, write_records
-from kquota.errors import ApiError, KafkaErrorCode, KquotaError, failed
+from kquota.errors import ApiError, KquotaError, failed
 from kquota.quotas import KAFKA, ClientQuotaEntity, QuotaChange, format_number
 
 __all__ = ["Outcome", "outcomes", "write_outcomes"]
@@ -27,28 +27,34 @@ class Outcome:
 
     @property
     def status(self) -> str:
-        """One word: done, valid (a dry run), failed, unknown or not-sent."""
+        """One word: done, unchanged (there was nothing to do, or it is a dry run), failed or unknown."""
         if self.error is None:
-            return "valid" if self.dry_run else "done"
-        if self.error.is_unknown:
-            return "unknown"
-        return "not-sent" if self.error.code == KafkaErrorCode.NETWORK_EXCEPTION else "failed"
+            return "unchanged" if self.dry_run or not self.changes else "done"
+        return "unknown" if self.error.is_unknown else "failed"
 
 
 def outcomes(
-    changes: Iterable[QuotaChange], results: Mapping[ClientQuotaEntity, ApiError | None], *, dry_run: bool
+    entities: Iterable[ClientQuotaEntity],
+    changes: Iterable[QuotaChange],
+    results: Mapping[ClientQuotaEntity, ApiError | None],
+    *,
+    dry_run: bool,
 ) -> list[Outcome]:
-    """The changes by entity, each with its result."""
-    by_entity: dict[ClientQuotaEntity, list[QuotaChange]] = {entity: [] for entity in results}
+    """What became of `entities`, in their order, and of others that were changed.
+
+    :param results: by entity that was sent; the others were right already.
+    """
+    by_entity: dict[ClientQuotaEntity, list[QuotaChange]] = {entity: [] for entity in (*entities, *results)}
     for change in changes:
         by_entity[change.entity].append(change)
-    return [Outcome(entity, tuple(own), results[entity], dry_run) for entity, own in by_entity.items()]
+    return [Outcome(entity, tuple(own), results.get(entity), dry_run) for entity, own in by_entity.items()]
 
 
 def write_outcomes(found: list[Outcome], format: str) -> int:
-    """Print them, and what failed to standard error too; the exit code."""
+    """Print them, and what failed to standard error too; the exit code. Text leaves out what was right already."""
     if format == "text":
-        sys.stdout.write("".join([line + "\n" for line in align([row for one in found for row in _text_rows(one)])]))
+        rows = [row for one in found if one.changes or one.error or len(found) == 1 for row in _text_rows(one)]
+        sys.stdout.write("".join([line + "\n" for line in align(rows)]))
     else:
         write_records(found, format, _LAYOUT)
     errors = [(one, one.error) for one in found if one.error is not None]
@@ -58,7 +64,8 @@ def write_outcomes(found: list[Outcome], format: str) -> int:
     if not codes:
         return 0
     # Some done, or for several reasons: the work failed. All for one reason: that is what the caller can act on.
-    return codes.pop() if len(errors) == len(found) and len(codes) == 1 else KquotaError.exit_code
+    is_all = len(errors) == sum(bool(one.changes or one.error) for one in found)
+    return codes.pop() if is_all and len(codes) == 1 else KquotaError.exit_code
 
 
 def _hint(one: Outcome, error: ApiError) -> str:
@@ -80,9 +87,10 @@ def _text_rows(one: Outcome) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     entity = one.entity.to_text()
     for change in one.changes:
-        rows.append((entity, change.key, f"{_value(change.before)} -> {_value(change.after)}", one.status))
+        status = "valid" if one.dry_run and one.error is None else one.status
+        rows.append((entity, change.key, f"{_value(change.before)} -> {_value(change.after)}", status))
         entity = ""
-    return rows or [(entity, "no change", "", one.status)]
+    return rows or [(entity, "", "", one.status)]
 
 
 _LAYOUT: Layout[Outcome] = Layout(
@@ -95,16 +103,19 @@ _LAYOUT: Layout[Outcome] = Layout(
         "changes": {change.key: {"before": change.before, "after": change.after} for change in one.changes},
     },
     header=("entity", "key", "before", "after", "status", "error"),
-    rows=lambda one: [
-        (
-            one.entity.to_text(),
-            change.key,
-            "" if change.before is None else format_number(change.before),
-            "" if change.after is None else format_number(change.after),
-            one.status,
-            "" if one.error is None else str(one.error),
-        )
-        for change in one.changes
-    ],
+    rows=lambda one: (
+        [
+            (
+                one.entity.to_text(),
+                change.key,
+                "" if change.before is None else format_number(change.before),
+                "" if change.after is None else format_number(change.after),
+                one.status,
+                "" if one.error is None else str(one.error),
+            )
+            for change in one.changes
+        ]
+        or [(one.entity.to_text(), "", "", "", one.status, "" if one.error is None else str(one.error))]
+    ),
     text=lambda one: one.entity.to_text(),
 )
