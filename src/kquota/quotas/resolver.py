@@ -130,6 +130,18 @@ class QuotaResolver:
         """
         return self._tables[key].tags(user, client_id)
 
+    def rule_of_tags(self, key: str, user_tag: str, client_tag: str) -> Candidate | None:
+        """What limits usage that is counted on these tags; None where nothing does.
+
+        Source: ``DefaultQuotaCallback.quotaLimit``, and the static default below it. Raises KeyError for a key that is
+        not a user or client-id key.
+        """
+        return self._tables[key].rule_of_tags(user_tag, client_tag)
+
+    def is_used(self, key: str) -> bool:
+        """Whether anything is set for this key at all; where not, a broker counts nothing."""
+        return bool(self._tables[key].mask)
+
 
 _Rules: TypeAlias = tuple[Candidate, ...]
 
@@ -199,6 +211,18 @@ class _KeyTable:
         if self.l6:
             return user, ""
         return "", client_id
+
+    def rule_of_tags(self, user: str, client_id: str) -> Candidate | None:
+        """The three kinds of tags look at levels of their own, without falling through."""
+        if user and client_id:
+            rules = self.l1.get((user, client_id), ()) or self.l2.get(user, ()) or self.l4.get(client_id, ()) or self.l5
+        elif user:
+            rules = self.l3.get(user, ()) or self.l6
+        elif client_id:
+            rules = self.l7.get(client_id, ()) or self.l8 or self.l9
+        else:
+            rules = ()
+        return rules[0] if rules else None
 
     def resolve(self, user: str, client_id: str, meters: dict[tuple[str, str], MeterKey]) -> ResolvedQuota:
         """``meters`` keeps the meters made for this client, for the keys that follow."""

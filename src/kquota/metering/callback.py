@@ -1,0 +1,209 @@
+"""How requests are grouped and limited: ``ClientQuotaCallback`` (KIP-257), its types, and the default of Kafka's.
+
+Source: ``org.apache.kafka.server.quota.ClientQuotaCallback``, ``ClientQuotaManager.DefaultQuotaCallback``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import ClassVar, NamedTuple, Protocol
+
+from kquota.quotas import (
+    CLIENT_ID,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    USER,
+    ClientQuotaEntity,
+    QuotaResolver,
+)
+
+__all__ = [
+    "CallbackQuotaEntity",
+    "ClientQuotaCallback",
+    "ClientQuotaType",
+    "Cluster",
+    "ConfigEntity",
+    "ConfigEntityType",
+    "DefaultQuotaCallback",
+    "KafkaPrincipal",
+]
+
+
+class ClientQuotaType(Enum):
+    """What is limited; the value is its name in metrics, sensors and logs."""
+
+    PRODUCE = "Produce"
+    FETCH = "Fetch"
+    REQUEST = "Request"
+    CONTROLLER_MUTATION = "ControllerMutation"
+
+    @property
+    def key(self) -> str:
+        """The quota key that sets it."""
+        return _KEYS[self]
+
+    @classmethod
+    def of_key(cls, key: str) -> ClientQuotaType | None:
+        """The type that a quota key sets; None for ``connection_creation_rate``, which no callback sees."""
+        return _TYPES.get(key)
+
+
+_KEYS = {
+    ClientQuotaType.PRODUCE: PRODUCER_BYTE_RATE,
+    ClientQuotaType.FETCH: CONSUMER_BYTE_RATE,
+    ClientQuotaType.REQUEST: REQUEST_PERCENTAGE,
+    ClientQuotaType.CONTROLLER_MUTATION: CONTROLLER_MUTATION_RATE,
+}
+_TYPES = {key: quota_type for quota_type, key in _KEYS.items()}
+
+
+class KafkaPrincipal(NamedTuple):
+    """Who is connected. Quotas look at the name alone."""
+
+    principal_type: str
+    name: str
+
+
+class ConfigEntityType(Enum):
+    """What a part of an entity is."""
+
+    USER = "USER"
+    CLIENT_ID = "CLIENT_ID"
+    DEFAULT_USER = "DEFAULT_USER"
+    DEFAULT_CLIENT_ID = "DEFAULT_CLIENT_ID"
+
+
+class ConfigEntity(NamedTuple):
+    """A part of an entity; a default's name is empty, as the KIP says."""
+
+    name: str
+    entity_type: ConfigEntityType
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackQuotaEntity:
+    """Where a quota is set, as callbacks see it (the KIP's ``ClientQuotaEntity``, which is not the Admin's)."""
+
+    entity: ClientQuotaEntity
+
+    def config_entities(self) -> Sequence[ConfigEntity]:
+        """The user first, then the client id."""
+        entries = self.entity.entries
+        kinds = (
+            (USER, ConfigEntityType.USER, ConfigEntityType.DEFAULT_USER),
+            (CLIENT_ID, ConfigEntityType.CLIENT_ID, ConfigEntityType.DEFAULT_CLIENT_ID),
+        )
+        return [
+            ConfigEntity("", of_default) if (name := entries[kind]) is None else ConfigEntity(name, named)
+            for kind, named, of_default in kinds
+            if kind in entries
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a broker knows of the cluster: topics that are being deleted left out, leaders where there are any."""
+
+    cluster_id: str = ""
+    leaders: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
+    """By topic and partition, the broker that leads it."""
+
+
+class ClientQuotaCallback(Protocol):
+    """Decides what usage is counted on, and how much of it there may be.
+
+    Tags are asked for on each request, limits when a meter is new and when something changed. Calls come from one
+    thread; one that blocks, blocks traffic.
+    """
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Take the broker's settings, once, before all else."""
+
+    def quota_metric_tags(
+        self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str
+    ) -> Mapping[str, str]:
+        """What the request's usage is counted on; requests with equal tags share a limit."""
+
+    def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
+        """How much there may be on these tags; None for no limit."""
+
+    def update_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity, new_value: float) -> None:
+        """A quota was set."""
+
+    def remove_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity) -> None:
+        """A quota was removed."""
+
+    def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
+        """Whether limits changed otherwise: true once, and all limits of the type are asked for again."""
+
+    def update_cluster_metadata(self, cluster: Cluster) -> bool:
+        """The cluster changed; whether limits changed with it."""
+
+    def close(self) -> None:
+        """No call comes after this one."""
+
+
+class DefaultQuotaCallback:
+    """Kafka's own: eight levels of users and client ids, and the static defaults that old brokers had."""
+
+    is_pure_between_updates: ClassVar[bool] = True
+    """Tags depend on quotas alone, so that they need not be asked for on each request."""
+
+    def __init__(self, static_defaults: Mapping[str, float] | None = None) -> None:
+        self._static_defaults = dict(static_defaults or {})
+        self._values: dict[ClientQuotaType, dict[ClientQuotaEntity, float]] = {one: {} for one in ClientQuotaType}
+        self._resolvers: dict[ClientQuotaType, QuotaResolver] = {}
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Nothing is configured."""
+
+    def is_used(self, quota_type: ClientQuotaType) -> bool:
+        """Whether anything is set for the type; where not, nothing is counted."""
+        return self._resolver(quota_type).is_used(quota_type.key)
+
+    def quota_metric_tags(
+        self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str
+    ) -> Mapping[str, str]:
+        """Always both tags, an unused one empty; names as they are, not sanitized."""
+        user, client = self._resolver(quota_type).tags(quota_type.key, principal.name, client_id)
+        return {USER: user, CLIENT_ID: client}
+
+    def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
+        """What is set on the levels that belong to these tags."""
+        user, client = metric_tags.get(USER, ""), metric_tags.get(CLIENT_ID, "")
+        rule = self._resolver(quota_type).rule_of_tags(quota_type.key, user, client)
+        return None if rule is None else rule.value
+
+    def update_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity, new_value: float) -> None:
+        """Keep it."""
+        self._values[quota_type][quota_entity.entity] = new_value
+        self._resolvers.pop(quota_type, None)
+
+    def remove_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity) -> None:
+        """Forget it."""
+        self._values[quota_type].pop(quota_entity.entity, None)
+        self._resolvers.pop(quota_type, None)
+
+    def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:  # noqa: ARG002 - the contract's
+        """Never: limits change by updates alone."""
+        return False
+
+    def update_cluster_metadata(self, cluster: Cluster) -> bool:  # noqa: ARG002 - the contract's
+        """Changes nothing."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _resolver(self, quota_type: ClientQuotaType) -> QuotaResolver:
+        resolver = self._resolvers.get(quota_type)
+        if resolver is None:
+            key = quota_type.key
+            snapshot = {entity: {key: value} for entity, value in self._values[quota_type].items()}
+            static = {key: value for key, value in self._static_defaults.items() if key == quota_type.key}
+            resolver = self._resolvers[quota_type] = QuotaResolver(snapshot, static_defaults=static)
+        return resolver

@@ -1,0 +1,126 @@
+"""All managers of a broker together, and traces replayed on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, assert_never
+
+from kquota.config import BrokerConfig
+from kquota.errors import InputError
+from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, DefaultQuotaCallback
+from kquota.metering.managers import MutationQuotaManager, RateQuotaManager
+from kquota.metering.meters import UNLIMITED, BucketMeter, RateMeter, Throttle
+from kquota.metering.statistics import Windows
+from kquota.quotas import CLIENT_ID, USER, ClientQuotaEntity
+
+__all__ = ["EXPIRY_EVERY_MS", "QuotaManagers", "replay"]
+
+EXPIRY_EVERY_MS: Final = 30_000
+
+
+class QuotaManagers:
+    """One manager of each type, as a broker has them."""
+
+    def __init__(self, config: BrokerConfig, callback: ClientQuotaCallback | None = None) -> None:
+        callback = callback or DefaultQuotaCallback(config.static_defaults)
+        windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        mutation_windows = Windows(
+            config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
+        )
+        self.produce = RateQuotaManager(ClientQuotaType.PRODUCE, windows, callback)
+        self.fetch = RateQuotaManager(ClientQuotaType.FETCH, windows, callback)
+        # Request time is told in parts of a second, and nobody waits for longer than a window of it.
+        self.request = RateQuotaManager(ClientQuotaType.REQUEST, windows, callback, bound_ms=windows.size_ms)
+        self.controller_mutation = MutationQuotaManager(mutation_windows, callback)
+
+    def of(self, quota_type: ClientQuotaType) -> RateQuotaManager | MutationQuotaManager:
+        """The manager of a type."""
+        match quota_type:
+            case ClientQuotaType.PRODUCE:
+                return self.produce
+            case ClientQuotaType.FETCH:
+                return self.fetch
+            case ClientQuotaType.REQUEST:
+                return self.request
+            case ClientQuotaType.CONTROLLER_MUTATION:
+                return self.controller_mutation
+            case _:
+                assert_never(quota_type)
+
+    def expire(self, now_ms: int) -> None:
+        """Drop the meters that are inactive."""
+        for quota_type in ClientQuotaType:
+            self.of(quota_type).expire(now_ms)
+
+
+def replay(operations: Iterable[Mapping[str, Any]], config: BrokerConfig) -> Iterator[dict[str, Any]]:
+    """What a broker would do with a trace; one answer for each ``record``.
+
+    Operations are ``quota`` (entity, key, value; None removes), ``record`` and ``unrecord`` (t_ms, user, client-id,
+    key, value; strict for mutations) and ``time`` (t_ms). Inactive meters are dropped every 30 seconds of the trace's
+    time, counted from its first.
+
+    :raises InputError: an operation is none of these.
+    """
+    managers = QuotaManagers(config)
+    expire_at_ms: int | None = None
+    for number, operation in enumerate(operations, 1):
+        try:
+            kind = operation["op"]
+            if kind == "quota":
+                manager = managers.of(_type_of(operation["key"]))
+                manager.update_quota(ClientQuotaEntity(operation["entity"]), operation["value"])
+                continue
+            now_ms = operation["t_ms"]
+            if expire_at_ms is None:
+                expire_at_ms = now_ms + EXPIRY_EVERY_MS
+            while now_ms >= expire_at_ms:
+                managers.expire(expire_at_ms)
+                expire_at_ms += EXPIRY_EVERY_MS
+            match kind:
+                case "time":
+                    continue
+                case "record":
+                    yield _record(managers, operation, now_ms)
+                case "unrecord":
+                    manager = managers.of(_type_of(operation["key"]))
+                    manager.unrecord(operation["user"], operation["client-id"], operation["value"], now_ms)
+                case _:
+                    raise InputError(f"operation {number}: op {kind!r} is none of quota, record, unrecord and time")
+        except (KeyError, TypeError) as error:
+            raise InputError(f"operation {number}: {error!r} in {dict(operation)}") from error
+
+
+def _type_of(key: str) -> ClientQuotaType:
+    found = ClientQuotaType.of_key(key)
+    if found is None:
+        raise InputError(f"{key} is no key of users and client ids")
+    return found
+
+
+def _record(managers: QuotaManagers, operation: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    manager = managers.of(_type_of(operation["key"]))
+    user, client_id, value = operation["user"], operation["client-id"], operation["value"]
+    rejected: bool | None = None
+    throttle: Throttle | None
+    if operation.get("strict"):
+        if not isinstance(manager, MutationQuotaManager):
+            raise InputError(f"strict goes with controller_mutation_rate, not with {operation['key']}")
+        rejected, throttle = manager.record_strict(user, client_id, value, now_ms)
+    elif isinstance(manager, MutationQuotaManager):
+        throttle = manager.record_permissive(user, client_id, value, now_ms)
+    else:
+        throttle = manager.record(user, client_id, value, now_ms)
+    meter: RateMeter | BucketMeter | None = manager.meter(user, client_id) if manager.is_enabled() else None
+    limited = meter is not None and meter.limit != UNLIMITED
+    answer: dict[str, Any] = {
+        "t_ms": now_ms,
+        "meter": {} if meter is None else {tag: meter.tags[tag] for tag in (USER, CLIENT_ID) if meter.tags.get(tag)},
+        "limit": meter.limit if meter is not None and limited else None,
+        "value": None if meter is None else meter.measure(now_ms),
+        "throttle_ms": max(0, throttle.throttle_ms) if throttle else 0,
+        "unbounded_throttle_ms": max(0, throttle.unbounded_ms) if throttle else 0,
+    }
+    if rejected is not None:
+        answer["rejected"] = rejected
+    return answer

@@ -1,0 +1,187 @@
+"""Quota managers: from a request to how long its client is to wait.
+
+Sources: ``ClientQuotaManager``, ``ClientRequestQuotaManager``, ``ControllerMutationQuotaManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from sys import float_info
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from kquota.metering.callback import (
+    CallbackQuotaEntity,
+    ClientQuotaCallback,
+    ClientQuotaType,
+    DefaultQuotaCallback,
+    KafkaPrincipal,
+)
+from kquota.metering.meters import UNLIMITED, BucketMeter, Meter, RateMeter, Throttle
+from kquota.metering.statistics import Windows
+from kquota.quotas import ClientQuotaEntity
+
+__all__ = ["INACTIVE_MS", "MutationQuotaManager", "QuotaManager", "RateQuotaManager", "StrictOutcome"]
+
+INACTIVE_MS: Final = 3_600_000
+"""A meter that nothing was recorded on for longer is dropped; the next record begins a new one."""
+
+M = TypeVar("M", bound=Meter)
+
+
+class QuotaManager(Generic[M]):
+    """The meters of one type, made when they are needed, with the limits that the callback gives them."""
+
+    def __init__(self, quota_type: ClientQuotaType, windows: Windows, callback: ClientQuotaCallback) -> None:
+        self.quota_type = quota_type
+        self.windows = windows
+        self._callback = callback
+        self._meters: dict[tuple[tuple[str, str], ...], M] = {}
+        # Only where the callback's tags cannot change between updates.
+        self._by_client: dict[tuple[str, str], M] | None = {} if isinstance(callback, DefaultQuotaCallback) else None
+
+    def is_enabled(self) -> bool:
+        """Whether anything can be limited; where not, nothing is counted. Another callback always may."""
+        callback = self._callback
+        return not isinstance(callback, DefaultQuotaCallback) or callback.is_used(self.quota_type)
+
+    def update_quota(self, entity: ClientQuotaEntity, value: float | None) -> None:
+        """A quota was set, or removed where `value` is None. Limits follow at once, and what was counted stays."""
+        described = CallbackQuotaEntity(entity)
+        if value is None:
+            self._callback.remove_quota(self.quota_type, described)
+        else:
+            self._callback.update_quota(self.quota_type, described, value)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Ask for the limits of all meters again."""
+        if self._by_client:
+            self._by_client.clear()
+        for meter in self._meters.values():
+            meter.limit = self._limit(meter.tags)
+
+    def meter(self, user: str, client_id: str) -> M:
+        """What the client's usage is counted on; made if it is not there."""
+        by_client = self._by_client
+        if by_client is not None:
+            known = by_client.get((user, client_id))
+            if known is not None:
+                return known
+        callback = self._callback
+        tags = callback.quota_metric_tags(self.quota_type, KafkaPrincipal("User", user), client_id)
+        place = tuple(tags.items())
+        meter = self._meters.get(place)
+        if meter is None:
+            meter = self._meters[place] = self._new_meter(tags, self._limit(tags))
+        if by_client is not None:
+            by_client[user, client_id] = meter
+        elif callback.quota_reset_required(self.quota_type):
+            self.refresh()
+        return meter
+
+    def meters(self) -> Iterator[M]:
+        """All that there are."""
+        return iter(list(self._meters.values()))
+
+    def expire(self, now_ms: int) -> None:
+        """Drop the meters that are inactive. A broker does so every 30 seconds."""
+        idle = [place for place, meter in self._meters.items() if now_ms - meter.last_ms > INACTIVE_MS]
+        for place in idle:
+            del self._meters[place]
+        if idle and self._by_client:
+            self._by_client.clear()
+
+    def limit(self, user: str, client_id: str) -> float | None:
+        """The client's limit; None where it has none."""
+        tags = self._callback.quota_metric_tags(self.quota_type, KafkaPrincipal("User", user), client_id)
+        return self._callback.quota_limit(self.quota_type, tags)
+
+    def _limit(self, tags: Mapping[str, str]) -> float:
+        limit = self._callback.quota_limit(self.quota_type, tags)
+        return UNLIMITED if limit is None else limit
+
+    def _new_meter(self, tags: Mapping[str, str], limit: float) -> M:
+        raise NotImplementedError
+
+
+class RateQuotaManager(QuotaManager[RateMeter]):
+    """Bytes per second, or per cent of a thread's time.
+
+    :param bound_ms: the longest that a client is told to wait; None for any time.
+    """
+
+    def __init__(
+        self,
+        quota_type: ClientQuotaType,
+        windows: Windows,
+        callback: ClientQuotaCallback,
+        *,
+        bound_ms: int | None = None,
+    ) -> None:
+        super().__init__(quota_type, windows, callback)
+        self._bound_ms = bound_ms
+
+    def record(self, user: str, client_id: str, value: float, now_ms: int) -> Throttle | None:
+        """Count what a request used; how long its client is to wait, if that is too much."""
+        if not self.is_enabled():
+            return None
+        return self.meter(user, client_id).record(value, now_ms)
+
+    def record_no_throttle(self, user: str, client_id: str, value: float, now_ms: int) -> None:
+        """Count what is known too late to make anybody wait for it."""
+        if self.is_enabled():
+            self.meter(user, client_id).record_unchecked(value, now_ms)
+
+    def unrecord(self, user: str, client_id: str, value: float, now_ms: int) -> None:
+        """Take back what was counted, and not used after all."""
+        if self.is_enabled():
+            self.meter(user, client_id).record_unchecked(-value, now_ms)
+
+    def max_value_in_quota_window(self, user: str, client_id: str) -> float:
+        """The most that one request can use without being over the limit for ever."""
+        limit = self.limit(user, client_id) if self.is_enabled() else None
+        if limit is None:
+            return float_info.max
+        return limit * (self.windows.samples - 1) * (self.windows.size_ms // 1000)
+
+    def _new_meter(self, tags: Mapping[str, str], limit: float) -> RateMeter:
+        return RateMeter(tags, limit, self.windows, self._bound_ms)
+
+
+class StrictOutcome(NamedTuple):
+    """What came of a strict record: rejected, and nothing counted, or done."""
+
+    rejected: bool
+    throttle: Throttle | None
+
+
+class MutationQuotaManager(QuotaManager[BucketMeter]):
+    """Partitions created and deleted (KIP-599)."""
+
+    def __init__(self, windows: Windows, callback: ClientQuotaCallback) -> None:
+        super().__init__(ClientQuotaType.CONTROLLER_MUTATION, windows, callback)
+
+    def record_strict(self, user: str, client_id: str, partitions: float, now_ms: int) -> StrictOutcome:
+        """Reject if tokens are missing already; otherwise take them, however many, and do not make the client wait."""
+        if not self.is_enabled():
+            return StrictOutcome(rejected=False, throttle=None)
+        meter = self.meter(user, client_id)
+        throttle = meter.check(now_ms)
+        if throttle is not None:
+            return StrictOutcome(rejected=True, throttle=throttle)
+        meter.record_unchecked(partitions, now_ms)
+        return StrictOutcome(rejected=False, throttle=None)
+
+    def record_permissive(self, user: str, client_id: str, partitions: float, now_ms: int) -> Throttle | None:
+        """Take the tokens; how long the client is to wait, if then some are missing."""
+        if not self.is_enabled():
+            return None
+        return self.meter(user, client_id).record(partitions, now_ms)
+
+    def unrecord(self, user: str, client_id: str, partitions: float, now_ms: int) -> None:
+        """Give tokens back."""
+        if self.is_enabled():
+            self.meter(user, client_id).record_unchecked(-partitions, now_ms)
+
+    def _new_meter(self, tags: Mapping[str, str], limit: float) -> BucketMeter:
+        return BucketMeter(tags, limit, self.windows)

@@ -1,0 +1,135 @@
+"""Meters: what usage was counted on some tags, under which limit, and when last.
+
+Source: ``org.apache.kafka.common.metrics.Sensor``. A value is counted before it is compared, so one that is over the
+limit counts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from kquota.metering.statistics import SampledRate, SampledTotal, TokenBucket, Windows
+from kquota.metering.throttling import LONGEST_MS, bucket_throttle_ms, rate_throttle_ms
+from kquota.quotas import MeterKey
+
+__all__ = ["UNLIMITED", "BucketMeter", "Meter", "RateMeter", "Throttle", "ThrottleTimes"]
+
+UNLIMITED: Final = 9.223372036854775807e18
+"""Long.MAX_VALUE as a double: what Kafka compares with where there is no limit."""
+
+THROTTLE_TIME_WINDOWS: Final = Windows(samples=2, size_ms=30_000)
+"""Of the metrics that have no windows of their own: ``metrics.num.samples``, ``metrics.sample.window.ms``."""
+
+
+class Throttle(NamedTuple):
+    """Over the limit, and what follows."""
+
+    throttle_ms: int
+    unbounded_ms: int
+    """Without the manager's bound."""
+    value: float
+    """The statistic that is over the limit."""
+    limit: float
+    key: MeterKey
+
+
+class ThrottleTimes:
+    """The average of the throttle times told in the last two half minutes: ``throttle-time``, NaN without any."""
+
+    __slots__ = ("_count", "_sum")
+
+    def __init__(self) -> None:
+        self._sum = SampledTotal(THROTTLE_TIME_WINDOWS)
+        self._count = SampledTotal(THROTTLE_TIME_WINDOWS)
+
+    def record(self, throttle_ms: int, now_ms: int) -> None:
+        """One that was told."""
+        self._sum.record(float(throttle_ms), now_ms)
+        self._count.record(1.0, now_ms)
+
+    def measure(self, now_ms: int) -> float:
+        """Milliseconds."""
+        count = self._count.total(now_ms)
+        return self._sum.total(now_ms) / count if count else float("nan")
+
+
+class RateMeter:
+    """Usage per second under a limit."""
+
+    __slots__ = ("_bound_ms", "key", "last_ms", "limit", "rate", "tags", "throttle_times")
+
+    def __init__(self, tags: Mapping[str, str], limit: float, windows: Windows, bound_ms: int | None) -> None:
+        self.tags = tags
+        self.key = MeterKey(tags)
+        self.limit = limit
+        self.rate = SampledRate(windows)
+        self.throttle_times = ThrottleTimes()
+        self.last_ms = 0
+        self._bound_ms = bound_ms
+
+    def record(self, value: float, now_ms: int) -> Throttle | None:
+        """Count `value`; how long to wait, if it is too much."""
+        self.last_ms = now_ms
+        rate = self.rate
+        rate.record(value, now_ms)
+        measured = rate.measure(now_ms)
+        if measured <= self.limit:
+            return None
+        return self._throttle(measured, now_ms)
+
+    def record_unchecked(self, value: float, now_ms: int) -> None:
+        """Count `value` and look at no limit; a negative one takes back."""
+        self.last_ms = now_ms
+        self.rate.record(value, now_ms)
+
+    def measure(self, now_ms: int) -> float:
+        """Units per second."""
+        return self.rate.measure(now_ms)
+
+    def _throttle(self, measured: float, now_ms: int) -> Throttle:
+        unbounded = rate_throttle_ms(measured, self.limit, self.rate.covered_ms(now_ms))
+        told = unbounded if self._bound_ms is None else min(unbounded, self._bound_ms)
+        return Throttle(min(told, LONGEST_MS), unbounded, measured, self.limit, self.key)
+
+
+class BucketMeter:
+    """Tokens under a limit of so many per second."""
+
+    __slots__ = ("bucket", "key", "last_ms", "limit", "rate", "tags", "throttle_times")
+
+    def __init__(self, tags: Mapping[str, str], limit: float, windows: Windows) -> None:
+        self.tags = tags
+        self.key = MeterKey(tags)
+        self.limit = limit
+        self.bucket = TokenBucket(windows)
+        self.rate = SampledRate(THROTTLE_TIME_WINDOWS)
+        self.throttle_times = ThrottleTimes()
+        self.last_ms = 0
+
+    def check(self, now_ms: int) -> Throttle | None:
+        """How long to wait, if tokens are missing. Looking is no use: an idle meter stays one."""
+        tokens = self.bucket.measure(now_ms, self.limit)
+        return self._throttle(tokens) if tokens < 0 else None
+
+    def record(self, value: float, now_ms: int) -> Throttle | None:
+        """Take `value` tokens; how long to wait, if then some are missing."""
+        self.record_unchecked(value, now_ms)
+        return self.check(now_ms)
+
+    def record_unchecked(self, value: float, now_ms: int) -> None:
+        """Take `value` tokens, below zero too; a negative one gives back."""
+        self.last_ms = now_ms
+        self.bucket.record(value, now_ms, self.limit)
+        self.rate.record(value, now_ms)
+
+    def measure(self, now_ms: int) -> float:
+        """Tokens that are there."""
+        return self.bucket.measure(now_ms, self.limit)
+
+    def _throttle(self, tokens: float) -> Throttle:
+        unbounded = bucket_throttle_ms(tokens, self.limit)
+        return Throttle(min(unbounded, LONGEST_MS), unbounded, tokens, self.limit, self.key)
+
+
+Meter = RateMeter | BucketMeter

@@ -1,0 +1,196 @@
+"""The statistics: Kafka's own worked examples, and a plain model of the sampled rate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kquota.errors import IllegalArgumentError
+from kquota.metering.statistics import SampledRate, SampledTotal, SpreadRate, TokenBucket, Windows
+from kquota.metering.throttling import bucket_throttle_ms, java_round, rate_throttle_ms
+
+NOW = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("samples", "size_s", "rate"), [(1, 1, 50.050050), (1, 11, 4.545868), (11, 1, 4.545868), (11, 11, 0.413227)]
+)
+def test_a_rate_without_earlier_samples(samples: int, size_s: int, rate: float) -> None:
+    """RateTest.testRateWithNoPriorAvailableSamples: 50 at once, measured just before the window ends."""
+    measured = SampledRate(Windows(samples, size_s * 1000))
+    measured.record(50, NOW)
+    assert measured.measure(NOW + size_s * 1000 - 1) == pytest.approx(rate, abs=1e-6)
+
+
+def test_a_burst_stays_in_the_rate_until_its_sample_goes() -> None:
+    """SensorTest: of a limit of 2 a second, 30 at once are 3 a second, five seconds later too."""
+    rate = SampledRate(Windows(11, 1000))
+    rate.record(30, NOW)
+    assert rate.measure(NOW) == 3.0
+    assert rate.measure(NOW + 5000) == 3.0
+    assert rate.measure(NOW + 11_000) == 0.0
+
+
+def test_a_bucket_recovers_steadily() -> None:
+    """SensorTest: of 2 a second, 20 at most; what is missing is there after so many seconds."""
+    bucket = TokenBucket(Windows(10, 1000))
+    bucket.record(30, NOW, 2)
+    assert bucket.measure(NOW, 2) == -10
+    assert bucket.measure(NOW + 5000, 2) == 0
+    bucket.record(30, NOW + 5000, 2)
+    assert bucket.measure(NOW + 5000, 2) == -30
+
+
+def test_what_a_bucket_holds() -> None:
+    """TokenBucketTest.testRecord; what is given back is held up to the burst."""
+    bucket = TokenBucket(Windows(10, 2000))
+    assert bucket.measure(NOW, 5) == 100
+    bucket.record(60, NOW, 5)
+    assert bucket.measure(NOW, 5) == 40
+    bucket.record(5, NOW + 2000, 5)
+    assert bucket.measure(NOW + 2000, 5) == 45
+    bucket.record(60, NOW + 4000, 5)
+    assert bucket.measure(NOW + 4000, 5) == -5
+    bucket.record(-1000, NOW + 4000, 5)
+    assert bucket.measure(NOW + 4000, 5) == 100
+
+
+def test_the_example_of_kip_599() -> None:
+    """A burst of 560 of a limit of 5 over 100 windows: 12 seconds by the bucket."""
+    bucket = TokenBucket(Windows(100, 1000))
+    bucket.record(560, NOW, 5)
+    tokens = bucket.measure(NOW, 5)
+    assert (tokens, bucket_throttle_ms(tokens, 5)) == (-60, 12_000)
+    assert bucket.measure(NOW + 12_000, 5) == 0
+
+
+def test_the_example_of_the_spread_rate() -> None:
+    """The page's other proposal: 99 windows of 5 and one of 65, a rate of 5.6, 12 seconds, then admitted."""
+    rate = SpreadRate(Windows(100, 1000))
+    rate.record(560, NOW, 5)
+    assert sorted(rate._values.values()) == [5.0] * 99 + [65.0]
+    assert rate.measure(NOW) == pytest.approx(5.6)
+    assert rate_throttle_ms(rate.measure(NOW), 5, rate.windows.span_ms) == 12_000
+    assert rate.measure(NOW + 11_999) > 5
+    assert rate.measure(NOW + 12_000) == 5
+    rate.record(7, NOW + 12_000, math.nan)
+    assert rate.measure(NOW + 12_000) == pytest.approx(5.07)
+
+
+@pytest.mark.parametrize(
+    ("rate", "limit", "covered_ms", "throttle_ms"),
+    [
+        (16.5, 16.5, 9_000, 0),
+        (16.5, 20.4, 9_000, -1721),
+        (100.0, 50.0, 9_000, 9_000),
+        (3_000_000 / 10, 1.0, 10_000, 2_999_990_000),
+        (5.0, math.nan, 10_000, 0),
+        (math.nan, 5.0, 10_000, 0),
+        (5.0, 0.0, 10_000, 2**63 - 1),
+        (0.0, 0.0, 10_000, 0),
+        (math.inf, 5.0, 10_000, 2**63 - 1),
+    ],
+)
+def test_throttle_times_of_rates(rate: float, limit: float, covered_ms: int, throttle_ms: int) -> None:
+    """QuotaUtilsTest, and what Java makes of numbers that are none."""
+    assert rate_throttle_ms(rate, limit, covered_ms) == throttle_ms
+
+
+@pytest.mark.parametrize(("tokens", "throttle_ms"), [(0, 0), (-5, 500), (-10, 1000), (-0.00004, 0)])
+def test_throttle_times_of_buckets(tokens: float, throttle_ms: int) -> None:
+    """ControllerMutationQuotaManagerTest.testThrottleTime, at a limit of 10."""
+    assert bucket_throttle_ms(tokens, 10) == throttle_ms
+
+
+def test_rounding_is_javas() -> None:
+    """Half up, also below zero, and without a detour over a sum."""
+    assert [java_round(x) for x in (0.5, 1.5, -0.5, -1.5, 0.49999999999999994, 2.0**53 + 1)] == [1, 2, 0, -1, 0, 2**53]
+    assert java_round(-math.inf) == -(2**63)
+
+
+@pytest.mark.parametrize(("samples", "size_ms"), [(0, 1000), (11, 0), (-1, 1)])
+def test_there_is_at_least_one_window(samples: int, size_ms: int) -> None:
+    with pytest.raises(IllegalArgumentError):
+        Windows(samples, size_ms)
+
+
+def test_samples_are_forgotten_by_their_last_event() -> None:
+    """SampledStatTest: 2 windows of a second; a sample counts until two seconds after its last event."""
+    total = SampledTotal(Windows(2, 1000))
+    total.record(1, NOW)
+    total.record(1, NOW + 999)
+    assert total.total(NOW + 999 + 1500) == 2
+    assert total.total(NOW + 999 + 2000) == 0
+
+
+@dataclass
+class _Sample:
+    value: float
+    start_ms: int
+    last_ms: int
+
+
+class _Model:
+    """``SampledStat`` and ``Rate`` as they read, scanning all samples each time."""
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows = windows
+        self.samples: list[_Sample] = []
+        self.current = 0
+
+    def record(self, value: float, now_ms: int) -> None:
+        if not self.samples:
+            self.samples.append(_Sample(0, now_ms, now_ms))
+        sample = self.samples[self.current]
+        if now_ms - sample.start_ms >= self.windows.size_ms:
+            self.current = (self.current + 1) % (self.windows.samples + 1)
+            if self.current >= len(self.samples):
+                self.samples.append(_Sample(0, now_ms, now_ms))
+            sample = self.samples[self.current]
+            sample.value, sample.start_ms, sample.last_ms = 0, now_ms, now_ms
+        sample.value += value
+        sample.last_ms = now_ms
+
+    def measure(self, now_ms: int) -> float:
+        windows = self.windows
+        for sample in self.samples:
+            if now_ms - sample.last_ms >= windows.samples * windows.size_ms:
+                sample.value, sample.start_ms, sample.last_ms = 0, now_ms, now_ms
+        if not self.samples:
+            self.samples.append(_Sample(0, now_ms, now_ms))
+        elapsed_ms = now_ms - min(sample.start_ms for sample in self.samples)
+        full = int(elapsed_ms / windows.size_ms)
+        if full < windows.samples - 1:
+            elapsed_ms += (windows.samples - 1 - full) * windows.size_ms
+        return sum(sample.value for sample in self.samples) / (max(elapsed_ms, 1) / 1000)
+
+
+steps_ms = st.one_of(
+    st.sampled_from(
+        [0, 1, 998, 999, 1000, 1001, 1999, 2000, 2001, 9_999, 10_000, 10_001, 11_000, 3_600_001, -1, -1500]
+    ),
+    st.integers(0, 15_000),
+)
+values = st.one_of(st.integers(-(10**6), 10**7).map(float), st.floats(0, 1e9))
+
+
+@given(
+    windows=st.builds(Windows, st.integers(1, 12), st.sampled_from([1, 500, 1000, 3000])),
+    events=st.lists(st.tuples(steps_ms, st.none() | values), max_size=60),
+)
+def test_the_running_total_is_the_sum_of_the_samples(windows: Windows, events: list[tuple[int, float | None]]) -> None:
+    """Whatever is recorded and looked at when, the clock going back included."""
+    rate, model = SampledRate(windows), _Model(windows)
+    now_ms, largest = NOW, 1.0
+    for step_ms, value in events:
+        now_ms += step_ms
+        if value is not None:
+            largest = max(largest, abs(value))
+            rate.record(value, now_ms)
+            model.record(value, now_ms)
+        measured, expected = rate.measure(now_ms), model.measure(now_ms)
+        assert measured == pytest.approx(expected, rel=1e-12, abs=largest * 1e-12)
