@@ -47,8 +47,13 @@ class ClientQuotaType(Enum):
         return _KEYS[self]
 
     @classmethod
-    def of_key(cls, key: str) -> ClientQuotaType | None:
-        """The type that a quota key sets; None for ``connection_creation_rate``, which no callback sees."""
+    def of_key(cls, key: str) -> ClientQuotaType:
+        """The type that a quota key sets. Raises KeyError for ``connection_creation_rate``, which no callback sees."""
+        return _TYPES[key]
+
+    @classmethod
+    def find(cls, key: str) -> ClientQuotaType | None:
+        """The type that a quota key sets, if there is one."""
         return _TYPES.get(key)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import NoneType
 from typing import Any, Final, assert_never
 
 from kquota.config import BrokerConfig
@@ -65,52 +66,69 @@ def replay(operations: Iterable[Mapping[str, Any]], config: BrokerConfig) -> Ite
     managers = QuotaManagers(config)
     expire_at_ms: int | None = None
     for number, operation in enumerate(operations, 1):
-        try:
-            kind = operation["op"]
-            if kind == "quota":
-                manager = managers.of(_type_of(operation["key"]))
-                manager.update_quota(ClientQuotaEntity(operation["entity"]), operation["value"])
-                continue
-            now_ms = operation["t_ms"]
-            if expire_at_ms is None:
-                expire_at_ms = now_ms + EXPIRY_EVERY_MS
-            while now_ms >= expire_at_ms:
-                managers.expire(expire_at_ms)
-                expire_at_ms += EXPIRY_EVERY_MS
-            match kind:
-                case "time":
-                    continue
-                case "record":
-                    yield _record(managers, operation, now_ms)
-                case "unrecord":
-                    manager = managers.of(_type_of(operation["key"]))
-                    manager.unrecord(operation["user"], operation["client-id"], operation["value"], now_ms)
-                case _:
-                    raise InputError(f"operation {number}: op {kind!r} is none of quota, record, unrecord and time")
-        except (KeyError, TypeError) as error:
-            raise InputError(f"operation {number}: {error!r} in {dict(operation)}") from error
+        kind = _checked(operation, number)
+        if kind == "quota":
+            manager = managers.of(ClientQuotaType.of_key(operation["key"]))
+            manager.update_quota(ClientQuotaEntity(operation["entity"]), operation["value"])
+            continue
+        now_ms = operation["t_ms"]
+        if expire_at_ms is None:
+            expire_at_ms = now_ms + EXPIRY_EVERY_MS
+        if now_ms >= expire_at_ms:
+            # Nothing was recorded since: the last of the times that passed drops what those before it would have.
+            passed = (now_ms - expire_at_ms) // EXPIRY_EVERY_MS
+            managers.expire(expire_at_ms + passed * EXPIRY_EVERY_MS)
+            expire_at_ms += (passed + 1) * EXPIRY_EVERY_MS
+        if kind == "record":
+            yield _record(managers, operation, now_ms)
+        elif kind == "unrecord":
+            manager = managers.of(ClientQuotaType.of_key(operation["key"]))
+            manager.unrecord(operation["user"], operation["client-id"], operation["value"], now_ms)
 
 
-def _type_of(key: str) -> ClientQuotaType:
-    found = ClientQuotaType.of_key(key)
-    if found is None:
-        raise InputError(f"{key} is no key of users and client ids")
-    return found
+_RECORD: Final = {"t_ms": int, "user": str, "client-id": str, "key": str, "value": (int, float)}
+_FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "quota": {"entity": Mapping, "key": str, "value": (int, float, NoneType)},
+    "record": _RECORD,
+    "unrecord": _RECORD,
+    "time": {"t_ms": int},
+}
+
+
+def _checked(operation: Mapping[str, Any], number: int) -> str:
+    """What the operation is, once it has all that it needs.
+
+    :raises InputError: it has not.
+    """
+    kind = operation.get("op")
+    fields = _FIELDS.get(kind) if isinstance(kind, str) else None
+    if fields is None:
+        raise InputError(f"operation {number}: op is {kind!r}, and must be one of {', '.join(_FIELDS)}")
+    for name, types in fields.items():
+        if name not in operation:
+            raise InputError(f"operation {number}: a {kind} needs {', '.join(fields)}; {name} is missing")
+        if not isinstance(operation[name], types) or isinstance(operation[name], bool):
+            raise InputError(f"operation {number}: {name} cannot be {operation[name]!r}")
+    key = operation.get("key")
+    if key is not None and ClientQuotaType.find(key) is None:
+        known = ", ".join(one.key for one in ClientQuotaType)
+        raise InputError(f"operation {number}: key {key} is not one of users and client ids: {known}")
+    if operation.get("strict") and key != ClientQuotaType.CONTROLLER_MUTATION.key:
+        raise InputError(f"operation {number}: strict goes with controller_mutation_rate, not with {key}")
+    return str(kind)
 
 
 def _record(managers: QuotaManagers, operation: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
-    manager = managers.of(_type_of(operation["key"]))
+    manager = managers.of(ClientQuotaType.of_key(operation["key"]))
     user, client_id, value = operation["user"], operation["client-id"], operation["value"]
     rejected: bool | None = None
     throttle: Throttle | None
-    if operation.get("strict"):
-        if not isinstance(manager, MutationQuotaManager):
-            raise InputError(f"strict goes with controller_mutation_rate, not with {operation['key']}")
-        rejected, throttle = manager.record_strict(user, client_id, value, now_ms)
-    elif isinstance(manager, MutationQuotaManager):
-        throttle = manager.record_permissive(user, client_id, value, now_ms)
-    else:
+    if isinstance(manager, RateQuotaManager):
         throttle = manager.record(user, client_id, value, now_ms)
+    elif operation.get("strict"):
+        rejected, throttle = manager.record_strict(user, client_id, value, now_ms)
+    else:
+        throttle = manager.record_permissive(user, client_id, value, now_ms)
     meter: RateMeter | BucketMeter | None = manager.meter(user, client_id) if manager.is_enabled() else None
     limited = meter is not None and meter.limit != UNLIMITED
     answer: dict[str, Any] = {

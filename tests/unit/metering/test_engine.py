@@ -1,0 +1,126 @@
+"""Traces replayed: what is answered, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kquota.cli import run
+from kquota.config import BrokerConfig
+from kquota.errors import InputError
+from kquota.metering.engine import replay
+
+NOW = 1_700_000_000_000
+PRODUCE, MUTATION = "producer_byte_rate", "controller_mutation_rate"
+
+
+def quota(entity: Mapping[str, str | None], value: float | None, key: str = PRODUCE) -> dict[str, Any]:
+    return {"op": "quota", "entity": entity, "key": key, "value": value}
+
+
+def record(t_ms: int, value: float, key: str = PRODUCE, op: str = "record", **more: Any) -> dict[str, Any]:
+    return {"op": op, "t_ms": t_ms, "user": "alice", "client-id": "etl", "key": key, "value": value, **more}
+
+
+def answers(*operations: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return list(replay(operations, BrokerConfig()))
+
+
+def test_a_record_tells_its_meter_limit_and_wait() -> None:
+    assert answers(quota({"user": "alice"}, 1000), record(NOW, 25_000), record(NOW + 5000, 0, op="unrecord")) == [
+        {
+            "t_ms": NOW,
+            "meter": {"user": "alice"},
+            "limit": 1000,
+            "value": 2500.0,
+            "throttle_ms": 15_000,
+            "unbounded_throttle_ms": 15_000,
+        }
+    ]
+
+
+def test_without_quotas_nothing_is_known() -> None:
+    [answer] = answers(record(NOW, 5))
+    assert answer == {
+        "t_ms": NOW, "meter": {}, "limit": None, "value": None, "throttle_ms": 0, "unbounded_throttle_ms": 0,
+    }  # fmt: skip
+
+
+def test_what_is_not_limited_is_counted_all_the_same() -> None:
+    """Where others are."""
+    [answer] = answers(quota({"user": "bob"}, 1), record(NOW, 50))
+    assert (answer["meter"], answer["limit"], answer["value"]) == ({"user": "alice"}, None, 5.0)
+
+
+def test_a_static_default_limits_by_client_id() -> None:
+    config = BrokerConfig(quota_producer_default=10)
+    [answer] = replay([record(NOW, 500)], config)
+    assert (answer["meter"], answer["limit"], answer["throttle_ms"]) == ({"client-id": "etl"}, 10, 40_000)
+
+
+def test_strict_mutations_say_whether_they_were_rejected() -> None:
+    limit = quota({"user": "alice"}, 2, MUTATION)
+    found = answers(limit, record(NOW, 30, MUTATION, strict=True), record(NOW + 1000, 1, MUTATION, strict=True))
+    assert [(one["rejected"], one["value"], one["throttle_ms"]) for one in found] == [(False, -8, 0), (True, -6, 3000)]
+    [permissive] = answers(limit, record(NOW, 30, MUTATION))
+    assert ("rejected" in permissive, permissive["throttle_ms"]) == (False, 4000)
+
+
+@pytest.mark.parametrize(("wait_ms", "throttle_ms"), [(3_629_999, 36_000_000 - 3_629_999), (3_630_000, 0)])
+def test_idle_meters_begin_anew(wait_ms: int, throttle_ms: int) -> None:
+    """At the first half minute of the trace's time that comes more than an hour after the last record."""
+    limit = quota({"user": "alice"}, 1, MUTATION)
+    first, second = answers(limit, record(NOW, 36_011, MUTATION), record(NOW + wait_ms, 0, MUTATION))
+    assert first["throttle_ms"] == 36_000_000
+    assert second["throttle_ms"] == throttle_ms
+
+
+@pytest.mark.parametrize(
+    ("operation", "reason"),
+    [
+        ({}, "op is None"),
+        ({"op": "erase"}, "op is 'erase'"),
+        ({"op": "time"}, "t_ms is missing"),
+        ({"op": "time", "t_ms": "now"}, "t_ms cannot be 'now'"),
+        (record(NOW, True), "value cannot be True"),
+        (record(NOW, 1, "connection_creation_rate"), "not one of users and client ids"),
+        (record(NOW, 1, strict=True), "strict goes with controller_mutation_rate"),
+        (quota({"user": "a"}, 1, "nonsense"), "key nonsense"),
+    ],
+)
+def test_what_is_no_operation_is_refused(operation: Mapping[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=f"operation 2: .*{reason}"):
+        answers({"op": "time", "t_ms": NOW}, operation)
+
+
+def test_the_command_reads_and_writes_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Numbers plain, and numbers that are none as texts, both ways."""
+    trace = tmp_path / "trace.jsonl"
+    lines = [quota({"user": None}, 1000), {}, record(NOW, 1e22), {**record(NOW, 0), "value": "NaN"}]
+    trace.write_text("\n".join([json.dumps(line) if line else "" for line in lines]))
+    assert run(["engine", "replay", str(trace)]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert '"value": 1000000000000000000000, ' in first
+    assert '"value": "NaN", "throttle_ms": 0' in second
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "trace.jsonl:1: this is not JSON"),
+        ("\n[1]", "trace.jsonl:2: an object is expected"),
+        ('{"op": "record", "value": "many"}', "trace.jsonl:1: value: a number is expected, not 'many'"),
+    ],
+)
+def test_the_command_names_the_line(
+    content: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(content)
+    assert run(["engine", "replay", str(trace)]) == 2
+    assert reason in capsys.readouterr().err
+    assert run(["engine", "replay", str(tmp_path / "missing")]) == 2
