@@ -129,7 +129,7 @@ def _record(managers: QuotaManagers, operation: Mapping[str, Any], now_ms: int) 
         rejected, throttle = manager.record_strict(user, client_id, value, now_ms)
     else:
         throttle = manager.record_permissive(user, client_id, value, now_ms)
-    meter: RateMeter | BucketMeter | None = manager.meter(user, client_id) if manager.is_enabled() else None
+    meter: RateMeter | BucketMeter | None = manager.meter(user, client_id)
     limited = meter is not None and meter.limit != UNLIMITED
     answer: dict[str, Any] = {
         "t_ms": now_ms,

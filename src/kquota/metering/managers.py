@@ -36,8 +36,9 @@ class QuotaManager(Generic[M]):
         self.windows = windows
         self._callback = callback
         self._meters: dict[tuple[tuple[str, str], ...], M] = {}
-        # Only where the callback's tags cannot change between updates.
-        self._by_client: dict[tuple[str, str], M] | None = {} if isinstance(callback, DefaultQuotaCallback) else None
+        # Only where the callback's tags cannot change between updates; with no meter where nothing is limited.
+        self._by_client: dict[tuple[str, str], M] = {}
+        self._is_default = isinstance(callback, DefaultQuotaCallback)
 
     def is_enabled(self) -> bool:
         """Whether anything can be limited; where not, nothing is counted. Another callback always may."""
@@ -55,26 +56,25 @@ class QuotaManager(Generic[M]):
 
     def refresh(self) -> None:
         """Ask for the limits of all meters again."""
-        if self._by_client:
-            self._by_client.clear()
+        self._by_client.clear()
         for meter in self._meters.values():
             meter.limit = self._limit(meter.tags)
 
-    def meter(self, user: str, client_id: str) -> M:
-        """What the client's usage is counted on; made if it is not there."""
-        by_client = self._by_client
-        if by_client is not None:
-            known = by_client.get((user, client_id))
-            if known is not None:
-                return known
+    def meter(self, user: str, client_id: str) -> M | None:
+        """What the client's usage is counted on, made if it is not there; None where nothing is limited."""
+        known = self._by_client.get((user, client_id))
+        if known is not None:
+            return known
+        if not self.is_enabled():
+            return None
         callback = self._callback
         tags = callback.quota_metric_tags(self.quota_type, KafkaPrincipal("User", user), client_id)
         place = tuple(tags.items())
         meter = self._meters.get(place)
         if meter is None:
             meter = self._meters[place] = self._new_meter(tags, self._limit(tags))
-        if by_client is not None:
-            by_client[user, client_id] = meter
+        if self._is_default:
+            self._by_client[user, client_id] = meter
         elif callback.quota_reset_required(self.quota_type):
             self.refresh()
         return meter
@@ -88,7 +88,7 @@ class QuotaManager(Generic[M]):
         idle = [place for place, meter in self._meters.items() if now_ms - meter.last_ms > INACTIVE_MS]
         for place in idle:
             del self._meters[place]
-        if idle and self._by_client:
+        if idle:
             self._by_client.clear()
 
     def limit(self, user: str, client_id: str) -> float | None:
@@ -123,19 +123,18 @@ class RateQuotaManager(QuotaManager[RateMeter]):
 
     def record(self, user: str, client_id: str, value: float, now_ms: int) -> Throttle | None:
         """Count what a request used; how long its client is to wait, if that is too much."""
-        if not self.is_enabled():
-            return None
-        return self.meter(user, client_id).record(value, now_ms)
+        meter = self._by_client.get((user, client_id)) or self.meter(user, client_id)
+        return None if meter is None else meter.record(value, now_ms)
 
     def record_no_throttle(self, user: str, client_id: str, value: float, now_ms: int) -> None:
         """Count what is known too late to make anybody wait for it."""
-        if self.is_enabled():
-            self.meter(user, client_id).record_unchecked(value, now_ms)
+        meter = self.meter(user, client_id)
+        if meter is not None:
+            meter.record_unchecked(value, now_ms)
 
     def unrecord(self, user: str, client_id: str, value: float, now_ms: int) -> None:
         """Take back what was counted, and not used after all."""
-        if self.is_enabled():
-            self.meter(user, client_id).record_unchecked(-value, now_ms)
+        self.record_no_throttle(user, client_id, -value, now_ms)
 
     def max_value_in_quota_window(self, user: str, client_id: str) -> float:
         """The most that one request can use without being over the limit for ever."""
@@ -163,9 +162,9 @@ class MutationQuotaManager(QuotaManager[BucketMeter]):
 
     def record_strict(self, user: str, client_id: str, partitions: float, now_ms: int) -> StrictOutcome:
         """Reject if tokens are missing already; otherwise take them, however many, and do not make the client wait."""
-        if not self.is_enabled():
-            return StrictOutcome(rejected=False, throttle=None)
         meter = self.meter(user, client_id)
+        if meter is None:
+            return StrictOutcome(rejected=False, throttle=None)
         throttle = meter.check(now_ms)
         if throttle is not None:
             return StrictOutcome(rejected=True, throttle=throttle)
@@ -174,14 +173,14 @@ class MutationQuotaManager(QuotaManager[BucketMeter]):
 
     def record_permissive(self, user: str, client_id: str, partitions: float, now_ms: int) -> Throttle | None:
         """Take the tokens; how long the client is to wait, if then some are missing."""
-        if not self.is_enabled():
-            return None
-        return self.meter(user, client_id).record(partitions, now_ms)
+        meter = self.meter(user, client_id)
+        return None if meter is None else meter.record(partitions, now_ms)
 
     def unrecord(self, user: str, client_id: str, partitions: float, now_ms: int) -> None:
         """Give tokens back."""
-        if self.is_enabled():
-            self.meter(user, client_id).record_unchecked(-partitions, now_ms)
+        meter = self.meter(user, client_id)
+        if meter is not None:
+            meter.record_unchecked(-partitions, now_ms)
 
     def _new_meter(self, tags: Mapping[str, str], limit: float) -> BucketMeter:
         return BucketMeter(tags, limit, self.windows)

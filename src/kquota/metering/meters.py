@@ -31,7 +31,8 @@ class Throttle(NamedTuple):
     value: float
     """The statistic that is over the limit."""
     limit: float
-    key: MeterKey
+    tags: Mapping[str, str]
+    """What it is counted on, empty tags included."""
 
 
 class ThrottleTimes:
@@ -57,23 +58,25 @@ class ThrottleTimes:
 class RateMeter:
     """Usage per second under a limit."""
 
-    __slots__ = ("_bound_ms", "key", "last_ms", "limit", "rate", "tags", "throttle_times")
+    __slots__ = ("_bound_ms", "last_ms", "limit", "rate", "tags", "throttle_times")
 
     def __init__(self, tags: Mapping[str, str], limit: float, windows: Windows, bound_ms: int | None) -> None:
         self.tags = tags
-        self.key = MeterKey(tags)
         self.limit = limit
         self.rate = SampledRate(windows)
-        self.throttle_times = ThrottleTimes()
+        self.throttle_times: ThrottleTimes | None = None
         self.last_ms = 0
         self._bound_ms = bound_ms
+
+    @property
+    def key(self) -> MeterKey:
+        """The tags that are not empty."""
+        return MeterKey(self.tags)
 
     def record(self, value: float, now_ms: int) -> Throttle | None:
         """Count `value`; how long to wait, if it is too much."""
         self.last_ms = now_ms
-        rate = self.rate
-        rate.record(value, now_ms)
-        measured = rate.measure(now_ms)
+        measured = self.rate.add(value, now_ms)
         if measured <= self.limit:
             return None
         return self._throttle(measured, now_ms)
@@ -90,22 +93,26 @@ class RateMeter:
     def _throttle(self, measured: float, now_ms: int) -> Throttle:
         unbounded = rate_throttle_ms(measured, self.limit, self.rate.covered_ms(now_ms))
         told = unbounded if self._bound_ms is None else min(unbounded, self._bound_ms)
-        return Throttle(min(told, LONGEST_MS), unbounded, measured, self.limit, self.key)
+        return Throttle(min(told, LONGEST_MS), unbounded, measured, self.limit, self.tags)
 
 
 class BucketMeter:
     """Tokens under a limit of so many per second."""
 
-    __slots__ = ("bucket", "key", "last_ms", "limit", "rate", "tags", "throttle_times")
+    __slots__ = ("bucket", "last_ms", "limit", "rate", "tags", "throttle_times")
 
     def __init__(self, tags: Mapping[str, str], limit: float, windows: Windows) -> None:
         self.tags = tags
-        self.key = MeterKey(tags)
         self.limit = limit
         self.bucket = TokenBucket(windows)
         self.rate = SampledRate(THROTTLE_TIME_WINDOWS)
-        self.throttle_times = ThrottleTimes()
+        self.throttle_times: ThrottleTimes | None = None
         self.last_ms = 0
+
+    @property
+    def key(self) -> MeterKey:
+        """The tags that are not empty."""
+        return MeterKey(self.tags)
 
     def check(self, now_ms: int) -> Throttle | None:
         """How long to wait, if tokens are missing. Looking is no use: an idle meter stays one."""
@@ -129,7 +136,7 @@ class BucketMeter:
 
     def _throttle(self, tokens: float) -> Throttle:
         unbounded = bucket_throttle_ms(tokens, self.limit)
-        return Throttle(min(unbounded, LONGEST_MS), unbounded, tokens, self.limit, self.key)
+        return Throttle(min(unbounded, LONGEST_MS), unbounded, tokens, self.limit, self.tags)
 
 
 Meter = RateMeter | BucketMeter

@@ -63,12 +63,12 @@ class SampledTotal:
         self._slots = windows.samples + 1
         self._values: list[float] = []
         self._starts: list[int] = []
-        self._lasts: list[int] = []
+        self._lasts: list[float] = []
         self._cursor = 0
         # Of the current sample; the lists have them once it is closed.
         self._value = 0.0
         self._start_ms = 0
-        self._last_ms = 0
+        self._last_ms: float = 0
         # Of the others: their sum, and when the first of them is forgotten.
         self._closed = 0.0
         self._closed_expire_ms: float = _NEVER
@@ -76,10 +76,8 @@ class SampledTotal:
 
     def record(self, value: float, now_ms: int) -> None:
         """Count `value`, which may be negative: something taken back."""
-        if not self._values:
-            self._begin(now_ms)
-        elif now_ms - self._start_ms >= self._size_ms:
-            self._advance(now_ms)
+        if now_ms - self._start_ms >= self._size_ms or not self._values:
+            self._begin_sample(now_ms)
         self._value += value
         self._last_ms = now_ms
 
@@ -89,19 +87,11 @@ class SampledTotal:
             self._purge(now_ms)
         return self._closed + self._value
 
-    def elapsed_ms(self, now_ms: int) -> int:
-        """Since the oldest sample began; to be asked after :meth:`total`, which forgets."""
-        if not self._values:
-            self._begin(now_ms)
-        return now_ms - self._oldest_ms
-
-    def _begin(self, now_ms: int) -> None:
-        self._values, self._starts, self._lasts = [0.0], [now_ms], [now_ms]
-        self._start_ms = self._last_ms = self._oldest_ms = now_ms
-
-    def _advance(self, now_ms: int) -> None:
-        self._close()
-        self._cursor = (self._cursor + 1) % self._slots
+    def _begin_sample(self, now_ms: int) -> None:
+        """The next slot of the ring is the current sample, empty, and begins now."""
+        if self._values:
+            self._close()
+            self._cursor = (self._cursor + 1) % self._slots
         if self._cursor >= len(self._values):
             self._values.append(0.0)
             self._starts.append(now_ms)
@@ -119,7 +109,8 @@ class SampledTotal:
         for slot, last_ms in enumerate(self._lasts):
             if now_ms - last_ms >= self._span_ms:
                 self._values[slot] = 0.0
-                self._starts[slot] = self._lasts[slot] = now_ms
+                self._starts[slot] = now_ms
+                self._lasts[slot] = now_ms
         self._open()
 
     def _close(self) -> None:
@@ -127,51 +118,54 @@ class SampledTotal:
         self._lasts[self._cursor] = self._last_ms
 
     def _open(self) -> None:
-        cursor = self._cursor
-        self._value, self._start_ms, self._last_ms = self._values[cursor], self._starts[cursor], self._lasts[cursor]
+        values, lasts, cursor = self._values, self._lasts, self._cursor
+        self._value, self._start_ms, self._last_ms = values[cursor], self._starts[cursor], lasts[cursor]
         self._oldest_ms = min(self._starts)
-        closed, first = 0.0, _NEVER
-        for slot, last_ms in enumerate(self._lasts):
-            if slot != cursor:
-                closed += self._values[slot]
-                first = min(first, last_ms)
-        self._closed, self._closed_expire_ms = closed, first + self._span_ms
+        # The slot of the current sample takes no part until it is closed.
+        values[cursor], lasts[cursor] = 0.0, _NEVER
+        self._closed, self._closed_expire_ms = sum(values), min(lasts) + self._span_ms
 
 
-class SampledRate:
+class SampledRate(SampledTotal):
     """Kafka's ``Rate``: the sum over the windows, by the seconds that they cover.
 
     Those are at least all windows but one, so that a first event is not taken for a rate of its own millisecond.
     """
 
-    __slots__ = ("_least_ms", "_size_ms", "_total", "record")
+    __slots__ = ("_least_ms",)
 
     def __init__(self, windows: Windows) -> None:
-        self._total = SampledTotal(windows)
-        self._size_ms = windows.size_ms
+        super().__init__(windows)
         self._least_ms = (windows.samples - 1) * windows.size_ms
-        self.record = self._total.record
-        """Count a value at a time, as :meth:`SampledTotal.record`."""
 
-    @property
-    def windows(self) -> Windows:
-        """How long it looks back."""
-        return self._total.windows
+    def add(self, value: float, now_ms: int) -> float:
+        """Count `value`, and measure: what :meth:`record` and :meth:`measure` do one after the other, in one go."""
+        if now_ms - self._start_ms >= self._size_ms or not self._values:
+            self._begin_sample(now_ms)
+        self._value += value
+        self._last_ms = now_ms
+        if now_ms >= self._closed_expire_ms:
+            self._purge(now_ms)
+        elapsed_ms = now_ms - self._oldest_ms
+        if 0 <= elapsed_ms < self._least_ms:
+            return (self._closed + self._value) / ((self._least_ms + elapsed_ms % self._size_ms) / 1000.0)
+        return (self._closed + self._value) / (self._covered_ms(elapsed_ms) / 1000.0)
 
     def measure(self, now_ms: int) -> float:
         """Units per second."""
-        total = self._total.total(now_ms)
-        return total / (self.covered_ms(now_ms) / 1000.0)
+        return self.total(now_ms) / (self.covered_ms(now_ms) / 1000.0)
 
     def covered_ms(self, now_ms: int) -> int:
         """What the sum is divided by: ``Rate.windowSize``."""
-        self._total.total(now_ms)
-        elapsed_ms = self._total.elapsed_ms(now_ms)
+        self.total(now_ms)
+        if not self._values:
+            self._begin_sample(now_ms)
+        return self._covered_ms(now_ms - self._oldest_ms)
+
+    def _covered_ms(self, elapsed_ms: int) -> int:
         # Java divides towards zero; before the oldest sample there is only a clock that went back.
-        missing = self._least_ms - int(elapsed_ms / self._size_ms) * self._size_ms
-        if missing > 0:
-            elapsed_ms += missing
-        return max(elapsed_ms, 1)
+        missing_ms = self._least_ms - int(elapsed_ms / self._size_ms) * self._size_ms
+        return max(elapsed_ms + max(missing_ms, 0), 1)
 
 
 class TokenBucket:
