@@ -5,6 +5,7 @@
     │   ├── IllegalArgumentError         a call that Kafka's own types would refuse; also a ValueError
     │   └── QuotaFileError               a quota file that does not parse; carries every problem found
     ├── StoreError              exit 1   where quotas are kept cannot be read or written
+    ├── CallbackRefusedError    exit 1   a quota callback that cannot be set up
     ├── ApiFailedError          exit 1   a broker refused what was asked for; carries its ApiError
     ├── NotAuthorizedError      exit 4   a broker does not let this client in, or not do this
     ├── ConnectionFailedError   exit 5   a cluster cannot be reached; nothing was sent
@@ -26,6 +27,7 @@ from typing import ClassVar
 __all__ = [
     "ApiError",
     "ApiFailedError",
+    "CallbackRefusedError",
     "ConnectionFailedError",
     "FrameSizeError",
     "IllegalArgumentError",
@@ -187,6 +189,10 @@ class QuotaFileError(InputError):
 
 class StoreError(KquotaError):
     """Where quotas are kept cannot be opened, read or written; the message says what to do."""
+
+
+class CallbackRefusedError(KquotaError):
+    """A quota callback that cannot be set up; the one before it stays in use."""
 
 
 class ApiFailedError(KquotaError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from kquota.quotas import (
     CLIENT_ID,
@@ -154,9 +154,6 @@ class ClientQuotaCallback(Protocol):
 
 class DefaultQuotaCallback:
     """Kafka's own: eight levels of users and client ids, and the static defaults that old brokers had."""
-
-    is_pure_between_updates: ClassVar[bool] = True
-    """Tags depend on quotas alone, so that they need not be asked for on each request."""
 
     def __init__(self, static_defaults: Mapping[str, float] | None = None) -> None:
         self._static_defaults = dict(static_defaults or {})

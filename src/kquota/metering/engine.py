@@ -7,8 +7,14 @@ from types import NoneType
 from typing import Any, Final, assert_never
 
 from kquota.config import BrokerConfig
-from kquota.errors import InputError
-from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, DefaultQuotaCallback
+from kquota.errors import CallbackRefusedError, InputError
+from kquota.metering.callback import (
+    CallbackQuotaEntity,
+    ClientQuotaCallback,
+    ClientQuotaType,
+    Cluster,
+    DefaultQuotaCallback,
+)
 from kquota.metering.managers import MutationQuotaManager, RateQuotaManager
 from kquota.metering.meters import UNLIMITED, BucketMeter, RateMeter, Throttle
 from kquota.metering.statistics import Windows
@@ -24,6 +30,9 @@ class QuotaManagers:
 
     def __init__(self, config: BrokerConfig, callback: ClientQuotaCallback | None = None) -> None:
         callback = callback or DefaultQuotaCallback(config.static_defaults)
+        self._callback = callback
+        self._quotas: dict[ClientQuotaType, dict[ClientQuotaEntity, float]] = {one: {} for one in ClientQuotaType}
+        self._cluster: Cluster | None = None
         windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
         mutation_windows = Windows(
             config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
@@ -48,6 +57,46 @@ class QuotaManagers:
             case _:
                 assert_never(quota_type)
 
+    def update_quota(self, key: str, entity: ClientQuotaEntity, value: float | None) -> None:
+        """A quota was set, or removed where `value` is None. Raises KeyError for a key that no callback sees."""
+        quota_type = ClientQuotaType.of_key(key)
+        if value is None:
+            self._quotas[quota_type].pop(entity, None)
+        else:
+            self._quotas[quota_type][entity] = value
+        self.of(quota_type).update_quota(entity, value)
+
+    def update_cluster_metadata(self, cluster: Cluster) -> None:
+        """The cluster changed, and limits may have with it."""
+        self._cluster = cluster
+        if self._callback.update_cluster_metadata(cluster):
+            for quota_type in ClientQuotaType:
+                self.of(quota_type).refresh()
+
+    def swap_callback(self, callback: ClientQuotaCallback, configs: Mapping[str, str]) -> None:
+        """Ask another callback from now on (KIP-257: ``client.quota.callback.class`` is dynamic).
+
+        It is configured, and given all quotas and the cluster, before it is asked for anything; then the one before it
+        is closed.
+
+        :raises CallbackRefusedError: it raised while it was set up; the one before it stays, as if nothing had been.
+        """
+        try:
+            callback.configure(configs)
+            for quota_type, quotas in self._quotas.items():
+                for entity, value in quotas.items():
+                    callback.update_quota(quota_type, CallbackQuotaEntity(entity), value)
+            if self._cluster is not None:
+                callback.update_cluster_metadata(self._cluster)
+        except Exception as error:
+            raise CallbackRefusedError(
+                f"the callback could not be set up, the one before it stays: {error!r}"
+            ) from error
+        before, self._callback = self._callback, callback
+        for quota_type in ClientQuotaType:
+            self.of(quota_type).use(callback)
+        before.close()
+
     def expire(self, now_ms: int) -> None:
         """Drop the meters that are inactive."""
         for quota_type in ClientQuotaType:
@@ -68,8 +117,7 @@ def replay(operations: Iterable[Mapping[str, Any]], config: BrokerConfig) -> Ite
     for number, operation in enumerate(operations, 1):
         kind = _checked(operation, number)
         if kind == "quota":
-            manager = managers.of(ClientQuotaType.of_key(operation["key"]))
-            manager.update_quota(ClientQuotaEntity(operation["entity"]), operation["value"])
+            managers.update_quota(operation["key"], ClientQuotaEntity(operation["entity"]), operation["value"])
             continue
         now_ms = operation["t_ms"]
         if expire_at_ms is None:

@@ -38,12 +38,11 @@ class QuotaManager(Generic[M]):
         self._meters: dict[tuple[tuple[str, str], ...], M] = {}
         # Only where the callback's tags cannot change between updates; with no meter where nothing is limited.
         self._by_client: dict[tuple[str, str], M] = {}
-        self._is_default = isinstance(callback, DefaultQuotaCallback)
+        self._default = _default(callback)
 
     def is_enabled(self) -> bool:
         """Whether anything can be limited; where not, nothing is counted. Another callback always may."""
-        callback = self._callback
-        return not isinstance(callback, DefaultQuotaCallback) or callback.is_used(self.quota_type)
+        return self._default is None or self._default.is_used(self.quota_type)
 
     def update_quota(self, entity: ClientQuotaEntity, value: float | None) -> None:
         """A quota was set, or removed where `value` is None. Limits follow at once, and what was counted stays."""
@@ -52,6 +51,12 @@ class QuotaManager(Generic[M]):
             self._callback.remove_quota(self.quota_type, described)
         else:
             self._callback.update_quota(self.quota_type, described, value)
+        self.refresh()
+
+    def use(self, callback: ClientQuotaCallback) -> None:
+        """Ask another callback from now on. Meters whose tags it gives, too, keep what was counted on them."""
+        self._callback = callback
+        self._default = _default(callback)
         self.refresh()
 
     def refresh(self) -> None:
@@ -73,7 +78,7 @@ class QuotaManager(Generic[M]):
         meter = self._meters.get(place)
         if meter is None:
             meter = self._meters[place] = self._new_meter(tags, self._limit(tags))
-        if self._is_default:
+        if self._default is not None:
             self._by_client[user, client_id] = meter
         elif callback.quota_reset_required(self.quota_type):
             self.refresh()
@@ -102,6 +107,11 @@ class QuotaManager(Generic[M]):
 
     def _new_meter(self, tags: Mapping[str, str], limit: float) -> M:
         raise NotImplementedError
+
+
+def _default(callback: ClientQuotaCallback) -> DefaultQuotaCallback | None:
+    """Kafka's own, of which more is known; a class that is made from it may do anything."""
+    return callback if type(callback) is DefaultQuotaCallback else None
 
 
 class RateQuotaManager(QuotaManager[RateMeter]):

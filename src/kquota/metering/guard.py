@@ -1,0 +1,203 @@
+"""A callback that cannot stop traffic: what raises, answers nonsense or takes too long is counted, and answered for.
+
+The one thing that cannot be helped is a call that blocks: it is made on the thread that asks, and that thread waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isnan
+from typing import Final, TypeVar
+
+from kquota.metering.callback import (
+    CallbackQuotaEntity,
+    ClientQuotaCallback,
+    ClientQuotaType,
+    Cluster,
+    KafkaPrincipal,
+)
+from kquota.quotas import CLIENT_ID, USER
+
+__all__ = ["CallbackFaults", "CallbackGuard"]
+
+KEPT_ANSWERS: Final = 100_000
+"""Last answers that are remembered of each kind."""
+
+Tags = Mapping[str, str]
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class CallbackFaults:
+    """What went wrong so far; each is counted in one field."""
+
+    raised: int = 0
+    nonsense: int = 0
+    """Tags that are no texts, limits that are no numbers above zero."""
+    slow: int = 0
+    """Calls over the time budget, whose answers were taken."""
+    not_asked: int = 0
+    """Answered from memory while the breaker was open."""
+
+
+class CallbackGuard:
+    """Stands before a callback, and is one.
+
+    Where there is no answer, the last one to the same question is given; where there is none either, the request is
+    counted on its own user and client id, without a limit: an error never throttles anybody. After
+    `breaker_after` faults in a row, slow calls included, the callback is left alone for `rest_ms`.
+    """
+
+    def __init__(
+        self,
+        callback: ClientQuotaCallback,
+        *,
+        monotonic_ms: Callable[[], float],
+        budget_ms: float = 1.0,
+        breaker_after: int = 100,
+        rest_ms: float = 30_000.0,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Take the callback, and a clock that never goes back.
+
+        :param report: told of each fault, in words, and when the breaker opens.
+        """
+        self.callback = callback
+        self.faults = CallbackFaults()
+        self._monotonic_ms = monotonic_ms
+        self._budget_ms = budget_ms
+        self._breaker_after = breaker_after
+        self._rest_ms = rest_ms
+        self._report = report
+        self._in_a_row = 0
+        self._resting_until_ms: float | None = None
+        self._tags: dict[tuple[ClientQuotaType, KafkaPrincipal, str], Tags] = {}
+        self._limits: dict[tuple[ClientQuotaType, frozenset[tuple[str, str]]], float | None] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the breaker keeps questions from the callback."""
+        return self._resting_until_ms is not None and self._monotonic_ms() < self._resting_until_ms
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Not guarded: a callback that cannot be configured is not used at all."""
+        self.callback.configure(configs)
+
+    def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Tags:
+        """The callback's, or the last ones, or the request's own user and client id."""
+        question = quota_type, principal, client_id
+        if not self._may_ask():
+            return self._last_tags(question)
+        found = self._asked("quota_metric_tags", lambda: self.callback.quota_metric_tags(*question), _are_tags)
+        if found is None:
+            return self._last_tags(question)
+        _keep(self._tags, question, found)
+        return found
+
+    def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Tags) -> float | None:
+        """The callback's, or the last one, or none."""
+        question = quota_type, frozenset(metric_tags.items())
+        if not self._may_ask():
+            return self._limits.get(question)
+        # None is an answer here, so it travels in a tuple.
+        found = self._asked("quota_limit", lambda: (self.callback.quota_limit(quota_type, metric_tags),), _is_limit)
+        if found is None:
+            return self._limits.get(question)
+        _keep(self._limits, question, found[0])
+        return found[0]
+
+    def update_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity, new_value: float) -> None:
+        """Told whatever the breaker says: what is missed now is missed for good."""
+        self._told("update_quota", lambda: self.callback.update_quota(quota_type, quota_entity, new_value))
+
+    def remove_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity) -> None:
+        """Told whatever the breaker says."""
+        self._told("remove_quota", lambda: self.callback.remove_quota(quota_type, quota_entity))
+
+    def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
+        """The callback's; no, where it has no answer."""
+        if not self._may_ask():
+            return False
+        return self._asked("quota_reset_required", lambda: self.callback.quota_reset_required(quota_type)) is True
+
+    def update_cluster_metadata(self, cluster: Cluster) -> bool:
+        """Told whatever the breaker says; where it has no answer, limits are asked for again."""
+        return (
+            self._asked("update_cluster_metadata", lambda: self.callback.update_cluster_metadata(cluster)) is not False
+        )
+
+    def close(self) -> None:
+        """Faults here concern nobody any more, and are counted all the same."""
+        self._told("close", self.callback.close)
+
+    def _may_ask(self) -> bool:
+        if self._resting_until_ms is None:
+            return True
+        if self._monotonic_ms() >= self._resting_until_ms:
+            self._resting_until_ms = None
+            self._in_a_row = self._breaker_after - 1  # one more fault, and it rests again
+            return True
+        self.faults.not_asked += 1
+        return False
+
+    def _asked(self, what: str, ask: Callable[[], T], is_right: Callable[[T], bool] = lambda _: True) -> T | None:
+        began_ms = self._monotonic_ms()
+        try:
+            answer = ask()
+        except Exception as error:  # noqa: BLE001 - whatever a callback raises
+            self.faults.raised += 1
+            self._fault(f"{what} raised {error!r}")
+            return None
+        if not is_right(answer):
+            self.faults.nonsense += 1
+            self._fault(f"{what} answered {answer!r}")
+            return None
+        took_ms = self._monotonic_ms() - began_ms
+        if took_ms > self._budget_ms:
+            self.faults.slow += 1
+            self._fault(f"{what} took {took_ms:.1f} ms, {self._budget_ms:g} ms are the budget")
+        else:
+            self._in_a_row = 0
+        return answer
+
+    def _told(self, what: str, tell: Callable[[], None]) -> None:
+        def ask() -> bool:
+            tell()
+            return True
+
+        self._asked(what, ask)
+
+    def _fault(self, words: str) -> None:
+        self._report(words)
+        self._in_a_row += 1
+        if self._in_a_row >= self._breaker_after and self._resting_until_ms is None:
+            self._resting_until_ms = self._monotonic_ms() + self._rest_ms
+            self._report(
+                f"{self._in_a_row} faults in a row: the last answers are given for the next {self._rest_ms / 1000:g} s"
+            )
+
+    def _last_tags(self, question: tuple[ClientQuotaType, KafkaPrincipal, str]) -> Tags:
+        known = self._tags.get(question)
+        return {USER: question[1].name, CLIENT_ID: question[2]} if known is None else known
+
+
+def _keep(answers: dict[K, V], question: K, answer: V) -> None:
+    if len(answers) >= KEPT_ANSWERS and question not in answers:
+        answers.clear()
+    answers[question] = answer
+
+
+def _are_tags(answer: object) -> bool:
+    return isinstance(answer, Mapping) and all(
+        isinstance(tag, str) and isinstance(name, str) for tag, name in answer.items()
+    )
+
+
+def _is_limit(answer: tuple[object]) -> bool:
+    [limit] = answer
+    if limit is None:
+        return True
+    return isinstance(limit, (int, float)) and not isinstance(limit, bool) and not isnan(limit) and limit > 0

@@ -1,0 +1,233 @@
+"""Callbacks: the contract as KIP-257 has it, swapped while traffic runs, and kept from stopping it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kquota.config import BrokerConfig
+from kquota.errors import CallbackRefusedError
+from kquota.metering.callback import (
+    CallbackQuotaEntity,
+    ClientQuotaType,
+    Cluster,
+    ConfigEntity,
+    ConfigEntityType,
+    DefaultQuotaCallback,
+    KafkaPrincipal,
+)
+from kquota.metering.engine import QuotaManagers
+from kquota.metering.guard import KEPT_ANSWERS, CallbackGuard
+from kquota.quotas import ClientQuotaEntity, MeterKey
+
+NOW = 1_700_000_000_000
+PRODUCE = ClientQuotaType.PRODUCE
+ALICE = KafkaPrincipal("User", "alice")
+
+
+class Groups(DefaultQuotaCallback):
+    """One limit for all users of a group, whose name stands before the first underscore; tells what it was called."""
+
+    def __init__(self, limit: float = 100.0) -> None:
+        super().__init__()
+        self.limit = limit
+        self.calls: list[tuple[Any, ...]] = []
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        self.calls.append(("configure", dict(configs)))
+
+    def quota_metric_tags(
+        self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str
+    ) -> Mapping[str, str]:
+        return {"group": principal.name.partition("_")[0]}
+
+    def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
+        return self.limit
+
+    def update_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity, new_value: float) -> None:
+        self.calls.append(("update_quota", quota_type, quota_entity.entity.to_text(), new_value))
+
+    def update_cluster_metadata(self, cluster: Cluster) -> bool:
+        self.calls.append(("update_cluster_metadata", cluster.cluster_id))
+        return True
+
+    def close(self) -> None:
+        self.calls.append(("close",))
+
+
+def test_entities_as_callbacks_see_them() -> None:
+    """The user first; a default has an empty name, as the KIP says."""
+    both = CallbackQuotaEntity(ClientQuotaEntity({"client-id": "etl", "user": None}))
+    assert both.config_entities() == [
+        ConfigEntity("", ConfigEntityType.DEFAULT_USER),
+        ConfigEntity("etl", ConfigEntityType.CLIENT_ID),
+    ]
+    [one] = CallbackQuotaEntity(ClientQuotaEntity({"client-id": None})).config_entities()
+    assert one == ConfigEntity("", ConfigEntityType.DEFAULT_CLIENT_ID)
+
+
+def test_a_swapped_callback_knows_everything_before_it_is_asked() -> None:
+    """Settings, all quotas, the cluster; then the one before it is closed."""
+    managers = QuotaManagers(BrokerConfig())
+    alice = ClientQuotaEntity({"user": "alice"})
+    managers.update_quota("producer_byte_rate", alice, 10)
+    managers.update_quota("request_percentage", alice, 20)
+    managers.update_quota("request_percentage", alice, None)
+    managers.update_cluster_metadata(Cluster("c1"))
+    first, second = Groups(), Groups()
+    managers.swap_callback(first, {"a": "b"})
+    assert first.calls == [
+        ("configure", {"a": "b"}),
+        ("update_quota", PRODUCE, "user=alice", 10),
+        ("update_cluster_metadata", "c1"),
+    ]
+    managers.swap_callback(second, {})
+    assert first.calls[-1] == ("close",)
+
+
+def test_meters_with_equal_tags_keep_what_was_counted() -> None:
+    """Across a swap; the limit is the new one's at once."""
+    managers = QuotaManagers(BrokerConfig(), Groups(1e9))
+    assert managers.produce.record("team_a", "c", 50_000, NOW) is None
+    managers.swap_callback(Groups(1000), {})
+    throttle = managers.produce.record("team_b", "c", 0, NOW)
+    assert throttle is not None
+    assert (throttle.value, throttle.limit, dict(throttle.tags)) == (5000.0, 1000, {"group": "team"})
+    managers.swap_callback(DefaultQuotaCallback(), {})
+    assert managers.produce.record("team_a", "c", 1e12, NOW) is None
+
+
+def test_a_callback_that_cannot_be_set_up_changes_nothing() -> None:
+    """The one before it goes on, and is not closed."""
+
+    class Broken(Groups):
+        def update_quota(self, quota_type: Any, quota_entity: Any, new_value: float) -> None:
+            raise RuntimeError("no room")
+
+    before = Groups(10)
+    managers = QuotaManagers(BrokerConfig(), before)
+    managers.update_quota("producer_byte_rate", ClientQuotaEntity({"user": None}), 5)
+    with pytest.raises(CallbackRefusedError, match="no room"):
+        managers.swap_callback(Broken(), {})
+    assert ("close",) not in before.calls
+    assert managers.produce.record("team_a", "c", 1000, NOW) is not None
+
+
+class Faulty(Groups):
+    """Answers what it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: Any = {"group": "g"}
+        self.answer: Any = 5.0
+
+    def quota_metric_tags(self, quota_type: Any, principal: Any, client_id: Any) -> Any:
+        self.calls.append(("tags",))
+        return self.tags() if callable(self.tags) else self.tags
+
+    def quota_limit(self, quota_type: Any, metric_tags: Any) -> Any:
+        return self.answer() if callable(self.answer) else self.answer
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+
+    def __call__(self) -> float:
+        return self.now_ms
+
+
+def raising() -> None:
+    raise ValueError("broken")
+
+
+@pytest.mark.parametrize("tags", [raising, None, "text", {"user": None}, {1: "a"}, ["a"]])
+def test_without_tags_a_request_is_counted_on_itself(tags: Any) -> None:
+    """Or on the last tags that there were."""
+    callback = Faulty()
+    guard = CallbackGuard(callback, monotonic_ms=Clock())
+    callback.tags = tags
+    assert guard.quota_metric_tags(PRODUCE, ALICE, "c") == {"user": "alice", "client-id": "c"}
+    callback.tags = {"group": "g"}
+    assert guard.quota_metric_tags(PRODUCE, ALICE, "c") == {"group": "g"}
+    callback.tags = tags
+    assert guard.quota_metric_tags(PRODUCE, ALICE, "c") == {"group": "g"}
+    assert guard.faults.raised + guard.faults.nonsense == 2
+
+
+@pytest.mark.parametrize("answer", [raising, 0, -1, math.nan, "5", True, []])
+def test_a_limit_that_is_none_throttles_nobody(answer: Any) -> None:
+    """The last right one goes on."""
+    callback = Faulty()
+    guard = CallbackGuard(callback, monotonic_ms=Clock())
+    callback.answer = answer
+    assert guard.quota_limit(PRODUCE, {"group": "g"}) is None
+    callback.answer = 7.0
+    assert guard.quota_limit(PRODUCE, {"group": "g"}) == 7.0
+    callback.answer = answer
+    assert guard.quota_limit(PRODUCE, {"group": "g"}) == 7.0
+    callback.answer = None
+    assert guard.quota_limit(PRODUCE, {"group": "g"}) is None
+
+
+def test_faults_in_a_row_open_the_breaker() -> None:
+    """The callback is left alone for a while; one fault after that, and it is again. Updates are told it always."""
+    clock, callback, words = Clock(), Faulty(), list[str]()
+    guard = CallbackGuard(callback, monotonic_ms=clock, breaker_after=3, rest_ms=1000, report=words.append)
+
+    def slow() -> dict[str, str]:
+        clock.now_ms += 5
+        return {"group": "slow"}
+
+    callback.tags = slow
+    for _ in range(3):
+        assert guard.quota_metric_tags(PRODUCE, ALICE, "c") == {"group": "slow"}
+    assert guard.is_open
+    asked = len(callback.calls)
+    assert guard.quota_metric_tags(PRODUCE, ALICE, "c") == {"group": "slow"}
+    assert guard.quota_metric_tags(PRODUCE, KafkaPrincipal("User", "bob"), "c") == {"user": "bob", "client-id": "c"}
+    assert not guard.quota_reset_required(PRODUCE)
+    assert len(callback.calls) == asked
+    guard.update_quota(PRODUCE, CallbackQuotaEntity(ClientQuotaEntity({"user": "a"})), 1.0)
+    assert callback.calls[-1] == ("update_quota", PRODUCE, "user=a", 1.0)
+    assert (guard.faults.slow, guard.faults.not_asked) == (3, 3)
+    clock.now_ms += 1000
+    callback.tags = raising
+    assert guard.quota_metric_tags(PRODUCE, ALICE, "c") == {"group": "slow"}
+    assert guard.is_open
+    clock.now_ms += 1000
+    callback.tags = {"group": "well"}
+    assert guard.quota_metric_tags(PRODUCE, ALICE, "c") == {"group": "well"}
+    assert not guard.is_open
+    assert "took 5.0 ms" in words[0]
+    assert "3 faults in a row" in words[3]
+
+
+def test_a_right_answer_ends_a_row_of_faults() -> None:
+    callback = Faulty()
+    guard = CallbackGuard(callback, monotonic_ms=Clock(), breaker_after=2)
+    for tags in (raising, {"a": "b"}) * 5:
+        callback.tags = tags
+        guard.quota_metric_tags(PRODUCE, ALICE, "c")
+    assert not guard.is_open
+    assert guard.faults.raised == 5
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    guard = CallbackGuard(Faulty(), monotonic_ms=Clock())
+    for number in range(KEPT_ANSWERS + 10):
+        guard.quota_metric_tags(PRODUCE, ALICE, str(number))
+    assert len(guard._tags) <= KEPT_ANSWERS
+
+
+def test_a_guarded_callback_serves_traffic_whatever_it_does() -> None:
+    """Requests are counted, and nobody waits because of a fault."""
+    callback = Faulty()
+    managers = QuotaManagers(BrokerConfig(), CallbackGuard(callback, monotonic_ms=Clock()))
+    callback.answer = callback.tags = raising
+    assert managers.produce.record("alice", "c", 1e9, NOW) is None
+    [meter] = managers.produce.meters()
+    assert meter.key == MeterKey({"user": "alice", "client-id": "c"})
