@@ -180,6 +180,10 @@ class DefaultQuotaCallback:
         rule = self._resolver(quota_type).rule_of_tags(quota_type.key, user, client)
         return None if rule is None else rule.value
 
+    def user_limit(self, quota_type: ClientQuotaType, user: str) -> float | None:
+        """What is set on exactly this user, for callbacks made from this one."""
+        return self._values[quota_type].get(ClientQuotaEntity({USER: user}))
+
     def update_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity, new_value: float) -> None:
         """Keep it."""
         self._values[quota_type][quota_entity.entity] = new_value

@@ -1,0 +1,88 @@
+"""A tenant's limit for the whole cluster, split by the partitions that each broker leads (KIP-257's own example).
+
+A tenant is what stands before the first separator of a user's name, and its topics begin so, too. Its limit is a quota
+on the user ``TENANT`` + separator; the user that is the separator alone stands for tenants without one of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from kquota.errors import InputError
+from kquota.metering.callback import ClientQuotaType, Cluster, DefaultQuotaCallback, KafkaPrincipal
+
+__all__ = ["SEPARATOR_SETTING", "TENANT_TAG", "PartitionQuotaCallback"]
+
+SEPARATOR_SETTING: Final = "kquota.tenant.separator"
+BROKER_SETTINGS: Final = ("node.id", "broker.id")
+TENANT_TAG: Final = "tenant"
+
+
+class PartitionQuotaCallback(DefaultQuotaCallback):
+    """On a broker that leads a quarter of a tenant's partitions, the tenant has a quarter of its limit.
+
+    On a broker that leads none of them it has the share of one, and all of it while it has no partitions. Request time
+    is not split: it is each broker's own. Who belongs to no tenant is limited as ever.
+    """
+
+    def __init__(self, static_defaults: Mapping[str, float] | None = None) -> None:
+        super().__init__(static_defaults)
+        self._separator = "_"
+        self._broker_id = 0
+        self._shares: dict[str, float] = {}
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """Read the separator, and which broker this is.
+
+        :raises InputError: the broker's id is missing or no number.
+        """
+        self._separator = configs.get(SEPARATOR_SETTING, "_")
+        if not self._separator:
+            raise InputError(f"{SEPARATOR_SETTING} is empty: it separates the tenant from the rest of a name")
+        text = next((configs[name] for name in BROKER_SETTINGS if name in configs), "")
+        if not text.isascii() or not text.isdigit():
+            raise InputError(f"{' or '.join(BROKER_SETTINGS)}: the number of this broker is needed, not {text!r}")
+        self._broker_id = int(text)
+
+    def quota_metric_tags(
+        self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str
+    ) -> Mapping[str, str]:
+        """The tenant, where the user has one that is limited; otherwise Kafka's own tags."""
+        tenant = self._tenant_of(principal.name)
+        if tenant is not None and self._whole_limit(quota_type, tenant) is not None:
+            return {TENANT_TAG: tenant}
+        return super().quota_metric_tags(quota_type, principal, client_id)
+
+    def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
+        """The share of this broker in the tenant's limit, or as ever."""
+        tenant = metric_tags.get(TENANT_TAG)
+        if tenant is None:
+            return super().quota_limit(quota_type, metric_tags)
+        limit = self._whole_limit(quota_type, tenant)
+        if limit is None or quota_type is ClientQuotaType.REQUEST:
+            return limit
+        return limit * self._shares.get(tenant, 1.0)
+
+    def update_cluster_metadata(self, cluster: Cluster) -> bool:
+        """Count who leads what; whether any share is another now."""
+        every: Counter[str] = Counter()
+        here: Counter[str] = Counter()
+        for (topic, _), leader in cluster.leaders.items():
+            tenant = self._tenant_of(topic)
+            if tenant is not None:
+                every[tenant] += 1
+                here[tenant] += leader == self._broker_id
+        shares = {tenant: max(here[tenant], 1) / count for tenant, count in every.items()}
+        is_changed = shares != self._shares
+        self._shares = shares
+        return is_changed
+
+    def _whole_limit(self, quota_type: ClientQuotaType, tenant: str) -> float | None:
+        own = self.user_limit(quota_type, tenant + self._separator)
+        return self.user_limit(quota_type, self._separator) if own is None else own
+
+    def _tenant_of(self, name: str) -> str | None:
+        tenant, separator, _ = name.partition(self._separator)
+        return tenant if tenant and separator else None
