@@ -1,0 +1,129 @@
+"""The same traces to Kafka's own quota managers and to our engine, and everything in which their answers differ."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from kquota.config import BrokerConfig
+from tests.kit.line_program import LineProgram, java_command
+from tests.kit.metering_traces import CLASSES, Trace
+
+__all__ = ["OUTCOMES", "Difference", "Report", "compare", "metering_judge"]
+
+Answer: TypeAlias = Mapping[str, Any]
+Replay: TypeAlias = Callable[[Iterable[Mapping[str, Any]], BrokerConfig], Iterator[dict[str, Any]]]
+
+PROGRAM: Final = Path(__file__).parents[1] / "real" / "java" / "MeteringTraces.java"
+MOST_DIFFERENCES: Final = 20
+OUTCOMES: Final = ("no quotas", "unlimited", "within", "throttled", "capped", "beyond 32 bits", "rejected")
+
+# A value is a few sums and a quotient of doubles: the last digits are the order's in which they were added. There is no
+# absolute tolerance, since where amounts cancel out the sign of what is left decides whether a client is throttled.
+RELATIVE: Final = 1e-12
+
+
+def metering_judge(jars: Path, errors: Path) -> LineProgram:
+    """Kafka's managers: each line a trace, answered by a list of answers. Needs a compiler."""
+    return LineProgram(java_command(jars, PROGRAM), errors=errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An answer in which they differ; the first of its trace, because others follow from it."""
+
+    trace: Trace
+    operation: int
+    """The number of the operation that was answered, from 0."""
+    kafka: Answer | None
+    ours: Answer | None
+
+    def __str__(self) -> str:
+        operations = "\n".join(f"    {one}" for one in self.trace.operations[: self.operation + 1])
+        return (
+            f"trace {self.trace.number} ({self.trace.kind}), operation {self.operation}; {self.trace.broker}:\n"
+            f"{operations}\n  Kafka: {self.kafka}\n  ours:  {self.ours}"
+        )
+
+
+@dataclass(slots=True)
+class Report:
+    """What was compared."""
+
+    traces: int = 0
+    operations: int = 0
+    answers: int = 0
+    exact: int = 0
+    """Answers whose value is the same double."""
+    outcomes: dict[str, Counter[str]] = field(default_factory=dict)
+    """Of each class, what Kafka made of its records."""
+    differences: list[Difference] = field(default_factory=list)
+
+    def empty(self) -> list[str]:
+        """Classes and outcomes that did not occur."""
+        found = sum(self.outcomes.values(), Counter[str]())
+        return [one for one in CLASSES if one not in self.outcomes] + [one for one in OUTCOMES if not found[one]]
+
+    def __str__(self) -> str:
+        rows = [" ".join(f"{one:>14}" for one in OUTCOMES) + "  class"]
+        rows += [
+            " ".join(f"{self.outcomes.get(kind, Counter())[one]:14}" for one in OUTCOMES) + f"  {kind}"
+            for kind in CLASSES
+        ]
+        rows.append(
+            f"{self.traces} traces of {self.operations} operations compared, {self.answers} answers, {self.exact} of "
+            f"them with the same double: {len(self.differences)} traces differ"
+        )
+        return "\n".join([*rows, *map(str, self.differences)])
+
+
+def compare(traces: Iterable[Trace], judge: LineProgram, replay: Replay) -> Report:
+    """Ask both for all answers of all traces; ends early where many differ."""
+    report = Report()
+    for trace in traces:
+        kafka: Sequence[Answer] = judge.ask(trace.line())
+        ours: Sequence[Answer] = list(replay(trace.operations, trace.broker))
+        records = [number for number, one in enumerate(trace.operations) if one["op"] == "record"]
+        assert len(kafka) == len(records), trace
+        report.traces += 1
+        report.operations += len(trace.operations)
+        report.answers += len(kafka)
+        outcomes = report.outcomes.setdefault(trace.kind, Counter())
+        outcomes.update(map(_outcome, kafka))
+        report.exact += sum(one["value"] == other.get("value") for one, other in zip(kafka, ours, strict=False))
+        difference = next((n for n, one in enumerate(kafka) if n >= len(ours) or not _same(one, ours[n])), None)
+        if difference is not None:
+            found = ours[difference] if difference < len(ours) else None
+            report.differences.append(Difference(trace, records[difference], kafka[difference], found))
+        elif len(ours) > len(kafka):
+            report.differences.append(Difference(trace, len(trace.operations), None, ours[len(kafka)]))
+        if len(report.differences) >= MOST_DIFFERENCES:
+            break
+    return report
+
+
+def _same(kafka: Answer, ours: Answer) -> bool:
+    """Equal in all but the last digits of the value."""
+    if {**kafka, "value": None} != {**ours, "value": None}:
+        return False
+    value, other = kafka["value"], ours.get("value")
+    if value is None or other is None:
+        return value is other
+    return math.isclose(value, other, rel_tol=RELATIVE, abs_tol=0)
+
+
+def _outcome(answer: Answer) -> str:
+    throttle_ms, unbounded_ms = answer["throttle_ms"], answer["unbounded_throttle_ms"]
+    if answer["value"] is None:
+        return "no quotas"
+    if answer.get("rejected"):
+        return "rejected"
+    if unbounded_ms >= 2**31:
+        return "beyond 32 bits"
+    if unbounded_ms:
+        return "capped" if throttle_ms < unbounded_ms else "throttled"
+    return "unlimited" if answer["limit"] is None else "within"
