@@ -70,15 +70,17 @@ class QuotaManager(Generic[M]):
         known = self._by_client.get((user, client_id))
         if known is not None:
             return known
-        if not self.is_enabled():
-            return None
+        return self.meter_anyway(user, client_id) if self.is_enabled() else None
+
+    def meter_anyway(self, user: str, client_id: str) -> M:
+        """The same, also where nothing is limited: a broker that takes something back does not ask whether it is."""
         callback = self._callback
         tags = callback.quota_metric_tags(self.quota_type, KafkaPrincipal("User", user), client_id)
         place = tuple(tags.items())
         meter = self._meters.get(place)
         if meter is None:
             meter = self._meters[place] = self._new_meter(tags, self._limit(tags))
-        if self._default is not None:
+        if self._default is not None and self._default.is_used(self.quota_type):
             self._by_client[user, client_id] = meter
         elif callback.quota_reset_required(self.quota_type):
             self.refresh()
@@ -144,7 +146,7 @@ class RateQuotaManager(QuotaManager[RateMeter]):
 
     def unrecord(self, user: str, client_id: str, value: float, now_ms: int) -> None:
         """Take back what was counted, and not used after all."""
-        self.record_no_throttle(user, client_id, -value, now_ms)
+        self.meter_anyway(user, client_id).record_unchecked(-value, now_ms)
 
     def max_value_in_quota_window(self, user: str, client_id: str) -> float:
         """The most that one request can use without being over the limit for ever."""
@@ -188,9 +190,7 @@ class MutationQuotaManager(QuotaManager[BucketMeter]):
 
     def unrecord(self, user: str, client_id: str, partitions: float, now_ms: int) -> None:
         """Give tokens back."""
-        meter = self.meter(user, client_id)
-        if meter is not None:
-            meter.record_unchecked(-partitions, now_ms)
+        self.meter_anyway(user, client_id).record_unchecked(-partitions, now_ms)
 
     def _new_meter(self, tags: Mapping[str, str], limit: float) -> BucketMeter:
         return BucketMeter(tags, limit, self.windows)
