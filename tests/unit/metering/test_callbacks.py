@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +58,14 @@ class Groups(DefaultQuotaCallback):
 
     def close(self) -> None:
         self.calls.append(("close",))
+
+
+def test_the_example_of_the_documentation(capsys: pytest.CaptureFixture[str]) -> None:
+    """It runs, and says what it says that it says."""
+    page = (Path(__file__).parents[3] / "docs" / "callbacks.md").read_text(encoding="utf-8")
+    [program] = re.findall("```python\n(.*?)```", page, re.DOTALL)
+    exec(program, {"__name__": "example"})
+    assert "Throttle(throttle_ms=2000, " in capsys.readouterr().out
 
 
 def test_entities_as_callbacks_see_them() -> None:
