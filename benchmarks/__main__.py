@@ -24,18 +24,21 @@ def _steps(*, full: bool, work: Path, results: Path) -> list[list[str]]:
     resolve = ["benchmarks.bench_resolve", "--results", str(results), "--quiet"]
     codec = ["benchmarks.bench_codec", "--results", str(results)]
     server = ["benchmarks.bench_server", "--results", str(results)]
+    metering = ["benchmarks.bench_metering", "--results", str(results)]
     if not full:
         quick = ["--processes", "2", "--values", "3", "--warmups", "1"]
         return [
             [*resolve, *quick],
             [*codec, "--rounds", "5"],
             [*server, "--quick"],
+            [*metering, "--rounds", "1", "--records", "100000"],
             [*analyze, "--lines", str(QUICK_LINES), "--rounds", "1"],
         ]
     return [
         resolve,
         codec,
         server,
+        metering,
         ["benchmarks.bench_hostile"],
         *([*analyze, "--lines", str(lines)] for lines in FULL_LINES),
         [*analyze, "--memory", *map(str, MEMORY_LINES)],

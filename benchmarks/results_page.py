@@ -30,6 +30,8 @@ def write_readme(results: Path) -> None:
         sections.append(_codec(_load(results / "codec.json")))
     if (results / "server.json").exists():
         sections.append(_server(_load(results / "server.json")))
+    if (results / "metering.json").exists():
+        sections.append(_metering(_load(results / "metering.json")))
     (results / "README.md").write_text("\n".join(sections), encoding="utf-8")
 
 
@@ -142,4 +144,23 @@ def _server(result: dict[str, Any]) -> str:
         times = " | ".join(f"{p50[name]:.3f} ({p99[name]:.2f})" for name in names)
         rows.append(f"| {request} | {times} | {result['p50_kquota_beside_kafka'][request]:.2f} x |")
     rows += ["", f"`{result['command']}` on {_where(result)}", ""]
+    return "\n".join(rows)
+
+
+def _metering(result: dict[str, Any]) -> str:
+    rows = [
+        "## A decision of the metering engine",
+        "",
+        "Median nanoseconds of the interleaved rounds; beside them how many times kquota's own.",
+        "",
+        "| trace | kquota | beside it |",
+        "|---|---:|---|",
+    ]
+    for what, by in result["median_ns"].items():
+        others = ", ".join(
+            f"{who} {ns:,} ({result['beside_kquota'][what][who]:.2f} x)" for who, ns in by.items() if who != "kquota"
+        )
+        rows.append(f"| {what} | {by['kquota']:,} | {others} |")
+    rows += ["", f"A meter takes {result['bytes_per_meter']:,} bytes.", ""]
+    rows += [f"`{result['command']}` on {_where(result)}", ""]
     return "\n".join(rows)

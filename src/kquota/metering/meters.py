@@ -66,7 +66,7 @@ class RateMeter:
         self.rate = SampledRate(windows)
         self.throttle_times: ThrottleTimes | None = None
         self.last_ms = 0
-        self._bound_ms = bound_ms
+        self._bound_ms = LONGEST_MS if bound_ms is None else min(bound_ms, LONGEST_MS)
 
     @property
     def key(self) -> MeterKey:
@@ -79,7 +79,7 @@ class RateMeter:
         measured = self.rate.add(value, now_ms)
         if measured <= self.limit:
             return None
-        return self._throttle(measured, now_ms)
+        return self._throttle(measured)
 
     def record_unchecked(self, value: float, now_ms: int) -> None:
         """Count `value` and look at no limit; a negative one takes back."""
@@ -90,10 +90,10 @@ class RateMeter:
         """Units per second."""
         return self.rate.measure(now_ms)
 
-    def _throttle(self, measured: float, now_ms: int) -> Throttle:
-        unbounded = rate_throttle_ms(measured, self.limit, self.rate.covered_ms(now_ms))
-        told = unbounded if self._bound_ms is None else min(unbounded, self._bound_ms)
-        return Throttle(min(told, LONGEST_MS), unbounded, measured, self.limit, self.tags)
+    def _throttle(self, measured: float) -> Throttle:
+        unbounded = rate_throttle_ms(measured, self.limit, self.rate.added_over_ms)
+        told = min(unbounded, self._bound_ms)
+        return Throttle(told, unbounded, measured, self.limit, self.tags)
 
 
 class BucketMeter:

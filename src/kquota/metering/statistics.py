@@ -132,11 +132,15 @@ class SampledRate(SampledTotal):
     Those are at least all windows but one, so that a first event is not taken for a rate of its own millisecond.
     """
 
-    __slots__ = ("_least_ms",)
+    __slots__ = ("_least_ms", "added_over_ms")
+
+    added_over_ms: int
+    """What the sum was divided by in the last :meth:`add`."""
 
     def __init__(self, windows: Windows) -> None:
         super().__init__(windows)
         self._least_ms = (windows.samples - 1) * windows.size_ms
+        self.added_over_ms = 1
 
     def add(self, value: float, now_ms: int) -> float:
         """Count `value`, and measure: what :meth:`record` and :meth:`measure` do one after the other, in one go."""
@@ -148,8 +152,11 @@ class SampledRate(SampledTotal):
             self._purge(now_ms)
         elapsed_ms = now_ms - self._oldest_ms
         if 0 <= elapsed_ms < self._least_ms:
-            return (self._closed + self._value) / ((self._least_ms + elapsed_ms % self._size_ms) / 1000.0)
-        return (self._closed + self._value) / (self._covered_ms(elapsed_ms) / 1000.0)
+            over_ms = self._least_ms + elapsed_ms % self._size_ms
+        else:
+            over_ms = self._covered_ms(elapsed_ms)
+        self.added_over_ms = over_ms
+        return (self._closed + self._value) / (over_ms / 1000.0)
 
     def measure(self, now_ms: int) -> float:
         """Units per second."""

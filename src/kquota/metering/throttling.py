@@ -16,28 +16,22 @@ _LONG_MAX: Final = 2**63 - 1
 
 def rate_throttle_ms(rate: float, limit: float, covered_ms: int) -> int:
     """Until a rate that lasts `covered_ms` is back at the limit; negative below it, 0 where either is not a number."""
-    return java_round(_divided(rate - limit, limit) * covered_ms)
+    return java_round((rate - limit) / limit * covered_ms if limit else _by_zero(rate) * covered_ms)
 
 
 def bucket_throttle_ms(tokens: float, limit: float) -> int:
     """Until tokens that are missing have come back."""
-    return java_round(_divided(-tokens, limit) * 1000.0)
+    return java_round(-tokens / limit * 1000.0 if limit else _by_zero(-tokens) * 1000.0)
 
 
 def java_round(value: float) -> int:
     """``Math.round``: half up, within 64 bits, and 0 for what is not a number."""
-    if isnan(value):
-        return 0
-    if value >= _LONG_MAX:
-        return _LONG_MAX
-    if value <= -_LONG_MAX:
-        return -_LONG_MAX - 1
+    if not -_LONG_MAX < value < _LONG_MAX:
+        return 0 if isnan(value) else _LONG_MAX if value > 0 else -_LONG_MAX - 1
     whole = floor(value)
     return whole + (value - whole >= 0.5)  # adding a half first would round 0.49999999999999994 up
 
 
-def _divided(value: float, by: float) -> float:
-    """As Java divides: by zero it is infinite, or not a number."""
-    if by:
-        return value / by
+def _by_zero(value: float) -> float:
+    """As Java divides: infinite, or not a number."""
     return float("nan") if value == 0 or isnan(value) else value * float("inf")

@@ -1,0 +1,167 @@
+"""Nanoseconds for a decision: our engine beside Kafka's own Java classes and the rate limiters of Python, interleaved.
+
+The trace: ten records of 100 bytes a millisecond, by as many users in turn as there are meters, each with its own
+limit. Aims: within 3 x of the Java classes, 10 x ahead of the Python limiters, flat in the number of meters. The
+limiters answer a simpler question (allowed or not, without a throttle time), each as its documentation shows.
+
+Usage: ``python -m benchmarks.bench_metering [--rounds N] [--records N] [--results DIR]``. Needs a JDK and Kafka's jars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from aiolimiter import AsyncLimiter
+from limits import RateLimitItemPerSecond
+from limits.storage import MemoryStorage
+from limits.strategies import SlidingWindowCounterRateLimiter
+from pyrate_limiter import Duration, InMemoryBucket, Limiter, Rate
+
+from benchmarks.measure import machine
+from benchmarks.results_page import write_readme
+from examples.capture.jars import java, kafka_jars
+from kquota.metering.callback import ClientQuotaType, DefaultQuotaCallback
+from kquota.metering.managers import RateQuotaManager
+from kquota.metering.statistics import Windows
+from kquota.quotas import ClientQuotaEntity
+from tests.kit.line_program import LineProgram
+
+RESULTS: Final = Path(__file__).parent / "results"
+KAFKA: Final = "4.3.0"
+METERS: Final = (1, 100, 10_000, 100_000)
+START_MS: Final = 1_700_000_000_000
+ALLOWED, THROTTLED = "allowed", "throttled"
+LIMITS: Final = {ALLOWED: 1e12, THROTTLED: 8.0}  # small enough for 100,000 meters, and no wait beyond 32 bits for one
+FEW: Final = 20  # of our records the limiters get one in so many: they are slow
+
+
+def manager_of(limit: float, meters: int) -> tuple[RateQuotaManager, list[str]]:
+    """A manager whose meters are all there, and their users."""
+    manager = RateQuotaManager(ClientQuotaType.PRODUCE, Windows(), DefaultQuotaCallback())
+    manager.update_quota(ClientQuotaEntity({"user": None}), limit)
+    users = [f"user-{number}" for number in range(meters)]
+    for user in users:
+        manager.record(user, "client", 1, START_MS)
+    return manager, users
+
+
+def ours(limit: float, meters: int, records: int) -> float:
+    manager, users = manager_of(limit, meters)
+    asked = [(users[number % meters], START_MS + number // 10) for number in range(records)]
+    record = manager.record
+    started = time.perf_counter()
+    for user, now_ms in asked:
+        record(user, "client", 100.0, now_ms)
+    return (time.perf_counter() - started) / records * 1e9
+
+
+def with_limits(records: int) -> float:
+    limiter, item = SlidingWindowCounterRateLimiter(MemoryStorage()), RateLimitItemPerSecond(10**9, 10)
+    started = time.perf_counter()
+    for _ in range(records):
+        limiter.hit(item, "user-0", "client", cost=100)
+    return (time.perf_counter() - started) / records * 1e9
+
+
+def with_pyrate_limiter(records: int) -> float:
+    limiter = Limiter(InMemoryBucket([Rate(10**9, Duration.SECOND * 10)]))
+    started = time.perf_counter()
+    for _ in range(records):
+        limiter.try_acquire("user-0")
+    return (time.perf_counter() - started) / records * 1e9
+
+
+def with_aiolimiter(records: int) -> float:
+    async def run() -> float:
+        limiter = AsyncLimiter(1e12, 10)
+        started = time.perf_counter()
+        for _ in range(records):
+            await limiter.acquire(100)
+        return (time.perf_counter() - started) / records * 1e9
+
+    return asyncio.run(run())
+
+
+LIMITERS: Final[dict[str, Callable[[int], float]]] = {
+    "limits": with_limits,
+    "pyrate-limiter": with_pyrate_limiter,
+    "aiolimiter": with_aiolimiter,
+}
+
+
+def bytes_per_meter(meters: int = 10_000) -> float:
+    """What a meter with all its samples takes, its place in the manager's tables included."""
+    gc.collect()
+    tracemalloc.start()
+    manager, users = manager_of(1e12, meters)
+    for second in range(12):
+        for user in users:
+            manager.record(user, "client", 100.0, START_MS + second * 1000)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return held / meters
+
+
+def measured(judge: LineProgram, rounds: int, records: int) -> dict[str, dict[str, list[float]]]:
+    """By what was done and by whom, the nanoseconds of each round."""
+    found: dict[str, dict[str, list[float]]] = {}
+
+    def note(what: str, who: str, ns: float) -> None:
+        found.setdefault(what, {}).setdefault(who, []).append(ns)
+
+    for warm_up in LIMITS.values():
+        judge.ask({"meters": 100, "limit": warm_up, "records": 2_000_000})
+    for _ in range(rounds):
+        for kind, limit in LIMITS.items():
+            for meters in METERS:
+                what = f"{kind}, {meters:,} meters"
+                note(what, "kquota", ours(limit, meters, records))
+                answer: Any = judge.ask({"meters": meters, "limit": limit, "records": records})
+                note(what, f"Kafka {KAFKA}", answer["ns"])
+        for who, limiter in LIMITERS.items():
+            note(f"{ALLOWED}, 1 meters", who, limiter(records // FEW))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_metering", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=400_000)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where metering.json is written")
+    options = parser.parse_args()
+    program = Path(__file__).parent / "java" / "MeteringSpeed.java"
+    command = [str(java()), "-Xmx2g", "-cp", f"{kafka_jars(KAFKA)}/*", str(program)]
+    with TemporaryDirectory() as folder, LineProgram(command, errors=Path(folder) / "errors") as judge:
+        found = measured(judge, options.rounds, options.records)
+    medians = {what: {who: statistics.median(ns) for who, ns in by.items()} for what, by in found.items()}
+    report = {
+        "command": f"python -m benchmarks.bench_metering --rounds {options.rounds} --records {options.records}",
+        "machine": machine(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "median_ns": {what: {who: round(ns) for who, ns in by.items()} for what, by in medians.items()},
+        "beside_kquota": {
+            what: {who: round(ns / by["kquota"], 2) for who, ns in by.items() if who != "kquota"}
+            for what, by in medians.items()
+        },
+        "bytes_per_meter": round(bytes_per_meter()),
+    }
+    options.results.mkdir(parents=True, exist_ok=True)
+    (options.results / "metering.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    write_readme(options.results)
+    for what, by in medians.items():
+        print(f"{what:24}", ", ".join(f"{who} {ns:,.0f} ns" for who, ns in by.items()))
+    print(f"{report['bytes_per_meter']} bytes for a meter")
+
+
+if __name__ == "__main__":
+    main()
