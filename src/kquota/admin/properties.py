@@ -70,7 +70,6 @@ _JAAS_OPTION: Final = re.compile(
 class ClientProperties:
     """What a client needs to know beside the question it asks."""
 
-    bootstrap_servers: str | None = None
     timeout_ms: int | None = None
     client_id: str | None = None
     connection: Mapping[str, Any] = field(default_factory=dict)
@@ -124,7 +123,7 @@ class _Reading:
             connection["ssl_context"] = tls_context(self._tls_files())
         if protocol.startswith("SASL"):
             connection |= self._sasl()
-        return ClientProperties(self._text("bootstrap.servers"), timeout_ms, self._text("client.id"), connection)
+        return ClientProperties(timeout_ms, self._text("client.id"), connection)
 
     def _text(self, key: str) -> str | None:
         one = self._given.get(key)
