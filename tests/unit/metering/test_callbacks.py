@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kquota.config import BrokerConfig
-from kquota.errors import CallbackRefusedError
+from kquota.errors import CallbackRefusedError, InputError
 from kquota.metering.callback import (
     CallbackQuotaEntity,
     ClientQuotaType,
@@ -22,7 +22,10 @@ from kquota.metering.callback import (
     KafkaPrincipal,
 )
 from kquota.metering.engine import QuotaManagers
+from kquota.metering.groups import GroupQuotaCallback
 from kquota.metering.guard import KEPT_ANSWERS, CallbackGuard
+from kquota.metering.loading import load_callback
+from kquota.metering.partitions import PartitionQuotaCallback
 from kquota.quotas import ClientQuotaEntity, MeterKey
 
 NOW = 1_700_000_000_000
@@ -224,6 +227,35 @@ def test_a_right_answer_ends_a_row_of_faults() -> None:
         guard.quota_metric_tags(PRODUCE, ALICE, "c")
     assert not guard.is_open
     assert guard.faults.raised == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("groups", GroupQuotaCallback),
+        ("partitions", PartitionQuotaCallback),
+        ("kquota.metering.callback:DefaultQuotaCallback", DefaultQuotaCallback),
+    ],
+)
+def test_a_callback_by_its_name(name: str, kind: type[DefaultQuotaCallback]) -> None:
+    """As an installed one, or as a class."""
+    assert type(load_callback(name)) is kind
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("nonsense", "name one that is installed: default, groups, partitions"),
+        ("no.such.module:Class", "no such class"),
+        ("kquota.metering.callback:Missing", "no such class"),
+        (":Class", "no such class"),
+        ("kquota.metering.callback:KafkaPrincipal", "it cannot be made"),
+        ("kquota.metering.meters:ThrottleTimes", "no callback: there is no configure, quota_metric_tags"),
+    ],
+)
+def test_what_is_no_callback_is_refused(name: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        load_callback(name)
 
 
 def test_what_is_remembered_is_bounded() -> None:
