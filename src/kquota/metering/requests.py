@@ -1,7 +1,7 @@
 """A request and all the quotas that it meets: what is counted in which order, and which of them makes the client wait.
 
-Sources: ``KafkaApis``, ``ControllerApis``, ``ClientRequestQuotaManager``. The longest wait counts, never the sum, and only
-the manager that asked for it notes it.
+Sources: ``KafkaApis``, ``ControllerApis``, ``ClientRequestQuotaManager``. The longest wait counts, never the sum, and
+only the manager that asked for it notes it.
 """
 
 from __future__ import annotations
