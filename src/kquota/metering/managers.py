@@ -25,6 +25,8 @@ __all__ = ["INACTIVE_MS", "MutationQuotaManager", "QuotaManager", "RateQuotaMana
 INACTIVE_MS: Final = 3_600_000
 """A meter that nothing was recorded on for longer is dropped; the next record begins a new one."""
 
+REMEMBERED_CLIENTS: Final = 200_000
+
 M = TypeVar("M", bound=Meter)
 
 
@@ -35,7 +37,7 @@ class QuotaManager(Generic[M]):
         self.quota_type = quota_type
         self.windows = windows
         self._callback = callback
-        self._meters: dict[tuple[tuple[str, str], ...], M] = {}
+        self._meters: dict[frozenset[tuple[str, str]], M] = {}
         # Only where the callback's tags cannot change between updates; with no meter where nothing is limited.
         self._by_client: dict[tuple[str, str], M] = {}
         self._default = _default(callback)
@@ -76,11 +78,13 @@ class QuotaManager(Generic[M]):
         """The same, also where nothing is limited: a broker that takes something back does not ask whether it is."""
         callback = self._callback
         tags = callback.quota_metric_tags(self.quota_type, KafkaPrincipal("User", user), client_id)
-        place = tuple(tags.items())
+        place = frozenset(tags.items())
         meter = self._meters.get(place)
         if meter is None:
             meter = self._meters[place] = self._new_meter(tags, self._limit(tags))
         if self._default is not None and self._default.is_used(self.quota_type):
+            if len(self._by_client) >= REMEMBERED_CLIENTS:
+                self._by_client.clear()  # clients may make up a client id each time, and share one meter
             self._by_client[user, client_id] = meter
         elif callback.quota_reset_required(self.quota_type):
             self.refresh()

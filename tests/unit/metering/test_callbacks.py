@@ -113,6 +113,16 @@ def test_meters_with_equal_tags_keep_what_was_counted() -> None:
     assert managers.produce.record("team_a", "c", 1e12, NOW) is None
 
 
+def test_equal_tags_are_one_meter_in_any_order() -> None:
+    class Turning(Groups):
+        def quota_metric_tags(self, quota_type: Any, principal: Any, client_id: Any) -> Mapping[str, str]:
+            tags = [("group", "g"), ("region", "eu")]
+            return dict(tags if client_id == "a" else reversed(tags))
+
+    managers = QuotaManagers(BrokerConfig(), Turning())
+    assert managers.produce.meter("u", "a") is managers.produce.meter("u", "b")
+
+
 def test_a_callback_that_cannot_be_set_up_changes_nothing() -> None:
     """The one before it goes on, and is not closed."""
 

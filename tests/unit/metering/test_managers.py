@@ -8,7 +8,7 @@ from sys import float_info
 import pytest
 
 from kquota.metering.callback import ClientQuotaType, DefaultQuotaCallback
-from kquota.metering.managers import INACTIVE_MS, MutationQuotaManager, RateQuotaManager
+from kquota.metering.managers import INACTIVE_MS, REMEMBERED_CLIENTS, MutationQuotaManager, RateQuotaManager
 from kquota.metering.meters import UNLIMITED, ThrottleTimes
 from kquota.metering.statistics import Windows
 from kquota.quotas import ClientQuotaEntity, MeterKey
@@ -122,6 +122,15 @@ def test_who_shares_a_meter(produce: RateQuotaManager) -> None:
         ("client-id=shared", 1000.0),
         ("client-id=own", UNLIMITED),
     }
+
+
+def test_clients_that_make_up_names_do_not_fill_the_memory(produce: RateQuotaManager) -> None:
+    """They share their user's meter, and are not remembered for ever."""
+    produce.update_quota(entity("user=a"), 1000)
+    for number in range(REMEMBERED_CLIENTS + 10):
+        produce.record("a", f"c{number}", 0, NOW)
+    assert len(produce._by_client) == 10
+    assert len(list(produce.meters())) == 1
 
 
 def test_what_was_not_sent_is_taken_back(produce: RateQuotaManager) -> None:
