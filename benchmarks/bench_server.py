@@ -130,7 +130,7 @@ class Server:
         end = time.monotonic() + PATIENCE_S
         while len(described(self.connection, DESCRIBE_ALL).entries or ()) != entities:
             assert time.monotonic() < end, "the server does not describe what was set"
-            time.sleep(0.05)
+            time.sleep(0.05)  # a broker describes what its controller did a moment after it was answered
 
     def each(self, request: bytes, count: int) -> list[float]:
         """One after the other."""

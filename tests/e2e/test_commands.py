@@ -75,6 +75,9 @@ def test_the_result_of_a_change_as_json(tmp_path: Path, capsys: pytest.CaptureFi
     assert result(*add) == ("done", None, change)
     assert result(*add) == ("unchanged", None, {})
     assert result("--delete", "consumer_byte_rate") == ("unchanged", None, {})
+    not_a_number = {"request_percentage": {"before": None, "after": "NaN"}}
+    assert result("--add", "request_percentage=NaN") == ("done", None, not_a_number)
+    assert result("--add", "request_percentage=NaN") == ("unchanged", None, {})
     error = {"code": 42, "name": "INVALID_REQUEST", "message": "Quota producer_byte_rate must be greater than 0"}
     refused = {"producer_byte_rate": {"before": 5, "after": -1}}
     assert result("--add", "producer_byte_rate=-1", code=1) == ("failed", error, refused)

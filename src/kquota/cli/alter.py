@@ -16,6 +16,7 @@ from kquota.quotas import (
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
     QuotaChange,
+    is_same_value,
     parse_quantity,
 )
 
@@ -73,9 +74,8 @@ def alter(
     changes = [
         QuotaChange(entity, op.key, values.get(op.key), op.value)
         for op in ops
-        if op.value is not None or op.key in values
+        if not is_same_value(values.get(op.key), op.value)
     ]
-    changes = [change for change in changes if change.before != change.after]
     return write_outcomes(outcomes([entity], changes, results, dry_run=dry_run), format)
 
 

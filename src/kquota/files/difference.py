@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from math import isnan
 from types import MappingProxyType
 
-from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, QuotaChange, QuotaSnapshot
+from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, QuotaChange, QuotaSnapshot, is_same_value
 
 __all__ = ["alterations", "difference"]
 
@@ -36,11 +35,5 @@ def _changes(current: QuotaSnapshot, wanted: QuotaSnapshot, *, prune: bool) -> I
         before, after = current.get(entity, _NONE), wanted.get(entity, _NONE)
         for key in sorted({*before, *after} if prune else after):
             old, new = before.get(key), after.get(key)
-            if not _same(old, new):
+            if not is_same_value(old, new):
                 yield QuotaChange(entity, key, old, new)
-
-
-def _same(a: float | None, b: float | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return a == b or (isnan(a) and isnan(b))

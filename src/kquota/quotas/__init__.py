@@ -9,7 +9,7 @@ A *snapshot* is ``Mapping[ClientQuotaEntity, Mapping[str, float]]``. From there:
 
 from kquota.quotas.address import canonical_ip, is_literal_ip
 from kquota.quotas.alteration import ClientQuotaAlteration
-from kquota.quotas.decision import MAX_CHANGES_PER_REQUEST, Decision, QuotaChange, apply_changes, decide
+from kquota.quotas.decision import MAX_CHANGES_PER_REQUEST, Decision, QuotaChange, apply_changes, decide, is_same_value
 from kquota.quotas.entity import CLIENT_ID, IP, USER, ClientQuotaEntity, QuotaSnapshot
 from kquota.quotas.filter import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType, describe
 from kquota.quotas.index import QuotaIndex
@@ -66,6 +66,7 @@ __all__ = [
     "describe",
     "format_number",
     "is_literal_ip",
+    "is_same_value",
     "jmx_sanitize",
     "parse_quantity",
     "sanitize",

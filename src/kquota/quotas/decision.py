@@ -17,7 +17,7 @@ from kquota.quotas.entity import CLIENT_ID, IP, USER, ClientQuotaEntity, QuotaSn
 from kquota.quotas.java_map import hash_map_order
 from kquota.quotas.model import KAFKA, QuotaKey, QuotaModel
 
-__all__ = ["MAX_CHANGES_PER_REQUEST", "Decision", "QuotaChange", "apply_changes", "decide"]
+__all__ = ["MAX_CHANGES_PER_REQUEST", "Decision", "QuotaChange", "apply_changes", "decide", "is_same_value"]
 
 MAX_CHANGES_PER_REQUEST: Final = 10_000
 """``QuorumController.MAX_RECORDS_PER_USER_OP``."""
@@ -95,6 +95,13 @@ def decide(
     return Decision(tuple(changes), MappingProxyType(results))
 
 
+def is_same_value(before: float | None, after: float | None) -> bool:
+    """Whether setting `after` would change nothing; NaN, which Kafka keeps, is the same as NaN."""
+    if before is None or after is None:
+        return before is after
+    return before == after or (isnan(before) and isnan(after))
+
+
 def apply_changes(
     snapshot: QuotaSnapshot, changes: Iterable[QuotaChange]
 ) -> dict[ClientQuotaEntity, Mapping[str, float]]:
@@ -168,7 +175,7 @@ def _evaluate(
         refusal = key.refusal(after)
         if refusal is not None:
             return _invalid(refusal)
-        if before is None or not (before == after or (isnan(before) and isnan(after))):
+        if not is_same_value(before, after):
             changes.append(QuotaChange(entity, name, before, after))
     return changes
 
