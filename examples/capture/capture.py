@@ -43,9 +43,11 @@ def capture(
     limits: list[dict[str, Any]],
     workload: Mapping[str, Any],
     warm_up_s: float = WARM_UP_S,
+    metrics: bool = True,
 ) -> None:
     """One capture into the directory ``out``, which must not be there yet or be empty.
 
+    Without ``metrics`` nobody reads the broker's meters: a reading moves the window of one that was idle for long.
     ``limits`` as under ``quotas:`` of a quota file, ``workload`` as in workload.yaml. Raises KafkaUnavailable where no
     Kafka can be run, BrokerFailed where the broker or one of its tools fails, CalledProcessError where the clients do.
     """
@@ -67,7 +69,7 @@ def capture(
                 raise BrokerFailed(f"the broker describes other limits than were set: {dumped}")
             broker.log_requests()
             say(f"running {len(workload['clients'])} clients for {seconds:g} s")
-            with polled_metrics(broker, folder / "jmx.csv"):
+            with polled_metrics(broker, folder / "jmx.csv") if metrics else contextlib.nullcontext():
                 start = datetime.now(UTC)
                 measured = {key: value for key, value in workload.items() if key not in ("topics", "prefill")}
                 counted = run_clients(broker, plan(broker, measured, seconds=seconds, seed=seed))
@@ -174,7 +176,8 @@ def save(
         gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=packed, mtime=0) as lines,
     ):
         shutil.copyfileobj(log, lines)
-    shutil.copy(broker.folder / "jmx.csv", out / "jmx.csv")
+    if (broker.folder / "jmx.csv").exists():
+        shutil.copy(broker.folder / "jmx.csv", out / "jmx.csv")
     quotas = "".join(f"  - {json.dumps(limit, ensure_ascii=False)}\n" for limit in limits)
     (out / "quotas.yaml").write_text(f"# What the broker's own kafka-configs described.\nquotas:\n{quotas}", "utf-8")
     (out / "clients.json").write_text(json.dumps(counted, indent=1, ensure_ascii=False) + "\n", "utf-8")
@@ -209,6 +212,11 @@ def main() -> int:
     parser.add_argument(
         "--workload", type=Path, default=HERE / "workload.yaml", help="the clients (default: workload.yaml here)"
     )
+    parser.add_argument(
+        "--no-metrics",
+        action="store_true",
+        help="do not read the broker's metrics each second: a reading moves the window of a meter that was idle",
+    )
     arguments = parser.parse_args()
     if arguments.out.exists() and any(arguments.out.iterdir()):
         parser.error(f"{arguments.out} is not empty")
@@ -223,6 +231,7 @@ def main() -> int:
             seed=arguments.seed,
             limits=limits,
             workload=workload,
+            metrics=not arguments.no_metrics,
         )
     except (KafkaUnavailable, BrokerFailed, subprocess.CalledProcessError) as error:
         say(f"error: {error}")

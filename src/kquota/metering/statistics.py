@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isnan
-from typing import Final
+from typing import Final, Self
 
 from kquota.errors import IllegalArgumentError
 
@@ -86,6 +86,24 @@ class SampledTotal:
         if now_ms >= self._closed_expire_ms or now_ms - self._last_ms >= self._span_ms:
             self._purge(now_ms)
         return self._closed + self._value
+
+    def copy(self) -> Self:
+        """One that goes on from the same samples."""
+        other = type(self)(self.windows)
+        for kind in type(self).__mro__[:-1]:
+            for name in kind.__slots__:
+                held = getattr(self, name)
+                setattr(other, name, held.copy() if isinstance(held, list) else held)
+        return other
+
+    def edges_ms(self) -> tuple[float, float]:
+        """From when on an event begins a sample, and from when on one of the others is forgotten."""
+        return self._start_ms + self._size_ms, self._closed_expire_ms
+
+    def state(self) -> tuple[object, ...]:
+        """All that counts from now on: two with the same give the same answers."""
+        samples = (tuple(self._values), tuple(self._starts), tuple(self._lasts))
+        return *samples, self._cursor, self._value, self._start_ms, self._last_ms
 
     def _begin_sample(self, now_ms: int) -> None:
         """The next slot of the ring is the current sample, empty, and begins now."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
+    "CALIBRATION",
     "CLIENTS",
     "REJECTED",
     "REQUESTS",
@@ -177,6 +178,28 @@ THROTTLED: Final = _table(
     ("clients", ArrayType(_TEXT)),
 )
 
+CALIBRATION: Final = _table(
+    "calibration",
+    "broker, meter, key",
+    ("cluster", _TEXT),
+    ("broker_id", _INT),
+    ("meter", _TEXT),
+    ("key", _TEXT),
+    ("throttled_requests", _LONG),
+    ("predicted_requests", _LONG),
+    ("missed", _LONG),
+    ("invented", _LONG),
+    ("within_5ms_or_5pct", _DOUBLE),
+    ("error_p50_ms", _DOUBLE),
+    ("error_p99_ms", _DOUBLE),
+    ("throttle_ms_logged", _LONG),
+    ("throttle_ms_predicted", _LONG),
+    ("predicted_low_ms", _LONG),
+    ("predicted_high_ms", _LONG),
+    ("within_as_logged", _DOUBLE),
+    ("not_compared", _LONG),
+)
+
 REJECTED: Final = _table(
     "rejected",
     "input line that could not be used",
@@ -187,4 +210,4 @@ REJECTED: Final = _table(
     ("sample", _TEXT),
 )
 
-TABLES: Final = {table.name: table for table in (REQUESTS, USAGE, CLIENTS, UTILISATION, THROTTLED, REJECTED)}
+TABLES: Final = {table.name: table for table in (REQUESTS, USAGE, CLIENTS, UTILISATION, THROTTLED, CALIBRATION, REJECTED)}

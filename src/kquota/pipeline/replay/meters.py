@@ -1,0 +1,142 @@
+"""The requests of many meters, one meter after the other, through the replay that each key needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from kquota.config import BrokerConfig
+from kquota.metering.meters import RateMeter
+from kquota.metering.statistics import Windows
+from kquota.pipeline.replay.recorded import RateReplay, RecordedRequest, TokenReplay
+from kquota.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
+
+__all__ = ["MeterRequest", "MeterWaits", "replay_meters"]
+
+STRICT_SINCE: Final = {19: 6, 37: 3, 20: 5}
+"""By API (CreateTopics, CreatePartitions, DeleteTopics): the first version that is refused over the limit (KIP-599)."""
+
+SHARE_LOGGED: Final = (0.9, 0.7, 0.5)
+"""The part of the time on a broker's threads that its log has: the most, the middle and the least that was seen."""
+
+
+class MeterRequest(NamedTuple):
+    """A request on a meter, in the order of `at_ms` within the meter. See :class:`RecordedRequest`."""
+
+    cluster: str
+    meter: str
+    key: str
+    home: int
+    """The broker that counts it, -1 for the controller."""
+    broker_id: int
+    limit: float
+    is_throttled: bool
+    """Whether any client of the meter was told to wait."""
+    is_timed: bool
+    """Whether the client's request time is limited as well."""
+    first_ms: float
+    """When the broker's log begins."""
+    connection: str
+    api_key: int
+    api_version: int
+    at_ms: float
+    earlier_ms: float
+    amount: float
+    told_ms: int
+    taken_back: bool
+    remote_ms: float
+
+
+class MeterWaits(NamedTuple):
+    """A wait that was told or predicted, in the columns of `to_replayed_waits`."""
+
+    cluster: str
+    meter: str
+    key: str
+    broker_id: int
+    told_ms: int
+    predicted_ms: int
+    plain_ms: int
+    low_ms: int
+    high_ms: int
+    is_compared: bool
+
+
+def replay_meters(rows: Iterable[tuple[object, ...]], broker_config: BrokerConfig) -> Iterator[MeterWaits]:
+    """The waits of meters that come one after the other, as rows of :class:`MeterRequest`."""
+    windows = Windows(broker_config.quota_window_num, broker_config.quota_window_size_seconds * 1000)
+    controller = Windows(
+        broker_config.controller_quota_window_num, broker_config.controller_quota_window_size_seconds * 1000
+    )
+    requests = map(MeterRequest._make, rows)
+    for (_, _, key, _), group in groupby(requests, key=lambda one: (one.cluster, one.meter, one.key, one.home)):
+        if key == CONTROLLER_MUTATION_RATE:
+            yield from _mutations(group, controller)
+        elif key == REQUEST_PERCENTAGE:
+            yield from _time(group, windows)
+        else:
+            yield from _bytes(group, windows)
+
+
+def _bytes(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[MeterWaits]:
+    replay: RateReplay | None = None
+    for one in requests:
+        if replay is None:
+            replay = RateReplay(one.limit, windows, follow=one.is_throttled)
+        request = RecordedRequest(
+            at_ms=one.at_ms,
+            earlier_ms=one.earlier_ms,
+            amount=one.amount,
+            told_ms=one.told_ms,
+            taken_back=one.taken_back,
+            connection=one.connection,
+            # The longer of two waits is told, and one for request time is a window long at most.
+            at_most_told=one.is_timed and one.told_ms <= windows.size_ms,
+            is_known=one.at_ms >= one.first_ms + windows.span_ms,
+        )
+        for wait in replay.feed(request):
+            yield MeterWaits(
+                one.cluster, one.meter, one.key, one.broker_id,
+                wait.told_ms, wait.predicted_ms, wait.plain_ms, wait.predicted_ms, wait.predicted_ms, wait.is_compared,
+            )  # fmt: skip
+    if replay is not None:
+        for wait in replay.finish():
+            yield MeterWaits(
+                one.cluster, one.meter, one.key, one.broker_id,
+                wait.told_ms, wait.predicted_ms, wait.plain_ms, wait.predicted_ms, wait.predicted_ms, wait.is_compared,
+            )  # fmt: skip
+
+
+def _mutations(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[MeterWaits]:
+    replay: TokenReplay | None = None
+    for one in requests:
+        if replay is None:
+            replay = TokenReplay(one.limit, windows)
+        predicted_ms = replay.feed(
+            RecordedRequest(at_ms=one.at_ms, earlier_ms=0.0, amount=one.amount, told_ms=one.told_ms),
+            strict=one.api_version >= STRICT_SINCE[one.api_key],
+            answered_after_ms=one.remote_ms,
+        )
+        if predicted_ms > 0 or one.told_ms > 0:
+            yield MeterWaits(
+                one.cluster, one.meter, one.key, one.broker_id,
+                one.told_ms, predicted_ms, predicted_ms, predicted_ms, predicted_ms, True,
+            )  # fmt: skip
+
+
+def _time(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[MeterWaits]:
+    """An estimate: the log has only a part of the time that is counted."""
+    meters: list[RateMeter] = []
+    for one in requests:
+        if not meters:
+            meters = [RateMeter({}, one.limit, windows, windows.size_ms) for _ in SHARE_LOGGED]
+        low_ms, middle_ms, high_ms = (
+            0 if (throttle := meter.record(one.amount / share, int(one.at_ms))) is None else throttle.throttle_ms
+            for meter, share in zip(meters, SHARE_LOGGED, strict=True)
+        )
+        if high_ms > 0 or one.told_ms > 0:
+            yield MeterWaits(
+                one.cluster, one.meter, one.key, one.broker_id,
+                one.told_ms, middle_ms, middle_ms, low_ms, high_ms, one.told_ms <= windows.size_ms,
+            )  # fmt: skip
