@@ -155,6 +155,8 @@ def print_analysis(analysis: "Analysis") -> None:
             f"{summary['unknown_amounts']:,} requests have an unknown amount: deleting and growing topics costs their "
             "partitions, which the log does not always tell (see --topics)."
         )
+    if (calibration := summary.get("calibration")) and calibration["waits"]:
+        console.print(_calibration(calibration))
     console.print(f"\ntables: {analysis.directory}")
     page = analysis.directory / "report.html"
     if page.exists():
@@ -171,6 +173,15 @@ def _counts(summary: Mapping[str, Any]) -> str:
         if summary.get(name)
     ]
     return text + (f" (not counted: {', '.join(left_out)})" if left_out else "")
+
+
+def _calibration(calibration: Mapping[str, Any]) -> str:
+    close, waits = calibration["within_5ms_or_5pct"], calibration["waits"]
+    return (
+        f"calibration: Kafka's arithmetic on this log gives {close:,} of {waits:,} waits ({close / waits:.1%}) within "
+        f"5 ms or 5 %: {_duration(calibration['throttle_ms_predicted'])} in all, logged "
+        f"{_duration(calibration['throttle_ms_logged'])}"
+    )
 
 
 def _meter_table(meters: "tuple[MeterLine, ...]") -> Any:

@@ -19,11 +19,12 @@ from kquota.pipeline.arrow_source import ArrowSource, ParquetSource
 from kquota.pipeline.ingest import IngestResult, ingest_logs
 from kquota.pipeline.sources.log_files import LogFile
 from kquota.pipeline.table_files import write_table
-from kquota.pipeline.tables import CLIENTS, THROTTLED, USAGE, UTILISATION, Table
+from kquota.pipeline.tables import CALIBRATION, CLIENTS, REQUESTS, THROTTLED, USAGE, UTILISATION, Table
+from kquota.pipeline.transforms.calibration import to_calibration, to_replayed_waits
 from kquota.pipeline.transforms.clients import KEPT_METER, to_client_totals, with_limits
 from kquota.pipeline.transforms.throttled import to_throttled
 from kquota.pipeline.transforms.utilisation import to_utilisation
-from kquota.quotas import QuotaSnapshot
+from kquota.quotas import REQUEST_PERCENTAGE, QuotaSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LogSettings",
     "RejectLimit",
+    "calibration_step",
     "ingest_step",
     "read_table",
     "read_usage",
@@ -200,6 +202,46 @@ def utilisation_step(
         throttled_meters = pool.submit(find_throttled)
         write_table(to_utilisation(usage, clients, broker_config), staging, UTILISATION)
     return {"throttled_meters": throttled_meters.result()}
+
+
+def calibration_step(
+    spark: SparkSession,
+    clients: DataFrame,
+    directory: Path,
+    staging: Path,
+    broker_config: BrokerConfig,
+    progress: Progress,
+) -> dict[str, Any]:
+    """`requests` under `directory` and resolved clients to `calibration`; returns the part of summary.json.
+
+    Without `requests` the table has no rows.
+    """
+    with progress.stage("replay the log"):
+        if not (directory / REQUESTS.name).is_dir():
+            write_table(spark.createDataFrame([], CALIBRATION.schema), staging, CALIBRATION)
+            return {"calibration": None}
+        requests = read_table(spark, directory, REQUESTS)
+        write_table(to_calibration(to_replayed_waits(requests, clients, broker_config)), staging, CALIBRATION)
+        agreed = F.col("key") != REQUEST_PERCENTAGE
+        both = F.col("throttled_requests") + F.col("invented")
+        totals = (
+            read_table(spark, staging, CALIBRATION)
+            .agg(
+                *(
+                    F.coalesce(F.sum(F.when(agreed, column)), F.lit(0)).alias(name)
+                    for name, column in {
+                        "waits": both,
+                        "within_5ms_or_5pct": F.round(F.col("within_5ms_or_5pct") * both).cast("long"),
+                        "not_compared": F.col("not_compared"),
+                        "throttle_ms_logged": F.col("throttle_ms_logged"),
+                        "throttle_ms_predicted": F.col("throttle_ms_predicted"),
+                    }.items()
+                )
+            )
+            .first()
+        )
+    assert totals is not None
+    return {"calibration": totals.asDict()}
 
 
 def write_summary(staging: Path, summary: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from kquota.files import QuotaFile, read_quota_file, write_yaml
 from kquota.pipeline.analysis import (
     LogSettings,
     RejectLimit,
+    calibration_step,
     ingest_step,
     read_table,
     read_usage,
@@ -147,10 +148,11 @@ def analyze(
         clients, part = resolve_step(usage, quotas.snapshot(), staging, options.broker_config, progress)
         summary |= part
         summary |= utilisation_step(usage, clients, staging, options.broker_config, progress)
+        summary |= calibration_step(spark, clients, staging, staging, options.broker_config, progress)
         (staging / "quotas.yaml").write_text(write_yaml(quotas), encoding="utf-8")
         summary["seconds"] = dict(progress.seconds)
         write_summary(staging, summary)
-        published = [*result.tables, "clients", "utilisation", "throttled", "quotas.yaml"]
+        published = [*result.tables, "clients", "utilisation", "throttled", "calibration", "quotas.yaml"]
         with progress.stage("write the report" if report else "find the worst"), ThreadPoolExecutor(1, "worst") as pool:
             found = pool.submit(_worst, spark, staging, clients)
             if report:
@@ -244,7 +246,10 @@ def resolve(quotas: QuotaFile, options: JobOptions) -> Analysis:
 
 
 def utilisation(options: JobOptions) -> Analysis:
-    """`usage` and `clients` of an existing directory to `utilisation` and `throttled`, under its quotas.yaml."""
+    """`usage` and `clients` of an existing directory to `utilisation`, `throttled` and, of `requests`, `calibration`.
+
+    The limits are those of the directory's quotas.yaml.
+    """
     progress = options.progress()
     with OutputDirectory.existing(options.out) as output, _spark_for(options, progress) as spark:
         summary = read_summary(options.out)
@@ -254,10 +259,11 @@ def utilisation(options: JobOptions) -> Analysis:
             identities, _own_quotas(options.out).snapshot(), static_defaults=options.broker_config.static_defaults
         ).persist()
         part = utilisation_step(usage, clients, output.staging, options.broker_config, progress)
+        part |= calibration_step(spark, clients, options.out, output.staging, options.broker_config, progress)
         summary = _extended(summary, part, progress)
         write_summary(output.staging, summary)
         worst, unexplained = _worst(spark, output.staging, clients)
-        for name in ("utilisation", "throttled", "summary.json"):
+        for name in ("utilisation", "throttled", "calibration", "summary.json"):
             output.publish(name)
     return Analysis(options.out, summary, worst, unexplained)
 
