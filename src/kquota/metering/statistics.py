@@ -6,6 +6,7 @@ bucket is full at first only because the epoch is long ago.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from math import isnan
 from typing import Final, Self
@@ -89,11 +90,9 @@ class SampledTotal:
 
     def copy(self) -> Self:
         """One that goes on from the same samples."""
-        other = type(self)(self.windows)
-        for kind in type(self).__mro__[:-1]:
-            for name in kind.__slots__:
-                held = getattr(self, name)
-                setattr(other, name, held.copy() if isinstance(held, list) else held)
+        other = copy(self)
+        for name in ("_values", "_starts", "_lasts"):
+            setattr(other, name, getattr(self, name).copy())
         return other
 
     def edges_ms(self) -> tuple[float, float]:

@@ -210,4 +210,6 @@ REJECTED: Final = _table(
     ("sample", _TEXT),
 )
 
-TABLES: Final = {table.name: table for table in (REQUESTS, USAGE, CLIENTS, UTILISATION, THROTTLED, CALIBRATION, REJECTED)}
+TABLES: Final = {
+    table.name: table for table in (REQUESTS, USAGE, CLIENTS, UTILISATION, THROTTLED, CALIBRATION, REJECTED)
+}

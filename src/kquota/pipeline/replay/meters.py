@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from kquota.config import BrokerConfig
 from kquota.metering.meters import RateMeter
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.recorded import RateReplay, RecordedRequest, TokenReplay
+from kquota.pipeline.replay.recorded import RateReplay, RecordedRequest, ReplayedWait, TokenReplay
 from kquota.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
 __all__ = ["MeterRequest", "MeterWaits", "replay_meters"]
@@ -55,6 +55,7 @@ class MeterWaits(NamedTuple):
     meter: str
     key: str
     broker_id: int
+    at_ms: float
     told_ms: int
     predicted_ms: int
     plain_ms: int
@@ -95,17 +96,26 @@ def _bytes(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[Meter
             at_most_told=one.is_timed and one.told_ms <= windows.size_ms,
             is_known=one.at_ms >= one.first_ms + windows.span_ms,
         )
-        for wait in replay.feed(request):
-            yield MeterWaits(
-                one.cluster, one.meter, one.key, one.broker_id,
-                wait.told_ms, wait.predicted_ms, wait.plain_ms, wait.predicted_ms, wait.predicted_ms, wait.is_compared,
-            )  # fmt: skip
+        yield from (_bytes_wait(one, wait) for wait in replay.feed(request))
     if replay is not None:
-        for wait in replay.finish():
-            yield MeterWaits(
-                one.cluster, one.meter, one.key, one.broker_id,
-                wait.told_ms, wait.predicted_ms, wait.plain_ms, wait.predicted_ms, wait.predicted_ms, wait.is_compared,
-            )  # fmt: skip
+        yield from (_bytes_wait(one, wait) for wait in replay.finish())
+
+
+def _bytes_wait(request: MeterRequest, wait: ReplayedWait) -> MeterWaits:
+    """The wait of this request, or of one before it on the same meter and broker."""
+    return MeterWaits(
+        request.cluster,
+        request.meter,
+        request.key,
+        request.broker_id,
+        wait.at_ms,
+        wait.told_ms,
+        wait.predicted_ms,
+        wait.plain_ms,
+        wait.predicted_ms,
+        wait.predicted_ms,
+        wait.is_compared,
+    )
 
 
 def _mutations(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[MeterWaits]:
@@ -121,7 +131,7 @@ def _mutations(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[M
         if predicted_ms > 0 or one.told_ms > 0:
             yield MeterWaits(
                 one.cluster, one.meter, one.key, one.broker_id,
-                one.told_ms, predicted_ms, predicted_ms, predicted_ms, predicted_ms, True,
+                one.at_ms, one.told_ms, predicted_ms, predicted_ms, predicted_ms, predicted_ms, True,
             )  # fmt: skip
 
 
@@ -138,5 +148,5 @@ def _time(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[MeterW
         if high_ms > 0 or one.told_ms > 0:
             yield MeterWaits(
                 one.cluster, one.meter, one.key, one.broker_id,
-                one.told_ms, middle_ms, middle_ms, low_ms, high_ms, one.told_ms <= windows.size_ms,
+                one.at_ms, one.told_ms, middle_ms, middle_ms, low_ms, high_ms, one.told_ms <= windows.size_ms,
             )  # fmt: skip

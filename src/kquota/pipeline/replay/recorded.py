@@ -28,7 +28,7 @@ LOGGING_MS: Final = 0.4
 TOGETHER_MS: Final = 1.2
 """Requests of different connections this close to each other may have been counted in another order."""
 MOST_TOGETHER: Final = 3
-MOST_PATHS: Final = 32
+MOST_PATHS: Final = 64
 MOST_PENALTY: Final = 3.0
 """A path that fits worse than the best by this much is given up."""
 
@@ -54,6 +54,7 @@ class RecordedRequest(NamedTuple):
 class ReplayedWait(NamedTuple):
     """What the broker told, and what the replay says."""
 
+    at_ms: float
     told_ms: int
     predicted_ms: int
     plain_ms: int
@@ -238,7 +239,7 @@ def _moments(rate: SampledRate, request: RecordedRequest) -> list[int]:
     """When it may have been counted, the most likely first: one moment for each thing that it may decide."""
     likely = floor(request.at_ms - LOGGING_MS + 0.5)
     earliest = floor(request.at_ms - LOGGING_MS - request.earlier_ms)
-    latest = floor(request.at_ms - LOGGING_MS) + 1
+    latest = floor(request.at_ms - LOGGING_MS) + 2  # an edge may itself stand a millisecond late
     moments = [likely]
     for edge_ms in rate.edges_ms():
         if earliest < edge_ms <= latest:
@@ -265,4 +266,4 @@ def _waited(request: RecordedRequest, predicted_ms: int, plain_ms: int) -> Repla
         predicted_ms <= 0 or (predicted_ms < request.told_ms and not is_close(predicted_ms, request.told_ms))
     )
     is_compared = request.is_known and not is_other_limits
-    return ReplayedWait(request.told_ms, max(predicted_ms, 0), max(plain_ms, 0), is_compared)
+    return ReplayedWait(request.at_ms, request.told_ms, max(predicted_ms, 0), max(plain_ms, 0), is_compared)

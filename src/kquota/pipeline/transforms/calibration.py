@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -39,6 +39,7 @@ _WAITS: Final = StructType(
     [
         *(StructField(name, StringType()) for name in _METER),
         StructField("broker_id", IntegerType()),
+        StructField("at_ms", DoubleType()),
         StructField("told_ms", LongType()),
         StructField("predicted_ms", LongType()),
         StructField("plain_ms", LongType()),
@@ -93,8 +94,8 @@ def _sum_ms(which: Column, column: Column) -> Column:
 def to_replayed_waits(requests: DataFrame, clients: DataFrame, broker_config: BrokerConfig) -> DataFrame:
     """Each wait that the broker told under a known limit, or that the replay finds: one row per request and key.
 
-    Columns: cluster, meter, key, broker_id, told_ms; predicted_ms, and plain_ms without learning from what was told
-    (see :mod:`kquota.pipeline.replay.recorded`); low_ms and high_ms, between which an estimate lies; is_compared.
+    Columns: cluster, meter, key, broker_id, at_ms, told_ms; predicted_ms, and plain_ms without learning from what was
+    told (see :mod:`kquota.pipeline.replay.recorded`); low_ms and high_ms, between which an estimate lies; is_compared.
 
     :param requests: rows of the `requests` table.
     :param clients: the `clients` table of the same log; its limits are taken for those that were in force.
@@ -202,7 +203,7 @@ def _of_time(requests: DataFrame, told: DataFrame) -> DataFrame:
     )
 
 
-def _replay(broker_config: BrokerConfig):  # noqa: ANN202 - what mapInArrow takes
+def _replay(broker_config: BrokerConfig) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     schema = to_arrow_schema(_WAITS)
 
     def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
