@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from examples.capture.jars import kafka_jars
-from kquota.metering.engine import replay
+from kquota.metering.replay import replay
 from tests.kit.kafka import NEW
 from tests.kit.metering_differential import compare, metering_judge
 from tests.kit.metering_traces import metering_traces

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -21,11 +21,15 @@ Replay: TypeAlias = Callable[[Iterable[Mapping[str, Any]], BrokerConfig], Iterat
 
 PROGRAM: Final = Path(__file__).parents[1] / "real" / "java" / "MeteringTraces.java"
 MOST_DIFFERENCES: Final = 20
+GROUPS: Final = ("Produce", "Fetch", "Request", "ControllerMutation")
 OUTCOMES: Final = ("no quotas", "unlimited", "within", "throttled", "capped", "beyond 32 bits", "rejected")
 
 # A value is a few sums and a quotient of doubles: the last digits are the order's in which they were added. There is no
 # absolute tolerance, since where amounts cancel out the sign of what is left decides whether a client is throttled.
 RELATIVE: Final = 1e-12
+
+# Nothing is decided by a metric: one that cancels out to a few digits is shown with as many.
+RELATIVE_METRICS: Final = 1e-9
 
 
 def metering_judge(jars: Path, errors: Path) -> LineProgram:
@@ -45,10 +49,12 @@ class Difference:
 
     def __str__(self) -> str:
         operations = "\n".join(f"    {one}" for one in self.trace.operations[: self.operation + 1])
-        return (
-            f"trace {self.trace.number} ({self.trace.kind}), operation {self.operation}; {self.trace.broker}:\n"
-            f"{operations}\n  Kafka: {self.kafka}\n  ours:  {self.ours}"
-        )
+        place = f"trace {self.trace.number} ({self.trace.kind}), operation {self.operation}; {self.trace.broker}:"
+        if self.kafka is not None and self.ours is not None and "metrics" in self.kafka:
+            found = "\n  ".join(different_metrics(self.kafka, self.ours))
+        else:
+            found = f"Kafka: {self.kafka}\n  ours:  {self.ours}"
+        return f"{place}\n{operations}\n  {found}"
 
 
 @dataclass(slots=True)
@@ -58,8 +64,10 @@ class Report:
     traces: int = 0
     operations: int = 0
     answers: int = 0
+    metrics: int = 0
+    """Metrics that were compared, at all looks at them."""
     exact: int = 0
-    """Answers whose value is the same double."""
+    """Answers to records whose value is the same double."""
     outcomes: dict[str, Counter[str]] = field(default_factory=dict)
     """Of each class, what Kafka made of its records."""
     differences: list[Difference] = field(default_factory=list)
@@ -77,7 +85,7 @@ class Report:
         ]
         rows.append(
             f"{self.traces} traces of {self.operations} operations compared, {self.answers} answers, {self.exact} of "
-            f"them with the same double: {len(self.differences)} traces differ"
+            f"them with the same double, and {self.metrics} metrics: {len(self.differences)} traces differ"
         )
         return "\n".join([*rows, *map(str, self.differences)])
 
@@ -88,18 +96,21 @@ def compare(traces: Iterable[Trace], judge: LineProgram, replay: Replay) -> Repo
     for trace in traces:
         kafka: Sequence[Answer] = judge.ask(trace.line())
         ours: Sequence[Answer] = list(replay(trace.operations, trace.broker))
-        records = [number for number, one in enumerate(trace.operations) if one["op"] == "record"]
-        assert len(kafka) == len(records), trace
+        answered = [number for number, one in enumerate(trace.operations) if one["op"] in ("record", "metrics")]
+        assert len(kafka) == len(answered), trace
         report.traces += 1
         report.operations += len(trace.operations)
-        report.answers += len(kafka)
+        recorded = [one for one in kafka if "metrics" not in one]
+        report.answers += len(recorded)
+        report.metrics += sum(len(one["metrics"]) for one in kafka if "metrics" in one)
         outcomes = report.outcomes.setdefault(trace.kind, Counter())
-        outcomes.update(map(_outcome, kafka))
-        report.exact += sum(one["value"] == other.get("value") for one, other in zip(kafka, ours, strict=False))
+        outcomes.update(map(_outcome, recorded))
+        pairs = zip(kafka, ours, strict=False)
+        report.exact += sum(one["value"] == other.get("value") for one, other in pairs if "metrics" not in one)
         difference = next((n for n, one in enumerate(kafka) if n >= len(ours) or not _same(one, ours[n])), None)
         if difference is not None:
             found = ours[difference] if difference < len(ours) else None
-            report.differences.append(Difference(trace, records[difference], kafka[difference], found))
+            report.differences.append(Difference(trace, answered[difference], kafka[difference], found))
         elif len(ours) > len(kafka):
             report.differences.append(Difference(trace, len(trace.operations), None, ours[len(kafka)]))
         if len(report.differences) >= MOST_DIFFERENCES:
@@ -117,6 +128,8 @@ def _told_ms(kafka: Answer) -> int:
 
 def _same(kafka: Answer, ours: Answer) -> bool:
     """Equal in all but the last digits of the value."""
+    if "metrics" in kafka or "metrics" in ours:
+        return kafka.get("t_ms") == ours.get("t_ms") and not different_metrics(kafka, ours)
     kafka = {**kafka, "throttle_ms": _told_ms(kafka)}
     if {**kafka, "value": None} != {**ours, "value": None}:
         return False
@@ -124,6 +137,33 @@ def _same(kafka: Answer, ours: Answer) -> bool:
     if value is None or other is None:
         return value is other
     return math.isclose(value, other, rel_tol=RELATIVE, abs_tol=0)
+
+
+def different_metrics(kafka: Answer, ours: Answer, groups: Collection[str] = GROUPS) -> list[str]:
+    """In words, the metrics of these groups that only one of them has, and those that differ in anything but their last
+    digits.
+    """
+    theirs, found = _metrics(kafka, groups), _metrics(ours, groups)
+    return [
+        f"{name} {what}: Kafka {theirs.get((what, name))}, ours {found.get((what, name))}"
+        for what, name in sorted(theirs.keys() | found.keys())
+        if not _same_metric(theirs.get((what, name)), found.get((what, name)))
+    ]
+
+
+def _metrics(answer: Answer, groups: Collection[str]) -> dict[tuple[str, str], Answer]:
+    metrics = [one for one in answer.get("metrics", ()) if one["group"] in groups]
+    by_name = {(one["object_name"], one["name"]): one for one in metrics}
+    assert len(by_name) == len(metrics), answer
+    return by_name
+
+
+def _same_metric(kafka: Answer | None, ours: Answer | None) -> bool:
+    if kafka is None or ours is None or {**kafka, "value": None} != {**ours, "value": None}:
+        return False
+    # A number that is none comes from Kafka's side as a text.
+    value, other = float(kafka["value"]), ours["value"]
+    return math.isnan(other) if math.isnan(value) else math.isclose(value, other, rel_tol=RELATIVE_METRICS, abs_tol=0)
 
 
 def _outcome(answer: Answer) -> str:

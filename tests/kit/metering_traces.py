@@ -66,6 +66,10 @@ class _Class:
     changes: float = 0.08
     removals: float = 0.04
     unrecords: float = 0.05
+    unchecked: float = 0.04
+    """Of what is recorded without a look at the limit, and of request time that is exempt."""
+    looks: float = 0.03
+    """Of looks at the metrics in between; there is always one at the end."""
     strict: float = 0.5
     boundless: float = 0.0
 
@@ -87,6 +91,7 @@ _CLASSES: Final[Mapping[str, _Class]] = {
         strict=0.8,
         changes=0.02,
         removals=0.02,
+        looks=0.15,
     ),
     "taken back": _Class(unrecords=0.45, at_first=(0, 1, 1, 2), amounts=("small", "fitting", "large", "large")),
     "huge": _Class(amounts=("small", "large", "huge", "huge"), boundless=0.2, unrecords=0.1),
@@ -119,7 +124,7 @@ class Trace:
 
 
 def metering_traces(count: int, seed: int) -> Iterator[Trace]:
-    """`count` traces of 20 to 60 operations."""
+    """`count` traces of 20 to 60 operations, with a look at the metrics at their end."""
     random = Random(seed)
     kinds: list[str] = []
     for number in range(1, count + 1):
@@ -164,10 +169,15 @@ class _Writer:
                 self.set_quota()
             elif (chance := chance - kind.removals) < 0:
                 self.remove_quota()
-            elif chance - kind.unrecords < 0:
+            elif (chance := chance - kind.unrecords) < 0:
                 self.unrecord()
+            elif (chance := chance - kind.unchecked) < 0:
+                self.record_unchecked()
+            elif chance - kind.looks < 0:
+                self.look()
             else:
                 self.record()
+        self.look()
         return self.operations
 
     def window(self, key: str) -> tuple[int, int]:
@@ -236,6 +246,24 @@ class _Writer:
             client = {"user": self.random.choice(self.users), "client-id": self.random.choice(self.client_ids)}
             operation = {**client, "key": key, "value": self.amount(key)}
         self.operations.append({**operation, "op": "unrecord", "t_ms": self.now})
+
+    def record_unchecked(self) -> None:
+        """Of a rate, as the network's time is, or else the time of a request that is exempt."""
+        key = self.random.choice(self.keys)
+        self.step(key)
+        if key in _MUTATIONS or (key in _PERCENT and self.random.random() < 0.5):
+            value = self.random.choice((0.0, 0.5, 12.5, 300.0))
+            self.operations.append({"op": "exempt", "t_ms": self.now, "value": value})
+            return
+        client = {"user": self.random.choice(self.users), "client-id": self.random.choice(self.client_ids)}
+        operation = {"op": "record_no_throttle", "t_ms": self.now, **client, "key": key, "value": self.amount(key)}
+        self.operations.append(operation)
+
+    def look(self) -> None:
+        """At the metrics, now or later."""
+        if self.random.random() < 0.5:
+            self.step(self.random.choice(self.keys))
+        self.operations.append({"op": "metrics", "t_ms": self.now})
 
     def amount(self, key: str) -> float:
         random = self.random

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kquota.metering.engine import replay
+from kquota.metering.replay import replay
 from tests.kit.kafka import NEW, needs_compiler, needs_kafka
 from tests.kit.metering_differential import compare, metering_judge
 from tests.kit.metering_traces import metering_traces

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -14,9 +14,9 @@ import click
 
 from kquota.cli.targets import broker_options
 from kquota.config import load_broker_config
-from kquota.errors import InputError
+from kquota.errors import InputError, KquotaError
 from kquota.files import dump_json
-from kquota.metering.engine import replay as replay_trace
+from kquota.metering.replay import Replay
 
 __all__ = ["engine"]
 
@@ -34,21 +34,61 @@ Examples:
   kquota engine replay trace.jsonl
   kquota engine replay trace.jsonl -D quota.window.num=21
   generate | kquota engine replay - --broker-config server.properties
+  kquota engine replay trace.jsonl --metrics replay.prom
 
 \b
 A trace, one object a line:
   {"op": "quota", "entity": {"user": "alice"}, "key": "producer_byte_rate", "value": 1000}
   {"op": "record", "t_ms": 1700000000000, "user": "alice", "client-id": "c", "key": "producer_byte_rate", "value": 9000}
   {"op": "time", "t_ms": 1700000005000}
-A quota's value of null removes it; "unrecord" takes back; "strict": true rejects mutations over the limit."""
+A quota's value of null removes it; "unrecord" takes back; "strict": true rejects mutations over the limit.
+
+\b
+Connections are counted one by one, for the ip, and for the listener if one is named:
+  {"op": "quota", "entity": {"ip": "10.0.0.7"}, "key": "connection_creation_rate", "value": 5}
+  {"op": "record", "t_ms": 1700000005000, "ip": "10.0.0.7", "key": "connection_creation_rate", "value": 1}
+
+\b
+Request time without a look at the limit (the network's), and of requests that are exempt; all metrics as a line:
+  {"op": "record_no_throttle", "t_ms": 1700000005000, "user": "alice", "client-id": "c", "key": "request_percentage", "value": 0.5}
+  {"op": "exempt", "t_ms": 1700000005000, "value": 0.5}
+  {"op": "metrics", "t_ms": 1700000005000}"""  # noqa: E501 - a line of a trace
 )
 @click.argument("trace", metavar="TRACE")
+@click.option(
+    "--metrics", metavar="FILE", help="Write the metrics at the trace's last time to FILE, in Prometheus' text format."
+)
 @broker_options
-def replay(*, trace: str, broker_config: str | None, defines: tuple[str, ...]) -> None:
+def replay(*, trace: str, metrics: str | None, broker_config: str | None, defines: tuple[str, ...]) -> None:
     """Replay a trace (- is standard input): for each record a line of JSON, with its meter, limit and throttle time."""
-    config = load_broker_config(broker_config, defines)
-    for answer in replay_trace(_operations(trace), config):
+    broker = Replay(load_broker_config(broker_config, defines))
+    write_metrics = None if metrics is None else _metrics_writer(metrics)
+    for answer in broker.answers(_operations(trace)):
         sys.stdout.write(dump_json(answer) + "\n")
+    if write_metrics is not None:
+        write_metrics(broker)
+
+
+def _metrics_writer(path: str) -> Callable[[Replay], None]:
+    """Known to be possible before the trace is replayed.
+
+    :raises InputError: the metrics cannot go there.
+    :raises KquotaError: the library for it is not installed.
+    """
+    if path == "-":
+        raise InputError("--metrics -: the answers are written to standard output; name a file for the metrics")
+    try:
+        from kquota.net.prometheus import exposition
+    except ModuleNotFoundError as error:
+        raise KquotaError(f"{error.name} is not installed: pip install 'kquota[server]'") from error
+
+    def write(broker: Replay) -> None:
+        try:
+            Path(path).write_bytes(exposition(broker.managers, broker.now_ms))
+        except OSError as error:
+            raise InputError(f"--metrics {path}: cannot write the metrics: {error.strerror}") from None
+
+    return write
 
 
 @contextmanager

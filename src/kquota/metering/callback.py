@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from kquota.quotas import (
     CLIENT_ID,
@@ -17,6 +17,7 @@ from kquota.quotas import (
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     USER,
+    Candidate,
     ClientQuotaEntity,
     QuotaResolver,
 )
@@ -30,6 +31,8 @@ __all__ = [
     "ConfigEntityType",
     "DefaultQuotaCallback",
     "KafkaPrincipal",
+    "NamesItsSources",
+    "quota_source",
 ]
 
 
@@ -152,6 +155,14 @@ class ClientQuotaCallback(Protocol):
         """No call comes after this one."""
 
 
+@runtime_checkable
+class NamesItsSources(Protocol):
+    """A callback that also says where its limits are set, for metrics. Kafka's contract has no such method."""
+
+    def quota_source(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> str | None:
+        """The entity that the limit of these tags is set on, as canonical text; None where it cannot say."""
+
+
 class DefaultQuotaCallback:
     """Kafka's own: eight levels of users and client ids, and the static defaults that old brokers had."""
 
@@ -176,9 +187,13 @@ class DefaultQuotaCallback:
 
     def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
         """What is set on the levels that belong to these tags."""
-        user, client = metric_tags.get(USER, ""), metric_tags.get(CLIENT_ID, "")
-        rule = self._resolver(quota_type).rule_of_tags(quota_type.key, user, client)
+        rule = self.rule_of_tags(quota_type, metric_tags)
         return None if rule is None else rule.value
+
+    def rule_of_tags(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> Candidate | None:
+        """The same with its source. Callbacks made from this one say theirs by :class:`NamesItsSources`."""
+        user, client = metric_tags.get(USER, ""), metric_tags.get(CLIENT_ID, "")
+        return self._resolver(quota_type).rule_of_tags(quota_type.key, user, client)
 
     def user_limit(self, quota_type: ClientQuotaType, user: str) -> float | None:
         """What is set on exactly this user, for callbacks made from this one."""
@@ -213,3 +228,15 @@ class DefaultQuotaCallback:
             static = {key: value for key, value in self._static_defaults.items() if key == quota_type.key}
             resolver = self._resolvers[quota_type] = QuotaResolver(snapshot, static_defaults=static)
         return resolver
+
+
+def quota_source(
+    callback: ClientQuotaCallback, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]
+) -> str | None:
+    """Where the limit of these tags is set, as far as the callback can say."""
+    if isinstance(callback, NamesItsSources):
+        return callback.quota_source(quota_type, metric_tags)
+    if type(callback) is DefaultQuotaCallback:
+        rule = callback.rule_of_tags(quota_type, metric_tags)
+        return None if rule is None else rule.source.to_text()
+    return None

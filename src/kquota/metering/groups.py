@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from kquota.errors import InputError
 from kquota.metering.callback import ClientQuotaType, DefaultQuotaCallback, KafkaPrincipal
+from kquota.quotas import USER, ClientQuotaEntity
 
 __all__ = ["GROUPS_SETTING", "GROUP_TAG", "GroupQuotaCallback"]
 
@@ -70,6 +71,14 @@ class GroupQuotaCallback(DefaultQuotaCallback):
         """What is set on the user ``group:NAME`` itself, or as ever."""
         group = metric_tags.get(GROUP_TAG)
         return super().quota_limit(quota_type, metric_tags) if group is None else self._group_limit(quota_type, group)
+
+    def quota_source(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> str | None:
+        """The user ``group:NAME``, or as ever."""
+        group = metric_tags.get(GROUP_TAG)
+        if group is not None:
+            return ClientQuotaEntity({USER: f"{GROUP_TAG}:{group}"}).to_text()
+        rule = self.rule_of_tags(quota_type, metric_tags)
+        return None if rule is None else rule.source.to_text()
 
     def _group_limit(self, quota_type: ClientQuotaType, group: str) -> float | None:
         return self.user_limit(quota_type, f"{GROUP_TAG}:{group}")

@@ -16,6 +16,7 @@ from kquota.metering.callback import (
     ClientQuotaType,
     Cluster,
     KafkaPrincipal,
+    quota_source,
 )
 from kquota.quotas import CLIENT_ID, USER
 
@@ -109,6 +110,15 @@ class CallbackGuard:
         _keep(self._limits, question, found[0])
         return found[0]
 
+    def quota_source(self, quota_type: ClientQuotaType, metric_tags: Tags) -> str | None:
+        """The callback's; None where it has no answer."""
+        if not self._may_ask():
+            return None
+        found = self._asked(
+            "quota_source", lambda: (quota_source(self.callback, quota_type, metric_tags),), _is_text_or_none
+        )
+        return None if found is None else found[0]
+
     def update_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity, new_value: float) -> None:
         """Told whatever the breaker says: what is missed now is missed for good."""
         self._told("update_quota", lambda: self.callback.update_quota(quota_type, quota_entity, new_value))
@@ -201,3 +211,7 @@ def _is_limit(answer: tuple[object]) -> bool:
     if limit is None:
         return True
     return isinstance(limit, (int, float)) and not isinstance(limit, bool) and not isnan(limit) and limit > 0
+
+
+def _is_text_or_none(answer: tuple[object]) -> bool:
+    return answer[0] is None or isinstance(answer[0], str)

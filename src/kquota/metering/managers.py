@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from sys import float_info
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kquota.metering.callback import (
     CallbackQuotaEntity,
@@ -16,14 +16,27 @@ from kquota.metering.callback import (
     DefaultQuotaCallback,
     KafkaPrincipal,
 )
-from kquota.metering.meters import UNLIMITED, BucketMeter, Meter, RateMeter, Throttle
-from kquota.metering.statistics import Windows
+from kquota.metering.delays import DelayQueue
+from kquota.metering.meters import (
+    INACTIVE_MS,
+    THROTTLE_TIME_WINDOWS,
+    UNLIMITED,
+    BucketMeter,
+    Meter,
+    RateMeter,
+    Throttle,
+)
+from kquota.metering.statistics import SampledRate, Windows
 from kquota.quotas import ClientQuotaEntity
 
-__all__ = ["INACTIVE_MS", "MutationQuotaManager", "QuotaManager", "RateQuotaManager", "StrictOutcome"]
-
-INACTIVE_MS: Final = 3_600_000
-"""A meter that nothing was recorded on for longer is dropped; the next record begins a new one."""
+__all__ = [
+    "INACTIVE_MS",
+    "MutationQuotaManager",
+    "QuotaManager",
+    "RateQuotaManager",
+    "RequestQuotaManager",
+    "StrictOutcome",
+]
 
 REMEMBERED_CLIENTS: Final = 200_000
 
@@ -36,11 +49,16 @@ class QuotaManager(Generic[M]):
     def __init__(self, quota_type: ClientQuotaType, windows: Windows, callback: ClientQuotaCallback) -> None:
         self.quota_type = quota_type
         self.windows = windows
+        self.delays: DelayQueue[Any] = DelayQueue()
+        """Whose channels are muted for this quota; muting them, and no longer, is the caller's."""
         self._callback = callback
         self._meters: dict[frozenset[tuple[str, str]], M] = {}
         # Only where the callback's tags cannot change between updates; with no meter where nothing is limited.
         self._by_client: dict[tuple[str, str], M] = {}
         self._default = _default(callback)
+        # Dropped meters whose throttle times a broker still has.
+        self._left: dict[frozenset[tuple[str, str]], M] = {}
+        self._swept_ms = 0
 
     def is_enabled(self) -> bool:
         """Whether anything can be limited; where not, nothing is counted. Another callback always may."""
@@ -82,6 +100,9 @@ class QuotaManager(Generic[M]):
         meter = self._meters.get(place)
         if meter is None:
             meter = self._meters[place] = self._new_meter(tags, self._limit(tags))
+            left = self._left.pop(place, None)
+            if left is not None:
+                meter.throttle_times = left.throttle_times
         if self._default is not None and self._default.is_used(self.quota_type):
             if len(self._by_client) >= REMEMBERED_CLIENTS:
                 self._by_client.clear()  # clients may make up a client id each time, and share one meter
@@ -90,17 +111,33 @@ class QuotaManager(Generic[M]):
             self.refresh()
         return meter
 
+    def note_throttle(self, user: str, client_id: str, throttle_ms: int, now_ms: int) -> None:
+        """A client was told to wait, because of this quota."""
+        meter = self._by_client.get((user, client_id)) or self.meter_anyway(user, client_id)
+        meter.throttle_times.record(throttle_ms, now_ms)
+
     def meters(self) -> Iterator[M]:
         """All that there are."""
         return iter(list(self._meters.values()))
 
+    def throttled_meters(self) -> Iterator[M]:
+        """All whose throttle times there are, with or without a meter."""
+        there = [one for one in self._meters.values() if one.throttle_times.is_there(one.touched_ms, self._swept_ms)]
+        return iter([*there, *self._left.values()])
+
     def expire(self, now_ms: int) -> None:
-        """Drop the meters that are inactive. A broker does so every 30 seconds."""
+        """Drop the meters that are inactive, and throttle times that are. A broker does so every 30 seconds."""
+        before_ms, self._swept_ms = self._swept_ms, now_ms
+        for meter in (*self._meters.values(), *self._left.values()):
+            meter.throttle_times.expire(meter.touched_ms, before_ms, now_ms)
         idle = [place for place, meter in self._meters.items() if now_ms - meter.last_ms > INACTIVE_MS]
         for place in idle:
-            del self._meters[place]
+            self._left[place] = self._meters.pop(place)
         if idle:
             self._by_client.clear()
+        gone = [place for place, left in self._left.items() if not left.throttle_times.is_there(0, now_ms)]
+        for place in gone:
+            del self._left[place]
 
     def limit(self, user: str, client_id: str) -> float | None:
         """The client's limit; None where it has none."""
@@ -161,6 +198,20 @@ class RateQuotaManager(QuotaManager[RateMeter]):
 
     def _new_meter(self, tags: Mapping[str, str], limit: float) -> RateMeter:
         return RateMeter(tags, limit, self.windows, self._bound_ms)
+
+
+class RequestQuotaManager(RateQuotaManager):
+    """Per cent of a thread's time, of which nobody waits for longer than a window."""
+
+    def __init__(self, windows: Windows, callback: ClientQuotaCallback) -> None:
+        super().__init__(ClientQuotaType.REQUEST, windows, callback, bound_ms=windows.size_ms)
+        self.exempt_request_time = SampledRate(THROTTLE_TIME_WINDOWS)
+        """``exempt-request-time``: of requests that this quota is not asked about."""
+
+    def record_exempt(self, percent: float, now_ms: int) -> None:
+        """Count the time of such a request, where time is counted at all."""
+        if self.is_enabled():
+            self.exempt_request_time.record(percent, now_ms)
 
 
 class StrictOutcome(NamedTuple):

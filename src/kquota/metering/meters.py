@@ -13,7 +13,19 @@ from kquota.metering.statistics import SampledRate, SampledTotal, TokenBucket, W
 from kquota.metering.throttling import LONGEST_MS, bucket_throttle_ms, rate_throttle_ms
 from kquota.quotas import MeterKey
 
-__all__ = ["UNLIMITED", "BucketMeter", "Meter", "RateMeter", "Throttle", "ThrottleTimes"]
+__all__ = [
+    "INACTIVE_MS",
+    "THROTTLE_TIME_WINDOWS",
+    "UNLIMITED",
+    "BucketMeter",
+    "Meter",
+    "RateMeter",
+    "Throttle",
+    "ThrottleTimes",
+]
+
+INACTIVE_MS: Final = 3_600_000
+"""A meter that nothing was recorded on for longer is dropped; the next record begins a new one."""
 
 UNLIMITED: Final = 9.223372036854775807e18
 """Long.MAX_VALUE as a double: what Kafka compares with where there is no limit."""
@@ -36,23 +48,51 @@ class Throttle(NamedTuple):
 
 
 class ThrottleTimes:
-    """The average of the throttle times told in the last two half minutes: ``throttle-time``, NaN without any."""
+    """The average of the throttle times told in the last two half minutes: ``throttle-time``, NaN without any.
 
-    __slots__ = ("_count", "_sum")
+    On a broker it is a sensor of its own beside the meter's: made with the meter, dropped where nothing was told for an
+    hour, and made anew for the next request. So it may be missing while there is a meter, and be there without one.
+    """
+
+    __slots__ = ("_count", "_sum", "_used_ms")
 
     def __init__(self) -> None:
-        self._sum = SampledTotal(THROTTLE_TIME_WINDOWS)
-        self._count = SampledTotal(THROTTLE_TIME_WINDOWS)
+        # Most meters are never throttled, so that there is nothing to add up.
+        self._sum: SampledTotal | None = None
+        self._count: SampledTotal | None = None
+        self._used_ms: int | None = None
 
     def record(self, throttle_ms: int, now_ms: int) -> None:
         """One that was told."""
+        if self._sum is None or self._count is None:
+            self._sum = SampledTotal(THROTTLE_TIME_WINDOWS)
+            self._count = SampledTotal(THROTTLE_TIME_WINDOWS)
         self._sum.record(float(throttle_ms), now_ms)
         self._count.record(1.0, now_ms)
+        self._used_ms = now_ms
 
     def measure(self, now_ms: int) -> float:
         """Milliseconds."""
-        count = self._count.total(now_ms)
-        return self._sum.total(now_ms) / count if count else float("nan")
+        if self._sum is None or self._count is None:
+            return float("nan")
+        # Both are looked at, also where there is nothing: a look forgets old samples, and moves their beginnings.
+        total, count = self._sum.total(now_ms), self._count.total(now_ms)
+        return total / count if count else float("nan")
+
+    def is_there(self, touched_ms: int, swept_ms: int) -> bool:
+        """Whether a broker has the sensor, of a meter last touched then, after it last looked for idle ones then."""
+        return self._used_ms is not None or touched_ms >= swept_ms
+
+    def expire(self, touched_ms: int, swept_ms: int, now_ms: int) -> None:
+        """Drop the sensor if it is inactive.
+
+        When it was made need not be known better than by the meter's last request before this sweep: any request
+        between two sweeps leads to the same one that drops it.
+        """
+        if self._used_ms is None and touched_ms >= swept_ms:
+            self._used_ms = touched_ms
+        if self._used_ms is not None and now_ms - self._used_ms > INACTIVE_MS:
+            self._sum = self._count = self._used_ms = None
 
 
 class RateMeter:
@@ -64,7 +104,7 @@ class RateMeter:
         self.tags = tags
         self.limit = limit
         self.rate = SampledRate(windows)
-        self.throttle_times: ThrottleTimes | None = None
+        self.throttle_times = ThrottleTimes()
         self.last_ms = 0
         self._bound_ms = LONGEST_MS if bound_ms is None else min(bound_ms, LONGEST_MS)
 
@@ -72,6 +112,11 @@ class RateMeter:
     def key(self) -> MeterKey:
         """The tags that are not empty."""
         return MeterKey(self.tags)
+
+    @property
+    def touched_ms(self) -> int:
+        """When a request last asked for it."""
+        return self.last_ms
 
     def record(self, value: float, now_ms: int) -> Throttle | None:
         """Count `value`; how long to wait, if it is too much."""
@@ -99,23 +144,30 @@ class RateMeter:
 class BucketMeter:
     """Tokens under a limit of so many per second."""
 
-    __slots__ = ("bucket", "last_ms", "limit", "rate", "tags", "throttle_times")
+    __slots__ = ("_checked_ms", "bucket", "last_ms", "limit", "rate", "tags", "throttle_times")
 
     def __init__(self, tags: Mapping[str, str], limit: float, windows: Windows) -> None:
         self.tags = tags
         self.limit = limit
         self.bucket = TokenBucket(windows)
         self.rate = SampledRate(THROTTLE_TIME_WINDOWS)
-        self.throttle_times: ThrottleTimes | None = None
+        self.throttle_times = ThrottleTimes()
         self.last_ms = 0
+        self._checked_ms = 0
 
     @property
     def key(self) -> MeterKey:
         """The tags that are not empty."""
         return MeterKey(self.tags)
 
+    @property
+    def touched_ms(self) -> int:
+        """When a request last asked for it, also one that was rejected."""
+        return max(self.last_ms, self._checked_ms)
+
     def check(self, now_ms: int) -> Throttle | None:
         """How long to wait, if tokens are missing. Looking is no use: an idle meter stays one."""
+        self._checked_ms = now_ms
         tokens = self.bucket.measure(now_ms, self.limit)
         return self._throttle(tokens) if tokens < 0 else None
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from kquota.errors import InputError
 from kquota.metering.callback import ClientQuotaType, Cluster, DefaultQuotaCallback, KafkaPrincipal
+from kquota.quotas import USER, ClientQuotaEntity
 
 __all__ = ["SEPARATOR_SETTING", "TENANT_TAG", "PartitionQuotaCallback"]
 
@@ -64,6 +65,16 @@ class PartitionQuotaCallback(DefaultQuotaCallback):
         if limit is None or quota_type is ClientQuotaType.REQUEST:
             return limit
         return limit * self._shares.get(tenant, 1.0)
+
+    def quota_source(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> str | None:
+        """The user that the tenant's whole limit is set on, or as ever."""
+        tenant = metric_tags.get(TENANT_TAG)
+        if tenant is None:
+            rule = self.rule_of_tags(quota_type, metric_tags)
+            return None if rule is None else rule.source.to_text()
+        own = tenant + self._separator
+        user = self._separator if self.user_limit(quota_type, own) is None else own
+        return ClientQuotaEntity({USER: user}).to_text()
 
     def update_cluster_metadata(self, cluster: Cluster) -> bool:
         """Count who leads what; whether any share is another now."""

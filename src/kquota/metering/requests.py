@@ -11,14 +11,16 @@ from typing import NamedTuple
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.managers import StrictOutcome
-from kquota.metering.meters import THROTTLE_TIME_WINDOWS, Throttle, ThrottleTimes
-from kquota.metering.statistics import SampledRate
+from kquota.metering.meters import Throttle
 
 __all__ = ["RequestQuotas", "Wait"]
 
 
 class Wait(NamedTuple):
-    """What a client is told, and by which quota; 0 and None where by none."""
+    """What a client is told, and by which quota; 0 and None where by none.
+
+    Its channel is to be muted for so long, in the ``delays`` of that quota's manager.
+    """
 
     throttle_ms: int
     quota_type: ClientQuotaType | None
@@ -32,8 +34,6 @@ class RequestQuotas:
 
     def __init__(self, managers: QuotaManagers) -> None:
         self.managers = managers
-        self.exempt_request_time = SampledRate(THROTTLE_TIME_WINDOWS)
-        """``exempt-request-time``: the time of requests that no request quota is asked about."""
 
     def produce(
         self, user: str, client_id: str, request_bytes: int, handler_percent: float, now_ms: int, *, acks: int = -1
@@ -90,8 +90,7 @@ class RequestQuotas:
 
     def exempt(self, handler_percent: float, now_ms: int) -> None:
         """A request that no quota of request time is asked about, such as a follower's fetch."""
-        if self.managers.request.is_enabled():
-            self.exempt_request_time.record(handler_percent, now_ms)
+        self.managers.request.record_exempt(handler_percent, now_ms)
 
     def _longest(
         self,
@@ -111,9 +110,5 @@ class RequestQuotas:
         if wait.throttle_ms <= 0:
             return NO_WAIT
         assert wait.quota_type is not None
-        meter = self.managers.of(wait.quota_type).meter(user, client_id)
-        if meter is not None:
-            if meter.throttle_times is None:
-                meter.throttle_times = ThrottleTimes()
-            meter.throttle_times.record(wait.throttle_ms, now_ms)
+        self.managers.of(wait.quota_type).note_throttle(user, client_id, wait.throttle_ms, now_ms)
         return wait

@@ -7,7 +7,7 @@ A *snapshot* is ``Mapping[ClientQuotaEntity, Mapping[str, float]]``. From there:
 - An entity is where a limit is *set*; a ``MeterKey`` is what usage is *counted against*. They never mix.
 """
 
-from kquota.quotas.address import canonical_ip, is_literal_ip
+from kquota.quotas.address import canonical_ip, host_address, is_literal_ip
 from kquota.quotas.alteration import ClientQuotaAlteration
 from kquota.quotas.decision import MAX_CHANGES_PER_REQUEST, Decision, QuotaChange, apply_changes, decide, is_same_value
 from kquota.quotas.entity import CLIENT_ID, IP, USER, ClientQuotaEntity, QuotaSnapshot
@@ -65,6 +65,7 @@ __all__ = [
     "desanitize",
     "describe",
     "format_number",
+    "host_address",
     "is_literal_ip",
     "is_same_value",
     "jmx_sanitize",

@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["canonical_ip", "is_literal_ip"]
+__all__ = ["canonical_ip", "host_address", "is_literal_ip"]
 
 _DECIMAL_PARTS = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,10}){0,3}")
 _LONGEST_V4 = 15
@@ -30,6 +30,20 @@ def canonical_ip(name: str) -> str | None:
     if any(part > 255 for part in leading) or last >= 256 ** (4 - len(leading)):
         return None
     return ".".join(map(str, [*leading, *last.to_bytes(4 - len(leading), "big")]))
+
+
+def host_address(canonical: str) -> str:
+    """The text that the JVM has for the address of a canonical text: ``InetAddress.getHostAddress``.
+
+    It writes all eight parts of an IPv6 address, ``0:0:0:0:0:0:0:1`` for ``::1``. A host name stays as it is.
+    """
+    if ":" not in canonical:
+        return canonical
+    from ipaddress import IPv6Address  # noqa: PLC0415 - milliseconds, and few callers have one
+
+    address, percent, scope = canonical.partition("%")
+    parts = IPv6Address(address).exploded.split(":")
+    return ":".join([f"{int(part, 16):x}" for part in parts]) + percent + scope
 
 
 def _canonical_v6(name: str) -> str | None:

@@ -3,6 +3,8 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -10,10 +12,13 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.PriorityQueue;
 import java.util.Set;
 import java.util.function.Supplier;
 import kafka.server.ClientRequestQuotaManager;
+import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.errors.ThrottlingQuotaExceededException;
+import org.apache.kafka.common.metrics.JmxReporter;
 import org.apache.kafka.common.metrics.KafkaMetric;
 import org.apache.kafka.common.metrics.MetricConfig;
 import org.apache.kafka.common.metrics.Metrics;
@@ -32,15 +37,16 @@ import org.apache.kafka.server.quota.ControllerMutationQuota;
 import org.apache.kafka.server.quota.ControllerMutationQuotaManager;
 import org.apache.kafka.server.quota.QuotaType;
 import org.apache.kafka.server.quota.QuotaUtils;
+import org.apache.kafka.server.quota.ThrottleCallback;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
 /**
  * Kafka's own quota managers, on a clock that is told the time. Each line of standard input is a trace, a JSON array of
- * the broker's settings and then operations; its answer is a JSON array with an object for each "record".
+ * the broker's settings and then operations; its answer is a JSON array with an object for each "record" and "metrics".
  *
  * A broker drops idle sensors every 30 s. Here that happens at start + 30 s * k, where start is the first time in the
- * trace, and before what is to happen in the same millisecond.
+ * trace, and before what is to happen in the same millisecond. Channels whose wait is over are released then, too.
  */
 public class MeteringTraces {
     private static final long SWEEP_MS = 30_000;
@@ -77,6 +83,7 @@ public class MeteringTraces {
     private final Metrics metrics = new Metrics(new MetricConfig(), new ArrayList<>(), clock);
     private final Map<String, ClientQuotaManager> managers = new HashMap<>();
     private final Set<String> sensors = new LinkedHashSet<>();
+    private final Map<ClientQuotaManager, PriorityQueue<Long>> muted = new HashMap<>();
     private final long requestCapMs;
     private final ClientQuotaManagerConfig client;
     private final ClientQuotaManagerConfig controller;
@@ -93,6 +100,7 @@ public class MeteringTraces {
     }
 
     private void close() {
+        clock.isOver = true;
         managers.values().forEach(ClientQuotaManager::shutdown);
         metrics.close();
     }
@@ -106,7 +114,7 @@ public class MeteringTraces {
         });
     }
 
-    private Optional<Object> answer(JsonNode operation) {
+    private Optional<Object> answer(JsonNode operation) throws ReflectiveOperationException {
         if (operation.has("t_ms"))
             advance(operation.get("t_ms").asLong());
         switch (operation.get("op").asText()) {
@@ -114,6 +122,11 @@ public class MeteringTraces {
             case "unrecord" -> unrecord(operation);
             case "record" -> {
                 return Optional.of(record(operation));
+            }
+            case "record_no_throttle" -> recordNoThrottle(operation);
+            case "exempt" -> exempt(operation);
+            case "metrics" -> {
+                return Optional.of(Map.of("t_ms", clock.now, "metrics", metrics()));
             }
             case "time" -> { }
             default -> throw new IllegalArgumentException(operation.toString());
@@ -135,6 +148,10 @@ public class MeteringTraces {
             }
         }
         clock.now = now;
+        muted.forEach((manager, ends) -> {
+            for (; !ends.isEmpty() && ends.peek() <= now; ends.remove())
+                manager.processThrottledChannelReaperDoWork();
+        });
     }
 
     /** As ClientQuotaMetadataManager hands it on. */
@@ -219,6 +236,9 @@ public class MeteringTraces {
                 limit = bound;
             unboundedMs = unboundedMs(metric, value, strict && !rejected);
             check(key, throttleMs, unboundedMs);
+            // Where it would be cut to 32 bits, the longest that they can say is told instead.
+            throttle(manager, session, clientId,
+                key.equals("request_percentage") ? throttleMs : (int) Math.min(unboundedMs, Integer.MAX_VALUE));
         }
         answer.put("limit", limit);
         answer.put("value", value);
@@ -227,6 +247,66 @@ public class MeteringTraces {
         if (strict)
             answer.put("rejected", rejected);
         return answer;
+    }
+
+    private void recordNoThrottle(JsonNode operation) {
+        ClientQuotaManager manager = manager(operation.get("key").asText());
+        if (manager.quotasEnabled()) {
+            Session session = session(operation);
+            String clientId = operation.get("client-id").asText();
+            sensorsFor(manager, session, clientId);
+            manager.recordNoThrottle(session, clientId, operation.get("value").asDouble());
+        }
+    }
+
+    /** As ClientRequestQuotaManager.maybeRecordExempt, which wants a whole request. */
+    private void exempt(JsonNode operation) {
+        ClientRequestQuotaManager manager = (ClientRequestQuotaManager) manager("request_percentage");
+        if (manager.quotasEnabled())
+            manager.exemptSensor().record(operation.get("value").asDouble());
+    }
+
+    /** As RequestHandlerHelper. */
+    private void throttle(ClientQuotaManager manager, Session session, String clientId, int throttleMs) {
+        manager.throttle(clientId, session, new ThrottleCallback() {
+            @Override
+            public void startThrottling() {
+                muted.computeIfAbsent(manager, first -> new PriorityQueue<>()).add(clock.now + throttleMs);
+            }
+
+            @Override
+            public void endThrottling() { }
+        }, throttleMs);
+    }
+
+    /** All that there are of the client quotas' groups, with their sensors and MBeans. */
+    private List<Object> metrics() throws ReflectiveOperationException {
+        TYPES.keySet().forEach(this::manager);
+        Field ofRegistry = Metrics.class.getDeclaredField("sensors");
+        Method ofSensor = Sensor.class.getDeclaredMethod("metrics");
+        Method objectName = JmxReporter.class.getDeclaredMethod("getMBeanName", String.class, MetricName.class);
+        ofRegistry.setAccessible(true);
+        ofSensor.setAccessible(true);
+        objectName.setAccessible(true);
+        List<Object> found = new ArrayList<>();
+        for (Object sensor : ((Map<?, ?>) ofRegistry.get(metrics)).values()) {
+            for (Object one : (List<?>) ofSensor.invoke(sensor)) {
+                KafkaMetric metric = (KafkaMetric) one;
+                MetricName name = metric.metricName();
+                if (TYPES.values().stream().noneMatch(type -> type.toString().equals(name.group())))
+                    continue;
+                Map<String, Object> shown = new LinkedHashMap<>();
+                shown.put("group", name.group());
+                shown.put("name", name.name());
+                shown.put("tags", name.tags());
+                shown.put("description", name.description());
+                shown.put("sensor", ((Sensor) sensor).name());
+                shown.put("value", metric.metricValue());
+                shown.put("object_name", objectName.invoke(null, "kafka.server", name));
+                found.add(shown);
+            }
+        }
+        return found;
     }
 
     private static Map<String, String> meter(Map<String, String> tags) {
@@ -260,15 +340,18 @@ public class MeteringTraces {
 
     private static final class Clock implements Time {
         private volatile long now;
+        private volatile boolean isOver;
 
         @Override
         public long milliseconds() {
             return now;
         }
 
+        /** It stands still for the threads that would release channels whenever they get to it. */
         @Override
         public long nanoseconds() {
-            return now * 1_000_000;
+            boolean isReaper = Thread.currentThread().getName().contains("ThrottledChannelReaper");
+            return isReaper && !isOver ? 0 : now * 1_000_000;
         }
 
         @Override

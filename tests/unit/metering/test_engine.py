@@ -12,7 +12,7 @@ import pytest
 from kquota.cli import run
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
-from kquota.metering.engine import replay
+from kquota.metering.replay import replay
 
 NOW = 1_700_000_000_000
 PRODUCE, MUTATION = "producer_byte_rate", "controller_mutation_rate"
@@ -87,7 +87,13 @@ def test_idle_meters_begin_anew(wait_ms: int, throttle_ms: int) -> None:
         ({"op": "time"}, "t_ms is missing"),
         ({"op": "time", "t_ms": "now"}, "t_ms cannot be 'now'"),
         (record(NOW, True), "value cannot be True"),
-        (record(NOW, 1, "connection_creation_rate"), "not one of users and client ids"),
+        (record(NOW, 1, "connection_creation_rate"), "ip is missing"),
+        (record(NOW, 1, "connection_creation_rate", op="unrecord"), "not one of users and client ids"),
+        (record(NOW, 2, "connection_creation_rate", ip="::1"), "value cannot be 2: connections are counted one by one"),
+        (record(NOW, 1, "connection_creation_rate", ip="::1", listener=""), "listener cannot be ''"),
+        (quota({"user": "a"}, 1, "connection_creation_rate"), "set on an ip alone"),
+        (record(NOW, 1, MUTATION, op="record_no_throttle"), "never recorded without a look at the limit"),
+        ({"op": "exempt", "t_ms": NOW}, "value is missing"),
         (record(NOW, 1, strict=True), "strict goes with controller_mutation_rate"),
         (quota({"user": "a"}, 1, "nonsense"), "key nonsense"),
     ],

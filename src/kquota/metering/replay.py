@@ -1,0 +1,209 @@
+"""Traces replayed: what a broker would do with traffic that was written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import NoneType
+from typing import Any, Final, TypeAlias
+
+from kquota.config import BrokerConfig
+from kquota.errors import InputError
+from kquota.metering.callback import ClientQuotaType
+from kquota.metering.connections import DISABLED
+from kquota.metering.engine import EXPIRY_EVERY_MS, QuotaManagers
+from kquota.metering.managers import RateQuotaManager
+from kquota.metering.meters import UNLIMITED, Throttle
+from kquota.metering.metrics import read_metrics
+from kquota.quotas import CLIENT_ID, CONNECTION_CREATION_RATE, IP, USER, ClientQuotaEntity, canonical_ip
+
+__all__ = ["Replay", "replay"]
+
+Operation: TypeAlias = Mapping[str, Any]
+Answer: TypeAlias = dict[str, Any]
+
+LISTENER: Final = "PLAINTEXT"
+"""Of a connection that names none: a broker's own, unless it is told otherwise."""
+
+
+def replay(operations: Iterable[Operation], config: BrokerConfig) -> Iterator[Answer]:
+    """The answers of a broker with these settings; see :meth:`Replay.answers`."""
+    return Replay(config).answers(operations)
+
+
+class Replay:
+    """A broker that meets a trace. Its time is the trace's."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.managers = QuotaManagers(config)
+        self.now_ms = 0
+        """The last time in the trace."""
+        self._expire_at_ms: int | None = None
+        self._kinds: Mapping[str, Callable[[Operation], Answer | None]] = {
+            "quota": self._quota,
+            "record": self._record,
+            "unrecord": self._unrecord,
+            "record_no_throttle": self._record_no_throttle,
+            "exempt": self._exempt,
+            "metrics": self._metrics,
+            "time": lambda _: None,
+        }
+
+    def answers(self, operations: Iterable[Operation]) -> Iterator[Answer]:
+        """What it does with each; one answer for each ``record`` and ``metrics``.
+
+        Operations are ``quota`` (entity, key, value; None removes), ``record`` and ``unrecord`` (t_ms, user, client-id,
+        key, value; strict for mutations), ``record`` of a connection (t_ms, ip, key; listener), ``record_no_throttle``
+        (as ``unrecord``), ``exempt`` (t_ms, value: request time), ``metrics`` and ``time`` (t_ms). Who is told to wait
+        is muted for so long. Inactive meters are dropped every 30 seconds of the trace's time, counted from its first.
+
+        :raises InputError: an operation is none of these.
+        """
+        for number, operation in enumerate(operations, 1):
+            kind = _checked(operation, number)
+            if "t_ms" in _FIELDS[kind]:
+                self._advance(operation["t_ms"])
+            answer = self._kinds[kind](operation)
+            if answer is not None:
+                yield answer
+
+    def _advance(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        if self._expire_at_ms is None:
+            self._expire_at_ms = now_ms + EXPIRY_EVERY_MS
+        if now_ms >= self._expire_at_ms:
+            # Nothing was recorded since: the last of the times that passed drops what those before it would have.
+            passed = (now_ms - self._expire_at_ms) // EXPIRY_EVERY_MS
+            self.managers.expire(self._expire_at_ms + passed * EXPIRY_EVERY_MS)
+            self._expire_at_ms += (passed + 1) * EXPIRY_EVERY_MS
+        for quota_type in ClientQuotaType:
+            self.managers.of(quota_type).delays.release(now_ms)
+
+    def _quota(self, operation: Operation) -> None:
+        self.managers.update_quota(operation["key"], ClientQuotaEntity(operation["entity"]), operation["value"])
+
+    def _record(self, operation: Operation) -> Answer:
+        if operation["key"] == CONNECTION_CREATION_RATE:
+            return self._connection(operation["ip"], operation.get("listener", LISTENER))
+        manager = self.managers.of(ClientQuotaType.of_key(operation["key"]))
+        user, client_id, value = operation["user"], operation["client-id"], operation["value"]
+        rejected: bool | None = None
+        throttle: Throttle | None
+        if isinstance(manager, RateQuotaManager):
+            throttle = manager.record(user, client_id, value, self.now_ms)
+        elif operation.get("strict"):
+            rejected, throttle = manager.record_strict(user, client_id, value, self.now_ms)
+        else:
+            throttle = manager.record_permissive(user, client_id, value, self.now_ms)
+        if throttle is not None and throttle.throttle_ms > 0:
+            manager.note_throttle(user, client_id, throttle.throttle_ms, self.now_ms)
+            manager.delays.add((user, client_id), throttle.throttle_ms, self.now_ms)
+        meter = manager.meter(user, client_id)
+        tags = {} if meter is None else {tag: meter.tags[tag] for tag in (USER, CLIENT_ID) if meter.tags.get(tag)}
+        limit = None if meter is None or meter.limit == UNLIMITED else meter.limit
+        return self._answer(tags, limit, None if meter is None else meter.measure(self.now_ms), throttle, rejected)
+
+    def _connection(self, ip: str, listener: str) -> Answer:
+        connections = self.managers.connections
+        throttle = connections.accept(listener, ip, self.now_ms)
+        meter = connections.meter(ip)
+        tags = {} if meter is None else {IP: canonical_ip(ip) or ip}
+        limit = None if meter is None or meter.limit == DISABLED else meter.limit
+        value = None if meter is None else meter.measure(self.now_ms)
+        return self._answer(tags, limit, value, throttle, throttle is not None)
+
+    def _answer(
+        self,
+        meter: Mapping[str, str],
+        limit: float | None,
+        value: float | None,
+        throttle: Throttle | None,
+        rejected: bool | None,  # noqa: FBT001 - as it stands in the answer
+    ) -> Answer:
+        answer = {
+            "t_ms": self.now_ms,
+            "meter": meter,
+            "limit": limit,
+            "value": value,
+            "throttle_ms": max(0, throttle.throttle_ms) if throttle else 0,
+            "unbounded_throttle_ms": max(0, throttle.unbounded_ms) if throttle else 0,
+        }
+        return answer if rejected is None else {**answer, "rejected": rejected}
+
+    def _unrecord(self, operation: Operation) -> None:
+        manager = self.managers.of(ClientQuotaType.of_key(operation["key"]))
+        manager.unrecord(operation["user"], operation["client-id"], operation["value"], self.now_ms)
+
+    def _record_no_throttle(self, operation: Operation) -> None:
+        manager = self.managers.of(ClientQuotaType.of_key(operation["key"]))
+        assert isinstance(manager, RateQuotaManager)
+        manager.record_no_throttle(operation["user"], operation["client-id"], operation["value"], self.now_ms)
+
+    def _exempt(self, operation: Operation) -> None:
+        self.managers.request.record_exempt(operation["value"], self.now_ms)
+
+    def _metrics(self, _: Operation) -> Answer:
+        found = read_metrics(self.managers, self.now_ms)
+        metrics = [{**one._asdict(), "tags": dict(one.tags), "object_name": one.object_name} for one in found]
+        return {"t_ms": self.now_ms, "metrics": metrics}
+
+
+_NUMBER: Final = (int, float)
+_RECORD: Final = {"t_ms": int, "user": str, "client-id": str, "key": str, "value": _NUMBER}
+_CONNECTION: Final = {"t_ms": int, "ip": str, "key": str}
+_FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "quota": {"entity": Mapping, "key": str, "value": (int, float, NoneType)},
+    "record": _RECORD,
+    "unrecord": _RECORD,
+    "record_no_throttle": _RECORD,
+    "exempt": {"t_ms": int, "value": _NUMBER},
+    "metrics": {"t_ms": int},
+    "time": {"t_ms": int},
+}
+
+
+def _checked(operation: Operation, number: int) -> str:
+    """What the operation is, once it has all that it needs.
+
+    :raises InputError: it has not.
+    """
+    kind = operation.get("op")
+    fields = _FIELDS.get(kind) if isinstance(kind, str) else None
+    if fields is None:
+        raise InputError(f"operation {number}: op is {kind!r}, and must be one of {', '.join(_FIELDS)}")
+    is_connection = kind == "record" and operation.get("key") == CONNECTION_CREATION_RATE
+    if is_connection:
+        fields = _CONNECTION
+    for name, types in fields.items():
+        if name not in operation:
+            raise InputError(f"operation {number}: a {kind} needs {', '.join(fields)}; {name} is missing")
+        if not isinstance(operation[name], types) or isinstance(operation[name], bool):
+            raise InputError(f"operation {number}: {name} cannot be {operation[name]!r}")
+    wrong = _connection_fault(operation) if is_connection else _fault(str(kind), operation)
+    if wrong is not None:
+        raise InputError(f"operation {number}: {wrong}")
+    return str(kind)
+
+
+def _fault(kind: str, operation: Operation) -> str | None:
+    """What is wrong with a key, or goes wrongly with it."""
+    key = operation.get("key")
+    if key is None:
+        return None
+    if kind == "quota" and key == CONNECTION_CREATION_RATE:
+        return None if operation["entity"].keys() == {IP} else f"key {key} is set on an ip alone"
+    if ClientQuotaType.find(key) is None:
+        known = ", ".join(one.key for one in ClientQuotaType)
+        return f"key {key} is not one of users and client ids: {known}"
+    is_mutation = key == ClientQuotaType.CONTROLLER_MUTATION.key
+    if operation.get("strict") and not is_mutation:
+        return f"strict goes with controller_mutation_rate, not with {key}"
+    if kind == "record_no_throttle" and is_mutation:
+        return f"{key} is never recorded without a look at the limit"
+    return None
+
+
+def _connection_fault(operation: Operation) -> str | None:
+    if operation.get("value", 1) != 1:
+        return f"value cannot be {operation['value']!r}: connections are counted one by one"
+    listener = operation.get("listener", LISTENER)
+    return None if isinstance(listener, str) and listener else f"listener cannot be {listener!r}"
