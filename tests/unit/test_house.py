@@ -13,7 +13,9 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 LOCKS = ["run", "dev", "build", "java"]
-HEAVY = {"altair", "jinja2", "numba", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "vl_convert"}
+HEAVY = {
+    "altair", "jinja2", "numba", "numpy", "pandas", "prometheus_client", "py4j", "pyarrow", "pyspark", "vl_convert",
+}  # fmt: skip
 
 
 def pins(lock: str) -> set[str]:
@@ -66,7 +68,15 @@ class TestLocks:
         assert pins(lock) <= pins("dev")
 
     @pytest.mark.parametrize(
-        "lock, group", [("run", "project"), ("run", "spark"), ("run", "report"), ("dev", "dev"), ("build", "build")]
+        "lock, group",
+        [
+            ("run", "project"),
+            ("run", "spark"),
+            ("run", "server"),
+            ("run", "report"),
+            ("dev", "dev"),
+            ("build", "build"),
+        ],
     )
     def test_the_locks_hold_what_pyproject_asks_for(self, lock: str, group: str) -> None:
         """A requirement that is added or raised without `make lock` fails here, not on a user's machine."""

@@ -7,7 +7,7 @@ meter that is idle stays idle.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple, assert_never
+from typing import Final, NamedTuple
 
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.connections import DISABLED, ConnectionQuotas
@@ -116,20 +116,8 @@ def _usage(quota_type: ClientQuotaType, meter: Meter, now_ms: int) -> Iterator[M
         rate = meter.rate.measure(now_ms)
         yield Metric(group, "mutation-rate", tags, "Tracking mutation-rate per user/client-id", sensor, rate)
         return
-    name = _rate_name(quota_type)
+    name = "request-time" if quota_type is ClientQuotaType.REQUEST else "byte-rate"
     yield Metric(group, name, tags, f"Tracking {name} per user/client-id", sensor, meter.measure(now_ms))
-
-
-def _rate_name(quota_type: ClientQuotaType) -> str:
-    match quota_type:
-        case ClientQuotaType.PRODUCE | ClientQuotaType.FETCH:
-            return "byte-rate"
-        case ClientQuotaType.REQUEST:
-            return "request-time"
-        case ClientQuotaType.CONTROLLER_MUTATION:
-            return "mutation-rate"
-        case _:
-            assert_never(quota_type)
 
 
 def _suffix(tags: Mapping[str, str]) -> str:

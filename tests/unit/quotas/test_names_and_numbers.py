@@ -11,7 +11,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kquota.errors import IllegalArgumentError
-from kquota.quotas import canonical_ip, desanitize, format_number, is_literal_ip, jmx_sanitize, parse_quantity, sanitize
+from kquota.quotas import (
+    canonical_ip,
+    desanitize,
+    format_number,
+    host_address,
+    is_literal_ip,
+    jmx_sanitize,
+    parse_quantity,
+    sanitize,
+)
 from kquota.quotas.java_map import hash_map_order, string_hash_code
 from tests.kit.strategies import any_names
 
@@ -87,11 +96,11 @@ def test_string_hash_code_is_javas() -> None:
 def test_literal_addresses_are_those_of_the_jvm(name: str, address: str | None) -> None:
     """``InetAddress.getByName`` of a JDK 17 was asked, without a name server."""
     assert is_literal_ip(name) == (address is not None)
+    canonical = canonical_ip(name)
     if address is not None:
-        if ":" in address:
-            assert canonical_ip(address) == canonical_ip(name)
-        else:
-            assert canonical_ip(name) == address
+        assert canonical is not None
+        assert canonical_ip(address) == canonical
+        assert host_address(canonical) == address
 
 
 @pytest.mark.parametrize(
@@ -107,6 +116,11 @@ def test_scopes_that_a_broker_does_not_read(name: str) -> None:
 )
 def test_host_names_are_not_literal(name: str) -> None:
     assert not is_literal_ip(name)
+
+
+def test_a_host_name_is_its_own_address() -> None:
+    """Nobody is asked for another."""
+    assert host_address("example.invalid") == "example.invalid"
 
 
 @pytest.mark.parametrize(
