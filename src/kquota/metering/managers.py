@@ -122,14 +122,14 @@ class QuotaManager(Generic[M]):
 
     def throttled_meters(self) -> Iterator[M]:
         """All whose throttle times there are, with or without a meter."""
-        there = [one for one in self._meters.values() if one.throttle_times.is_there(one.touched_ms, self._swept_ms)]
+        there = [one for one in self._meters.values() if one.throttle_times.is_there(one.last_ms, self._swept_ms)]
         return iter([*there, *self._left.values()])
 
     def expire(self, now_ms: int) -> None:
         """Drop the meters that are inactive, and throttle times that are. A broker does so every 30 seconds."""
         before_ms, self._swept_ms = self._swept_ms, now_ms
         for meter in (*self._meters.values(), *self._left.values()):
-            meter.throttle_times.expire(meter.touched_ms, before_ms, now_ms)
+            meter.throttle_times.expire(meter.last_ms, before_ms, now_ms)
         idle = [place for place, meter in self._meters.items() if now_ms - meter.last_ms > INACTIVE_MS]
         for place in idle:
             self._left[place] = self._meters.pop(place)

@@ -79,18 +79,20 @@ class ThrottleTimes:
         total, count = self._sum.total(now_ms), self._count.total(now_ms)
         return total / count if count else float("nan")
 
-    def is_there(self, touched_ms: int, swept_ms: int) -> bool:
-        """Whether a broker has the sensor, of a meter last touched then, after it last looked for idle ones then."""
-        return self._used_ms is not None or touched_ms >= swept_ms
-
-    def expire(self, touched_ms: int, swept_ms: int, now_ms: int) -> None:
-        """Drop the sensor if it is inactive.
-
-        When it was made need not be known better than by the meter's last request before this sweep: any request
-        between two sweeps leads to the same one that drops it.
+    def is_there(self, last_ms: int, swept_ms: int) -> bool:
+        """Whether a broker has the sensor: of a meter last used at `last_ms`, with a last look for idle ones at
+        `swept_ms`.
         """
-        if self._used_ms is None and touched_ms >= swept_ms:
-            self._used_ms = touched_ms
+        return self._used_ms is not None or last_ms >= swept_ms
+
+    def expire(self, last_ms: int, swept_ms: int, now_ms: int) -> None:
+        """Drop the sensor if it is inactive, at a look for idle ones.
+
+        When it was made need not be known better than by the last record before this look: any time between two looks
+        leads to the same look that drops it.
+        """
+        if self._used_ms is None and last_ms >= swept_ms:
+            self._used_ms = last_ms
         if self._used_ms is not None and now_ms - self._used_ms > INACTIVE_MS:
             self._sum = self._count = self._used_ms = None
 
@@ -112,11 +114,6 @@ class RateMeter:
     def key(self) -> MeterKey:
         """The tags that are not empty."""
         return MeterKey(self.tags)
-
-    @property
-    def touched_ms(self) -> int:
-        """When a request last asked for it."""
-        return self.last_ms
 
     def record(self, value: float, now_ms: int) -> Throttle | None:
         """Count `value`; how long to wait, if it is too much."""
@@ -144,7 +141,7 @@ class RateMeter:
 class BucketMeter:
     """Tokens under a limit of so many per second."""
 
-    __slots__ = ("_checked_ms", "bucket", "last_ms", "limit", "rate", "tags", "throttle_times")
+    __slots__ = ("bucket", "last_ms", "limit", "rate", "tags", "throttle_times")
 
     def __init__(self, tags: Mapping[str, str], limit: float, windows: Windows) -> None:
         self.tags = tags
@@ -153,21 +150,14 @@ class BucketMeter:
         self.rate = SampledRate(THROTTLE_TIME_WINDOWS)
         self.throttle_times = ThrottleTimes()
         self.last_ms = 0
-        self._checked_ms = 0
 
     @property
     def key(self) -> MeterKey:
         """The tags that are not empty."""
         return MeterKey(self.tags)
 
-    @property
-    def touched_ms(self) -> int:
-        """When a request last asked for it, also one that was rejected."""
-        return max(self.last_ms, self._checked_ms)
-
     def check(self, now_ms: int) -> Throttle | None:
         """How long to wait, if tokens are missing. Looking is no use: an idle meter stays one."""
-        self._checked_ms = now_ms
         tokens = self.bucket.measure(now_ms, self.limit)
         return self._throttle(tokens) if tokens < 0 else None
 
