@@ -1,7 +1,8 @@
 """Not a timing but a check: random traces to Kafka 4.3.0's own quota managers and to our engine, answered the same.
 
-Meters, limits, values, throttle times and rejections are compared after every record; `tests/kit/metering_traces.py`
-has the classes of traces. Ends with 1 where anything differs. Needs a JDK, fetches Kafka's jars.
+Meters, limits, values, throttle times and rejections are compared after every record, all metrics at the end and in
+between; `tests/kit/metering_traces.py` has the classes of traces. Ends with 1 where anything differs. Needs a JDK,
+fetches Kafka's jars.
 
 Usage: ``python -m benchmarks.check_metering [--traces 10000] [--seed 1]``
 """

@@ -11,7 +11,7 @@ TRACES = 300
 
 
 def test_hundreds_of_traces_get_the_same_answers(tmp_path: Path) -> None:
-    """Meters, limits, values and throttle times to the millisecond, in all classes of traces."""
+    """Meters, limits, values and throttle times to the millisecond, and all metrics, in all classes of traces."""
     jars = needs_kafka(NEW)
     needs_compiler()
     with metering_judge(jars, tmp_path / "errors") as judge:
@@ -19,4 +19,5 @@ def test_hundreds_of_traces_get_the_same_answers(tmp_path: Path) -> None:
     print(report)
     assert report.differences == [], str(report)
     assert report.traces == TRACES
+    assert report.metrics > report.answers
     assert report.empty() == []

@@ -234,9 +234,7 @@ def quota_source(
     callback: ClientQuotaCallback, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]
 ) -> str | None:
     """Where the limit of these tags is set, as far as the callback can say."""
-    if isinstance(callback, NamesItsSources):
-        return callback.quota_source(quota_type, metric_tags)
     if type(callback) is DefaultQuotaCallback:
         rule = callback.rule_of_tags(quota_type, metric_tags)
         return None if rule is None else rule.source.to_text()
-    return None
+    return callback.quota_source(quota_type, metric_tags) if isinstance(callback, NamesItsSources) else None

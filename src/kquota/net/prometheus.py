@@ -38,7 +38,7 @@ class QuotaCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """A family for each metric, and one for the limits of each group."""
-        families: dict[str, Metric] = {}
+        families: dict[tuple[str, str], Metric] = {}
         for metric in read_metrics(self._managers, self._now_ms()):
             family = _family(families, metric.group, metric.name, metric.description)
             # What has no tags is of the whole broker.
@@ -57,11 +57,12 @@ def exposition(managers: QuotaManagers, now_ms: int) -> bytes:
     return generate_latest(registry)
 
 
-def _family(families: dict[str, Metric], group: str, name: str, description: str) -> Metric:
-    full_name = _NOT_IN_NAMES.sub("_", f"kafka_server_{group.lower()}_{name}")
-    if full_name not in families:
-        families[full_name] = Metric(full_name, description, "gauge")
-    return families[full_name]
+def _family(families: dict[tuple[str, str], Metric], group: str, name: str, description: str) -> Metric:
+    family = families.get((group, name))
+    if family is None:
+        full_name = _NOT_IN_NAMES.sub("_", f"kafka_server_{group.lower()}_{name}")
+        family = families[group, name] = Metric(full_name, description, "gauge")
+    return family
 
 
 def _labels(group: str, tags: Mapping[str, str]) -> dict[str, str]:
