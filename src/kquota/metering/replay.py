@@ -14,7 +14,7 @@ from kquota.metering.engine import EXPIRY_EVERY_MS, QuotaManagers
 from kquota.metering.managers import RateQuotaManager
 from kquota.metering.meters import UNLIMITED, Throttle
 from kquota.metering.metrics import read_metrics
-from kquota.quotas import CLIENT_ID, CONNECTION_CREATION_RATE, IP, USER, ClientQuotaEntity, canonical_ip
+from kquota.quotas import CLIENT_ID, CONNECTION_CREATION_RATE, IP, USER, ClientQuotaEntity, canonical_ip, is_literal_ip
 
 __all__ = ["Replay", "replay"]
 
@@ -205,5 +205,7 @@ def _fault(kind: str, operation: Operation) -> str | None:
 def _connection_fault(operation: Operation) -> str | None:
     if operation.get("value", 1) != 1:
         return f"value cannot be {operation['value']!r}: connections are counted one by one"
+    if not is_literal_ip(operation["ip"]):
+        return f"ip cannot be {operation['ip']!r}: an address is expected"
     listener = operation.get("listener", LISTENER)
     return None if isinstance(listener, str) and listener else f"listener cannot be {listener!r}"

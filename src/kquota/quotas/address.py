@@ -35,14 +35,17 @@ def canonical_ip(name: str) -> str | None:
 def host_address(canonical: str) -> str:
     """The text that the JVM has for the address of a canonical text: ``InetAddress.getHostAddress``.
 
-    It writes all eight parts of an IPv6 address, ``0:0:0:0:0:0:0:1`` for ``::1``. A host name stays as it is.
+    It writes all eight parts of an IPv6 address, ``0:0:0:0:0:0:0:1`` for ``::1``. What is no address stays as it is.
     """
     if ":" not in canonical:
         return canonical
     from ipaddress import IPv6Address  # noqa: PLC0415 - milliseconds, and few callers have one
 
     address, percent, scope = canonical.partition("%")
-    parts = IPv6Address(address).exploded.split(":")
+    try:
+        parts = IPv6Address(address).exploded.split(":")
+    except ValueError:
+        return canonical
     return ":".join([f"{int(part, 16):x}" for part in parts]) + percent + scope
 
 

@@ -90,6 +90,7 @@ def test_idle_meters_begin_anew(wait_ms: int, throttle_ms: int) -> None:
         (record(NOW, 1, "connection_creation_rate"), "ip is missing"),
         (record(NOW, 1, "connection_creation_rate", op="unrecord"), "not one of users and client ids"),
         (record(NOW, 2, "connection_creation_rate", ip="::1"), "value cannot be 2: connections are counted one by one"),
+        (record(NOW, 1, "connection_creation_rate", ip="1:2"), "ip cannot be '1:2': an address is expected"),
         (record(NOW, 1, "connection_creation_rate", ip="::1", listener=""), "listener cannot be ''"),
         (quota({"user": "a"}, 1, "connection_creation_rate"), "set on an ip alone"),
         (record(NOW, 1, MUTATION, op="record_no_throttle"), "never recorded without a look at the limit"),

@@ -118,9 +118,10 @@ def test_host_names_are_not_literal(name: str) -> None:
     assert not is_literal_ip(name)
 
 
-def test_a_host_name_is_its_own_address() -> None:
+@pytest.mark.parametrize("name", ["example.invalid", "1:2", "", "fe80:0:0:0:0:0:0:1%eth0"])
+def test_what_is_no_address_is_its_own(name: str) -> None:
     """Nobody is asked for another."""
-    assert host_address("example.invalid") == "example.invalid"
+    assert host_address(name) == name
 
 
 @pytest.mark.parametrize(
