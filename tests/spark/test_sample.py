@@ -107,3 +107,36 @@ def test_the_report_is_written(out: Path) -> None:
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "user=search" in page
     assert page.rstrip().endswith("</html>")
+
+
+READ_BETWEEN_ITS_BURSTS = "user=billing"
+"""Idle for longer than all windows, and read each second all the same (jmx.csv): a reading begins a window anew."""
+
+
+def test_the_brokers_waits_are_those_of_kafkas_arithmetic(out: Path) -> None:
+    """The broker as witness: per request within 5 ms or 5 %, mutations within 15 ms, sums per meter within 3 %."""
+    compared = {PRODUCER_BYTE_RATE: [0.0, 0.0], CONSUMER_BYTE_RATE: [0.0, 0.0]}
+    meters = 0
+    for row in rows(out, "calibration"):
+        if row["key"] == REQUEST_PERCENTAGE:
+            assert row["within_5ms_or_5pct"] is None
+            assert row["predicted_low_ms"] <= row["throttle_ms_logged"] <= row["predicted_high_ms"]
+            continue
+        meters += 1
+        assert row["throttle_ms_predicted"] == pytest.approx(row["throttle_ms_logged"], rel=0.03), row
+        if row["key"] == CONTROLLER_MUTATION_RATE:
+            assert row["throttled_requests"] == 108
+            assert row["error_p99_ms"] <= 15
+        elif row["meter"] != READ_BETWEEN_ITS_BURSTS:
+            waits = row["throttled_requests"] + row["invented"]
+            compared[row["key"]][0] += waits
+            compared[row["key"]][1] += waits * row["within_5ms_or_5pct"]
+    assert meters == 9
+    produced, fetched = compared[PRODUCER_BYTE_RATE], compared[CONSUMER_BYTE_RATE]
+    assert produced[0] > 2_000
+    assert produced[1] / produced[0] >= 0.99
+    assert fetched[0] > 2_000
+    assert fetched[1] / fetched[0] >= 0.97
+    told = json.loads((out / "summary.json").read_text())["calibration"]
+    assert told["waits"] > 5_000
+    assert told["within_5ms_or_5pct"] / told["waits"] > 0.97
