@@ -14,10 +14,10 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from kquota.wire import schema
-from kquota.wire.apis import APIS, RESOLVE_CLIENT_QUOTAS, RESOLVE_QUOTAS, Api
+from kquota.wire.apis import APIS, RESOLVE_CLIENT_QUOTAS, RESOLVE_QUOTAS, TOPIC_APIS, Api
 
-EVERY_API = (*APIS.values(), RESOLVE_CLIENT_QUOTAS)
-KAFKAS_OWN = tuple(api for api in APIS.values() if api is not RESOLVE_QUOTAS)
+EVERY_API = (*APIS.values(), *TOPIC_APIS, RESOLVE_CLIENT_QUOTAS)
+KAFKAS_OWN = tuple(api for api in (*APIS.values(), *TOPIC_APIS) if api is not RESOLVE_QUOTAS)
 
 _KIO_MODULES = {
     "ApiVersions": "api_versions",
@@ -26,6 +26,9 @@ _KIO_MODULES = {
     "DescribeClientQuotas": "describe_client_quotas",
     "AlterClientQuotas": "alter_client_quotas",
     "DescribeUserScramCredentials": "describe_user_scram_credentials",
+    "CreateTopics": "create_topics",
+    "DeleteTopics": "delete_topics",
+    "CreatePartitions": "create_partitions",
 }
 
 # Around the places where a compact length grows by a byte.
@@ -34,6 +37,9 @@ texts = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
     st.integers(125, 130).map("x".__mul__),
 )
+# Times by the names that kio gives them.
+_TIMES = {"throttle_time_ms": "throttle_time", "timeout_ms": "timeout"}
+_KIO_TIMES = {theirs: ours for ours, theirs in _TIMES.items()}
 _NUMBERS = {
     "b": st.integers(-(2**7), 2**7 - 1),
     "h": st.integers(-(2**15), 2**15 - 1),
@@ -55,7 +61,7 @@ def values(message: type[msgspec.Struct], version: int) -> st.SearchStrategy[Any
 def _value(field: schema._Field, version: int) -> st.SearchStrategy[Any]:
     if field.name == "error_code":
         return st.sampled_from([0, 7, 29, 31, 35, 41, 42, 44, -1])
-    if field.name == "throttle_time_ms":
+    if field.name in _TIMES:
         return st.integers(0, 2**31 - 1)
     plain = _of_kind(field.kind, version)
     return st.none() | plain if field.nullable else plain
@@ -80,14 +86,14 @@ def to_kio(value: msgspec.Struct, kind: Any) -> Any:
     hints = get_type_hints(kind)
     fields = {}
     for field in dataclasses.fields(kind):
-        ours = "throttle_time_ms" if field.name == "throttle_time" else field.name
+        ours = _KIO_TIMES.get(field.name, field.name)
         if hasattr(value, ours):  # otherwise one of the tagged fields, which are at their defaults
             fields[field.name] = _kio_value(getattr(value, ours), field.name, hints[field.name])
     return kind(**fields)
 
 
 def _kio_value(value: Any, name: str, hint: Any) -> Any:
-    if name == "throttle_time":
+    if name in _KIO_TIMES:
         return timedelta(milliseconds=value)
     if name == "error_code":
         return ErrorCode(value)

@@ -31,6 +31,14 @@ from kquota.wire.messages.scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from kquota.wire.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from kquota.wire.primitives import skip_tags
 from kquota.wire.schema import Codec, codec
 
@@ -38,12 +46,16 @@ __all__ = [
     "ALTER_CLIENT_QUOTAS",
     "APIS",
     "API_VERSIONS",
+    "CREATE_PARTITIONS",
+    "CREATE_TOPICS",
+    "DELETE_TOPICS",
     "DESCRIBE_CLIENT_QUOTAS",
     "DESCRIBE_CLUSTER",
     "DESCRIBE_USER_SCRAM_CREDENTIALS",
     "METADATA",
     "RESOLVE_CLIENT_QUOTAS",
     "RESOLVE_QUOTAS",
+    "TOPIC_APIS",
     "Api",
     "Request",
     "RequestHeader",
@@ -63,7 +75,11 @@ MAX_KIP_546_COMPONENTS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API: its messages, the versions spoken, and from which of them on it is flexible (None: in none)."""
+    """One API: its messages, the versions spoken, and from which of them on it is flexible (None: in none).
+
+    From `client_throttles_since` on, a client that is told to wait does so itself, and sends nothing more on the
+    connection before (KIP-219; ``AbstractResponse.shouldClientThrottle``).
+    """
 
     key: int
     name: str
@@ -72,6 +88,7 @@ class Api:
     min_version: int
     max_version: int
     flexible_since: int | None
+    client_throttles_since: int | None = None
 
     def speaks(self, version: int) -> bool:
         """Whether this version is spoken."""
@@ -84,6 +101,10 @@ class Api:
     def has_tagged_response_header(self, version: int) -> bool:
         """As a flexible one has, but never ApiVersions: who asks cannot know yet what the broker speaks (KIP-511)."""
         return self.is_flexible(version) and self.key != API_VERSIONS.key
+
+    def client_throttles(self, version: int) -> bool:
+        """Whether the client itself waits as long as an answer tells it to."""
+        return self.client_throttles_since is not None and version >= self.client_throttles_since
 
     def request_codec(self, version: int) -> Codec[Any]:
         """The codec of its requests."""
@@ -114,6 +135,15 @@ RESOLVE_CLIENT_QUOTAS: Final = Api(
     50, "ResolveClientQuotas", ResolveClientQuotasRequest, ResolveClientQuotasResponse, 0, 0, None
 )
 """KIP-546's own, under a key that Kafka gave away later: told apart by the bytes, see :func:`read_request`."""
+CREATE_TOPICS: Final = Api(
+    19, "CreateTopics", CreateTopicsRequest, CreateTopicsResponse, 2, 7, 5, client_throttles_since=3
+)
+DELETE_TOPICS: Final = Api(
+    20, "DeleteTopics", DeleteTopicsRequest, DeleteTopicsResponse, 1, 6, 4, client_throttles_since=2
+)
+CREATE_PARTITIONS: Final = Api(
+    37, "CreatePartitions", CreatePartitionsRequest, CreatePartitionsResponse, 0, 3, 2, client_throttles_since=1
+)
 RESOLVE_QUOTAS: Final = Api(10546, "ResolveQuotas", ResolveQuotasRequest, ResolveQuotasResponse, 0, 0, 0)
 
 APIS: Final = {
@@ -129,6 +159,10 @@ APIS: Final = {
     )
 }
 """By key, what a broker of ours advertises."""
+
+
+TOPIC_APIS: Final = (CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS)
+"""What only our client speaks: a quota server has no topics."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """Requests and responses as frames, and two APIs under one key."""
 
 import struct
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +12,13 @@ from kquota.errors import MalformedMessageError, UnsupportedVersionError
 from kquota.wire.apis import (
     API_VERSIONS,
     APIS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
     DESCRIBE_CLIENT_QUOTAS,
     DESCRIBE_USER_SCRAM_CREDENTIALS,
     RESOLVE_CLIENT_QUOTAS,
+    TOPIC_APIS,
     Api,
     RequestHeader,
     read_header,
@@ -27,11 +33,17 @@ from kquota.wire.messages.resolve_client_quotas import NamedPart, ResolveClientQ
 from kquota.wire.messages.scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from tests.kit.wire_values import texts, values
 
-EVERY_VERSION = [
-    pytest.param(api, version, id=f"{api.name}-v{version}")
-    for api in APIS.values()
-    for version in range(api.min_version, api.max_version + 1)
-]
+
+def versions_of(apis: Iterable[Api]) -> list[Any]:
+    return [
+        pytest.param(api, version, id=f"{api.name}-v{version}")
+        for api in apis
+        for version in range(api.min_version, api.max_version + 1)
+    ]
+
+
+EVERY_VERSION = versions_of(APIS.values())
+TOPIC_VERSIONS = versions_of(TOPIC_APIS)
 
 
 @pytest.mark.parametrize(("api", "version"), EVERY_VERSION)
@@ -51,7 +63,7 @@ def test_a_request_comes_back(api: Api, version: int, data: st.DataObject) -> No
     assert (request.api, request.body) == (api, body)
 
 
-@pytest.mark.parametrize(("api", "version"), EVERY_VERSION)
+@pytest.mark.parametrize(("api", "version"), [*EVERY_VERSION, *TOPIC_VERSIONS])
 @given(data=st.data())
 @settings(max_examples=25)
 def test_a_response_comes_back(api: Api, version: int, data: st.DataObject) -> None:
@@ -60,6 +72,15 @@ def test_a_response_comes_back(api: Api, version: int, data: st.DataObject) -> N
     frame = write_response(api, version, -5, body)
     assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
     assert read_response(api, version, frame[4:]) == (-5, body)
+
+
+@pytest.mark.parametrize(
+    ("api", "since"), [(CREATE_TOPICS, 3), (DELETE_TOPICS, 2), (CREATE_PARTITIONS, 1), (DESCRIBE_CLIENT_QUOTAS, None)]
+)
+def test_from_which_version_on_a_client_waits_by_itself(api: Api, since: int | None) -> None:
+    """As Java's response classes say; never after what is asked about quotas."""
+    for version in range(api.max_version + 1):
+        assert api.client_throttles(version) == (since is not None and version >= since)
 
 
 @given(st.binary(max_size=80))

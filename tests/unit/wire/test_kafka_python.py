@@ -33,6 +33,8 @@ def test_kafka_python_reads_and_writes_the_same_bytes(api: Api, version: int, pa
     written = codec.write(value)
     theirs = kafka_python_class(api, part).decode(written, version=version)
     assert same_as_kafka_python(value, theirs, version)
+    if part == "Request":
+        theirs.with_header()  # DeleteTopics looks at it, though none is written
     assert bytes(theirs.encode()) == written
 
 

@@ -9,8 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kquota.errors import MalformedMessageError
-from kquota.wire.apis import APIS, DESCRIBE_CLIENT_QUOTAS, METADATA, Api
+from kquota.wire.apis import APIS, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CLIENT_QUOTAS, METADATA, Api
 from kquota.wire.messages.client_quotas import Component, DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from kquota.wire.messages.topics import (
+    CreatableTopicResult,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from kquota.wire.schema import Codec
 from tests.kit.wire_values import EVERY_API, KAFKAS_OWN, kio_bytes, kio_class, kio_read, to_kio, values
 
@@ -173,6 +179,24 @@ def test_fields_may_be_null_only_where_the_version_allows() -> None:
         METADATA.request_codec(9).read(without_name, 0)
     value, _ = METADATA.request_codec(10).read(b"\2" + bytes(16) + b"\0\0\0\0\0\0", 0)
     assert value.topics[0].name is None
+
+
+def test_topics_are_deleted_by_name_in_two_ways() -> None:
+    """One request holds both lists, and each version carries its own."""
+    request = DeleteTopicsRequest([DeleteTopicState("a")], ["a"], 5)
+    for version in range(DELETE_TOPICS.min_version, DELETE_TOPICS.max_version + 1):
+        codec = DELETE_TOPICS.request_codec(version)
+        found, _ = codec.read(codec.write(request), 0)
+        assert ([one.name for one in found.topics], found.topic_names) == ((["a"], []) if version == 6 else ([], ["a"]))
+
+
+def test_what_a_new_topic_is_given_is_told_since_version_5() -> None:
+    """Before, it is unknown; and tags, such as the error of a client that may not see it, are passed over."""
+    topic = b"\2" + b"\2a" + bytes(range(16)) + b"\0\0" + b"\0" + b"\0\0\0\3" + b"\0\1" + b"\1" + b"\1\0\2\0\x1d"
+    value, _ = CREATE_TOPICS.response_codec(7).read(b"\0\0\0\5" + topic + b"\0", 0)
+    assert value == CreateTopicsResponse(5, [CreatableTopicResult("a", bytes(range(16)), 0, None, 3, 1, [])])
+    old = CREATE_TOPICS.response_codec(4)
+    assert old.read(old.write(value), 0)[0] == CreateTopicsResponse(5, [CreatableTopicResult("a")])
 
 
 def test_the_apis_are_kafkas() -> None:
