@@ -7,9 +7,10 @@
     ├── StoreError              exit 1   where quotas are kept cannot be read or written
     ├── CallbackRefusedError    exit 1   a quota callback that cannot be set up
     ├── ApiFailedError          exit 1   a broker refused what was asked for; carries its ApiError
+    │   └── ThrottlingQuotaExceededError  too many topic changes for now; says when to try again
     ├── NotAuthorizedError      exit 4   a broker does not let this client in, or not do this
     ├── ConnectionFailedError   exit 5   a cluster cannot be reached; nothing was sent
-    ├── RequestTimeoutError     exit 5   no answer in time: it may have been done or not
+    ├── RequestTimeoutError     exit 5   no answer, or none in time: it may have been done or not
     ├── ProtocolError           exit 5   the peer does not speak as it should
     │   ├── MalformedMessageError        bytes that are not the message they should be
     │   ├── FrameSizeError               a frame that announces an impossible size
@@ -42,19 +43,21 @@ __all__ = [
     "QuotaFileProblem",
     "RequestTimeoutError",
     "StoreError",
+    "ThrottlingQuotaExceededError",
     "UnsupportedVersionError",
     "failed",
 ]
 
 
 class KafkaErrorCode(IntEnum):
-    """The error codes of ``org.apache.kafka.common.protocol.Errors`` that quota requests can meet."""
+    """The error codes of ``org.apache.kafka.common.protocol.Errors`` that requests about quotas and topics can meet."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
     UNKNOWN_TOPIC_OR_PARTITION = 3
     REQUEST_TIMED_OUT = 7
     NETWORK_EXCEPTION = 13
+    INVALID_TOPIC_EXCEPTION = 17
     TOPIC_AUTHORIZATION_FAILED = 29
     CLUSTER_AUTHORIZATION_FAILED = 31
     UNSUPPORTED_SASL_MECHANISM = 33
@@ -62,11 +65,16 @@ class KafkaErrorCode(IntEnum):
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
     NOT_CONTROLLER = 41
     INVALID_REQUEST = 42
     POLICY_VIOLATION = 44
     SASL_AUTHENTICATION_FAILED = 58
+    REASSIGNMENT_IN_PROGRESS = 60
     INVALID_FETCH_SESSION_EPOCH = 71
+    TOPIC_DELETION_DISABLED = 73
     THROTTLING_QUOTA_EXCEEDED = 89
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
@@ -87,13 +95,15 @@ _RETRIABLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ApiError:
-    """Why one entity, or one request, was refused: Kafka's error code and the message a client sees.
+    """Why one entity, one topic, or one request, was refused: Kafka's error code and the message a client sees.
 
-    ``code`` is a plain int when it is one that :class:`KafkaErrorCode` does not list.
+    ``code`` is a plain int when it is one that :class:`KafkaErrorCode` does not list. ``throttle_time_ms`` goes with
+    ``THROTTLING_QUOTA_EXCEEDED``: how long to wait before trying again.
     """
 
     code: int
     message: str | None = None
+    throttle_time_ms: int = 0
 
     @property
     def name(self) -> str:
@@ -110,7 +120,7 @@ class ApiError:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether what was asked for may have been done all the same: there was no answer in time."""
+        """Whether what was asked for may have been done all the same: there was no answer, or none in time."""
         return self.code == KafkaErrorCode.REQUEST_TIMED_OUT
 
     def __str__(self) -> str:
@@ -206,6 +216,18 @@ class ApiFailedError(KquotaError):
         return str(self.error)
 
 
+class ThrottlingQuotaExceededError(ApiFailedError):
+    """The quota of topic changes (``controller_mutation_rate``) is used up. Nothing was done; trying again helps."""
+
+    @property
+    def throttle_time_ms(self) -> int:
+        """How long to wait before trying again."""
+        return self.error.throttle_time_ms
+
+    def __str__(self) -> str:
+        return f"{self.error} Try again in {self.throttle_time_ms} ms"
+
+
 class NotAuthorizedError(KquotaError):
     """A broker does not let this client in, or does not let it do this."""
 
@@ -219,7 +241,7 @@ class ConnectionFailedError(KquotaError):
 
 
 class RequestTimeoutError(KquotaError):
-    """There was no answer in time. What was asked for may have been done or not."""
+    """There was no answer, or none in time. What was asked for may have been done or not."""
 
     exit_code: ClassVar[int] = 5
 
@@ -241,6 +263,8 @@ def failed(error: ApiError) -> KquotaError:
             return NotSupportedError(str(error))
         case KafkaErrorCode.REQUEST_TIMED_OUT:
             return RequestTimeoutError(str(error))
+        case KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            return ThrottlingQuotaExceededError(error)
         case _:
             return ApiFailedError(error)
 

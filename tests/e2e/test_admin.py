@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from kquota.admin import (
     AlterClientQuotasOptions,
     AsyncQuotaAdmin,
     Entry,
+    NewTopic,
     QuotaAdmin,
     ResolveClientQuotasOptions,
     Value,
@@ -180,13 +182,14 @@ def test_nobody_there() -> None:
 
 
 class _Proxy:
-    """Between client and server; from a given request on it passes nothing back."""
+    """Between client and server; from a given request on it passes nothing back, or cuts the connection instead."""
 
     def __init__(self, host: str, port: int) -> None:
         self._upstream = (host, port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.is_silent = False
+        self.is_cutting = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -201,6 +204,9 @@ class _Proxy:
 
     def _pass(self, source: socket.socket, target: socket.socket, is_answer: bool) -> None:
         while data := source.recv(65536):
+            if is_answer and self.is_cutting:
+                target.shutdown(socket.SHUT_RDWR)
+                return
             if not (is_answer and self.is_silent):
                 target.sendall(data)
 
@@ -230,6 +236,43 @@ def test_no_answer_means_unknown(store: LocalStore) -> None:
         proxy.close()
 
 
+def test_a_connection_lost_before_the_answer_means_unknown(store: LocalStore) -> None:
+    """It was sent and, here, done: to say that nothing was sent would be wrong."""
+    with running_server(store) as address:
+        proxy = _Proxy(address.host, address.port)
+        with running_server(store, advertise=type(address)("127.0.0.1", proxy.port)) as through:
+            proxy._upstream = (through.host, through.port)
+            with QuotaAdmin(f"127.0.0.1:{proxy.port}", timeout_ms=20_000) as admin:
+                assert admin.describe_client_quotas(ClientQuotaFilter.all()).entities() == {}
+                proxy.is_cutting = True
+                [error] = admin.alter_client_quotas([set_to(ALICE, 1)]).values().values()
+                assert error is not None
+                assert error.is_unknown
+                assert "the connection was lost before the answer came" in str(error)
+                assert len(store.index().snapshot) == 1
+        proxy.close()
+
+
+def test_the_controller_can_be_looked_for(store: LocalStore) -> None:
+    """And where nobody answers, the last one known stays."""
+    with running_server(store) as address, QuotaAdmin(str(address), timeout_ms=20_000) as admin:
+        admin.describe_client_quotas(ClientQuotaFilter.all())
+        transport: Any = admin._admin._transport
+        found = transport._manager.cluster.controller
+        transport._manager.cluster.controller = None
+        admin._wait(transport.find_controller(20_000))
+        assert transport._manager.cluster.controller == found
+        assert found.port == address.port
+        admin._wait(transport.find_controller(0))
+        assert transport._manager.cluster.controller == found
+
+
+def test_a_quota_server_has_no_topics(admin: QuotaAdmin) -> None:
+    """And says so."""
+    with pytest.raises(NotSupportedError, match="do not speak CreateTopics"):
+        admin.topics.create_topics([NewTopic("a", 1, 1)])
+
+
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x16"])
 def test_something_else_answers(answer: bytes) -> None:
     """A web server, or TLS: an error of ours with the address, not a traceback and not an endless wait."""
@@ -257,7 +300,7 @@ def test_something_else_answers(answer: bytes) -> None:
 
 @pytest.mark.parametrize(
     "versions, reason",
-    [(None, "it came with Kafka 2.6"), ((2, 5), "from version 2 on, this kquota up to 1: upgrade kquota")],
+    [(None, "as every Kafka since 2.6 does"), ((2, 5), "from version 2 on, this kquota up to 1: upgrade kquota")],
     ids=["older", "newer"],
 )
 def test_brokers_of_another_time(

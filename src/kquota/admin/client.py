@@ -14,6 +14,7 @@ from kquota.admin.results import (
     ResolveClientQuotasResult,
     Value,
 )
+from kquota.admin.topics import AsyncTopicAdmin
 from kquota.admin.transport import KafkaTransport, Transport
 from kquota.errors import ApiError, ConnectionFailedError, IllegalArgumentError, KafkaErrorCode, RequestTimeoutError
 from kquota.quotas import (
@@ -82,6 +83,7 @@ class AsyncQuotaAdmin:
             [server.strip() for server in servers], client_id=client_id, properties=properties
         )
         self._timeout_ms = timeout_ms
+        self.topics = AsyncTopicAdmin(self._transport, timeout_ms=timeout_ms)
 
     async def describe_client_quotas(
         self, quota_filter: ClientQuotaFilter, options: DescribeClientQuotasOptions | None = None

@@ -1,19 +1,34 @@
-"""``QuotaAdmin``: the same as ``AsyncQuotaAdmin``, for code without an event loop."""
+"""``QuotaAdmin`` and ``TopicAdmin``: the same as the asynchronous ones, for code without an event loop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from threading import Thread
 from typing import Any, Self, TypeVar
 
 from kquota.admin.client import DEFAULT_TIMEOUT_MS, AsyncQuotaAdmin
-from kquota.admin.options import AlterClientQuotasOptions, DescribeClientQuotasOptions, ResolveClientQuotasOptions
-from kquota.admin.results import AlterClientQuotasResult, DescribeClientQuotasResult, ResolveClientQuotasResult
+from kquota.admin.options import (
+    AlterClientQuotasOptions,
+    CreatePartitionsOptions,
+    CreateTopicsOptions,
+    DeleteTopicsOptions,
+    DescribeClientQuotasOptions,
+    ResolveClientQuotasOptions,
+)
+from kquota.admin.results import (
+    AlterClientQuotasResult,
+    CreatePartitionsResult,
+    CreateTopicsResult,
+    DeleteTopicsResult,
+    DescribeClientQuotasResult,
+    ResolveClientQuotasResult,
+)
+from kquota.admin.topics import AsyncTopicAdmin, NewPartitions, NewTopic
 from kquota.admin.transport import Transport
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
 
-__all__ = ["QuotaAdmin"]
+__all__ = ["QuotaAdmin", "TopicAdmin"]
 
 T = TypeVar("T")
 
@@ -40,6 +55,7 @@ class QuotaAdmin:
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="kquota-admin", daemon=True)
         self._thread.start()
+        self.topics = TopicAdmin(self._admin.topics, self._wait)
 
     def describe_client_quotas(
         self, quota_filter: ClientQuotaFilter, options: DescribeClientQuotasOptions | None = None
@@ -75,3 +91,34 @@ class QuotaAdmin:
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+class TopicAdmin:
+    """Changes of topics, as :attr:`QuotaAdmin.topics`.
+
+    Methods, options, results and errors are those of :class:`~kquota.admin.AsyncTopicAdmin`, which does the work.
+    """
+
+    def __init__(self, topics: AsyncTopicAdmin, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        """Take who does the work, and what waits for it."""
+        self._topics = topics
+        self._wait = wait
+
+    def create_topics(
+        self, new_topics: Iterable[NewTopic], options: CreateTopicsOptions | None = None
+    ) -> CreateTopicsResult:
+        """As :meth:`AsyncTopicAdmin.create_topics`."""
+        result: CreateTopicsResult = self._wait(self._topics.create_topics(new_topics, options))
+        return result
+
+    def delete_topics(self, topics: Iterable[str], options: DeleteTopicsOptions | None = None) -> DeleteTopicsResult:
+        """As :meth:`AsyncTopicAdmin.delete_topics`."""
+        result: DeleteTopicsResult = self._wait(self._topics.delete_topics(topics, options))
+        return result
+
+    def create_partitions(
+        self, new_partitions: Mapping[str, NewPartitions], options: CreatePartitionsOptions | None = None
+    ) -> CreatePartitionsResult:
+        """As :meth:`AsyncTopicAdmin.create_partitions`."""
+        result: CreatePartitionsResult = self._wait(self._topics.create_partitions(new_partitions, options))
+        return result

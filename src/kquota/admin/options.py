@@ -1,10 +1,18 @@
-"""What may be said beside a request (KIP-546's options)."""
+"""What may be said beside a request (the options of KIP-546 and KIP-599)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["AlterClientQuotasOptions", "DescribeClientQuotasOptions", "ResolveClientQuotasOptions"]
+__all__ = [
+    "AlterClientQuotasOptions",
+    "CreatePartitionsOptions",
+    "CreateTopicsOptions",
+    "DeleteTopicsOptions",
+    "DescribeClientQuotasOptions",
+    "ResolveClientQuotasOptions",
+    "TopicsOptions",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,4 +35,37 @@ class AlterClientQuotasOptions:
     """With `validate_only` nothing is changed, and the results are those that changing would have."""
 
     timeout_ms: int | None = None
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsOptions:
+    """For all changes of topics.
+
+    `retry_on_quota_violation` asks again, until the time is over, for the topics that a quota refused. `permissive`
+    sends the newest versions from before KIP-599: with those a quota refuses nothing, and makes the client wait after
+    it was done.
+    """
+
+    timeout_ms: int | None = None
+    retry_on_quota_violation: bool = True
+    permissive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopicsOptions(TopicsOptions):
+    """With `validate_only` nothing is created. On clusters without ZooKeeper that counts on the quota all the same."""
+
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopicsOptions(TopicsOptions):
+    """Kafka has nothing more to say about deleting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitionsOptions(TopicsOptions):
+    """With `validate_only` nothing is added. On clusters without ZooKeeper that counts on the quota all the same."""
+
     validate_only: bool = False

@@ -1,19 +1,28 @@
-"""What came of a request (KIP-546's results). Where Java has futures there are values: the work is done already."""
+"""What came of a request (the results of KIP-546, and of Kafka's Admin for topics).
+
+Where Java has futures there are values: the work is done already.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+from uuid import UUID
 
 from kquota.errors import ApiError, failed
 from kquota.quotas import ClientQuotaEntity, MeterKey, StaticSource
 
 __all__ = [
     "AlterClientQuotasResult",
+    "CreatePartitionsResult",
+    "CreateTopicsResult",
+    "CreatedTopic",
+    "DeleteTopicsResult",
     "DescribeClientQuotasResult",
     "Entry",
     "ResolveClientQuotasResult",
+    "TopicsResult",
     "Value",
 ]
 
@@ -92,3 +101,54 @@ class AlterClientQuotasResult:
         for error in self._values.values():
             if error is not None:
                 raise failed(error)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsResult:
+    """How it went for each topic."""
+
+    _values: Mapping[str, ApiError | None]
+
+    def values(self) -> Mapping[str, ApiError | None]:
+        """By topic, in the order asked for: None where it was done, otherwise why not.
+
+        An error that :attr:`~kquota.errors.ApiError.is_unknown` says that it may have been done or not.
+        """
+        return self._values
+
+    def all(self) -> None:
+        """Nothing, if all were done.
+
+        :raises ThrottlingQuotaExceededError: the first that was not was refused by a quota.
+        :raises ApiFailedError: the first that was not.
+        """
+        for error in self._values.values():
+            if error is not None:
+                raise failed(error)
+
+
+class CreatedTopic(NamedTuple):
+    """A new topic; None is what brokers do not tell: old ones, or those who know that this client may not see it."""
+
+    topic_id: UUID | None
+    num_partitions: int | None
+    replication_factor: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicsResult(TopicsResult):
+    """How it went for each topic."""
+
+    _created: Mapping[str, CreatedTopic]
+
+    def created(self) -> Mapping[str, CreatedTopic]:
+        """The topics that were created, or that would have been, with what the brokers gave them."""
+        return self._created
+
+
+class DeleteTopicsResult(TopicsResult):
+    """How it went for each topic."""
+
+
+class CreatePartitionsResult(TopicsResult):
+    """How it went for each topic."""

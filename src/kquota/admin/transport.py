@@ -7,8 +7,10 @@ and not only what it documents.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -21,6 +23,7 @@ from kquota.admin.tls import explained_tls
 from kquota.errors import (
     ConnectionFailedError,
     KquotaError,
+    MalformedMessageError,
     NotAuthorizedError,
     NotSupportedError,
     ProtocolError,
@@ -44,15 +47,30 @@ class Transport(Protocol):
         :raises KquotaError: as :meth:`send`.
         """
 
-    async def send(self, api: Api, body: Struct, *, timeout_ms: float, to_controller: bool = False) -> Any:
+    async def send(
+        self,
+        api: Api,
+        body: Struct,
+        *,
+        timeout_ms: float,
+        to_controller: bool = False,
+        max_version: int | None = None,
+    ) -> Any:
         """Send a request in the latest version that both sides speak; returns the body of the answer.
 
-        :raises RequestTimeoutError: it was sent, and no answer came in time: it may have been done or not.
+        Where an earlier answer told this client to wait (KIP-219), it is sent after that.
+
+        :param max_version: the latest version to be used, where it shall not be the latest of all.
+        :raises RequestTimeoutError: it was sent, and no answer came: it may have been done or not.
+        :raises MalformedMessageError: it was sent, and the answer cannot be read.
         :raises ConnectionFailedError: it was not sent.
         :raises NotSupportedError: no version of it is spoken.
         :raises NotAuthorizedError: the brokers do not let this client in.
         :raises ProtocolError: what answers is no Kafka broker.
         """
+
+    async def find_controller(self, timeout_ms: float) -> None:
+        """Ask the brokers again who the controller is. Where none answers, all stays as it is."""
 
     async def close(self) -> None:
         """Close all connections. Safe to call twice."""
@@ -79,6 +97,8 @@ class _Carried:
         self.API_VERSION = version
         self.body = body
         self.header: _Header | None = None
+        self.is_abandoned = False
+        """Nobody waits for it any more: if it was not sent yet, it is not to be sent."""
         self._client_id: str | None = None
 
     def with_header(self, correlation_id: int = 0, client_id: str | None = None) -> None:
@@ -99,17 +119,28 @@ class _Carried:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         return _Header(correlation_id, self.API_KEY, self.API_VERSION, self)
 
+    @property
+    def was_sent(self) -> bool:
+        """Or at least given away to be sent."""
+        return self.header is not None
+
     def decode(self, buffer: Any) -> _Answer:
-        return _Answer(bytes(buffer.read()))
+        try:
+            _, body = read_response(self.api, self.API_VERSION, bytes(buffer.read()))
+        except MalformedMessageError as error:
+            return _Answer(error)
+        return _Answer(body, body.throttle_time_ms if self.api.client_throttles(self.API_VERSION) else 0)
 
     def __str__(self) -> str:
         return f"{self.api.name} v{self.API_VERSION}"
 
 
 class _Answer(NamedTuple):
-    """A whole frame."""
+    """What was read, and for how long kafka-python is to send nothing more on this connection."""
 
-    frame: bytes
+    body: Any
+    """A message, or a MalformedMessageError."""
+    throttle_time_ms: int = 0
 
 
 class _TlsFailedError(kafka.errors.KafkaError):  # type: ignore[misc] # kafka-python carries no types
@@ -118,6 +149,13 @@ class _TlsFailedError(kafka.errors.KafkaError):  # type: ignore[misc] # kafka-py
     def __init__(self, error: ssl.SSLError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+class _ToldToWaitError(kafka.errors.KafkaError):  # type: ignore[misc] # kafka-python carries no types
+    """An earlier answer told this client to wait for longer than there is time."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"this client is told to wait for {wait_s * 1000:.0f} ms more, beyond its timeout")
 
 
 _TRANSIENT: Final = (OSError, kafka.errors.KafkaConnectionError, kafka.errors.KafkaTimeoutError, kafka.errors.Cancelled)
@@ -211,27 +249,72 @@ class KafkaTransport:
         versions: Mapping[int, tuple[int, int]] = self._manager.broker_version_data.api_versions
         return versions
 
-    async def send(self, api: Api, body: Struct, *, timeout_ms: float, to_controller: bool = False) -> Any:
+    async def send(
+        self,
+        api: Api,
+        body: Struct,
+        *,
+        timeout_ms: float,
+        to_controller: bool = False,
+        max_version: int | None = None,
+    ) -> Any:
         """As :meth:`Transport.send`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
-        version = self._version_of(api, await self.versions(timeout_ms))
+        version = self._version_of(api, await self.versions(timeout_ms), max_version)
         left_ms = (deadline - loop.time()) * 1000
         request = _Carried(api, version, body)
-        answer: _Answer = await self._run(self._send(request, left_ms, to_controller=to_controller), left_ms)
-        _, found = read_response(api, version, answer.frame)
-        return found
+        try:
+            answer: _Answer = await self._run(self._send(request, left_ms, to_controller=to_controller), left_ms)
+        except ConnectionFailedError as error:
+            if request.was_sent:
+                servers = ", ".join(self._servers)
+                raise RequestTimeoutError(f"{servers}: the connection was lost before the answer came") from error
+            raise
+        except ProtocolError as error:
+            if request.was_sent:
+                raise MalformedMessageError(str(error)) from error
+            raise
+        except asyncio.CancelledError:
+            request.is_abandoned = True
+            raise
+        if isinstance(answer.body, MalformedMessageError):
+            raise answer.body
+        return answer.body
 
     async def _send(self, request: _Carried, timeout_ms: float, *, to_controller: bool) -> _Answer:
         """On kafka-python's own loop."""
-        manager = self._manager
-        manager.forget_failures()
-        controller = manager.cluster.controller if to_controller else None
-        node_id = controller.node_id if controller is not None else manager.least_loaded_node()
-        connection = manager.get_connection(node_id, timeout_ms=timeout_ms)
-        await connection
-        answer: _Answer = await connection.send_request(request, request_timeout_ms=timeout_ms)
+        deadline = time.monotonic() + timeout_ms / 1000
+        self._manager.forget_failures()
+        connection = await self._connection(deadline, to_controller=to_controller)
+        if request.is_abandoned:
+            raise kafka.errors.Cancelled
+        left_ms = (deadline - time.monotonic()) * 1000
+        answer: _Answer = await connection.send_request(request, request_timeout_ms=left_ms)
         return answer
+
+    async def _connection(self, deadline: float, *, to_controller: bool) -> Any:
+        """One that is not paused because a broker told this client to wait: kafka-python sees to the pause."""
+        manager = self._manager
+        while True:
+            controller = manager.cluster.controller if to_controller else None
+            node_id = controller.node_id if controller is not None else manager.least_loaded_node()
+            paused = [one for one in manager.least_used_connections() if _THROTTLED in one.paused]
+            if node_id is not None or not paused:
+                connection = manager.get_connection(node_id, timeout_ms=(deadline - time.monotonic()) * 1000)
+                await connection
+                if _THROTTLED not in connection.paused:
+                    return connection
+                paused = [connection]
+            wait_s = min(one._throttle_time for one in paused) - time.monotonic()  # noqa: SLF001 (it does not say)
+            if wait_s > deadline - time.monotonic():
+                raise _ToldToWaitError(wait_s)
+            await self._net.sleep(max(wait_s, _TICK_S))
+
+    async def find_controller(self, timeout_ms: float) -> None:
+        """As :meth:`Transport.find_controller`."""
+        with contextlib.suppress(KquotaError):
+            await self._run(self._manager.cluster.refresh_metadata(), timeout_ms)
 
     async def _bootstrap(self, timeout_ms: float) -> None:
         if not self._manager.bootstrapped:
@@ -259,16 +342,20 @@ class KafkaTransport:
         except kafka.errors.KafkaError as error:
             raise self._explained(error) from error
 
-    def _version_of(self, api: Api, versions: Mapping[int, tuple[int, int]]) -> int:
+    def _version_of(self, api: Api, versions: Mapping[int, tuple[int, int]], max_version: int | None) -> int:
         spoken = versions.get(api.key)
         if spoken is None or spoken[1] < api.min_version:
-            raise NotSupportedError(f"the brokers do not speak {api.name}: it came with Kafka 2.6")
+            raise NotSupportedError(f"the brokers do not speak {api.name}, as every Kafka since 2.6 does")
         if spoken[0] > api.max_version:
             raise NotSupportedError(
                 f"the brokers speak {api.name} from version {spoken[0]} on, this kquota up to {api.max_version}: "
                 "upgrade kquota"
             )
-        return min(spoken[1], api.max_version)
+        if max_version is not None and spoken[0] > max_version:
+            raise NotSupportedError(
+                f"the brokers speak {api.name} from version {spoken[0]} on, and it was to be {max_version} at most"
+            )
+        return min(spoken[1], api.max_version if max_version is None else max_version)
 
     def _explained(self, error: Exception) -> KquotaError:
         servers = ", ".join(self._servers)
@@ -280,6 +367,8 @@ class KafkaTransport:
             return RequestTimeoutError(f"{servers}: {error}")
         if isinstance(error, kafka.errors.KafkaProtocolError):
             return ProtocolError(f"what answers at {servers} does not speak Kafka's protocol: {error}")
+        if isinstance(error, _ToldToWaitError):
+            return ConnectionFailedError(f"nothing was sent to {servers}: {error}")
         last = self._manager.last_failure
         return ConnectionFailedError(f"{servers} cannot be reached: {last or error}{self._hint(last)}")
 
@@ -311,6 +400,9 @@ BOOTSTRAP_MS: Final = 10_000
 """As long as this is tried to reach the first broker: where that takes longer, nobody is there."""
 
 _IN_FLIGHT: Final = 1_000
+_THROTTLED: Final = "throttle"
+"""Why kafka-python has paused a connection."""
+_TICK_S: Final = 0.001
 _GRACE_S: Final = 1.0
 """kafka-python keeps the time itself, and knows more about what happened."""
 _NOT_ALLOWED: Final = (
