@@ -75,7 +75,7 @@ def clients(spark: "SparkSession", *limits: dict[str, Any]) -> "DataFrame":
 
 def calibrated(requests: "DataFrame", clients: "DataFrame") -> "list[Row]":
     table = to_calibration(to_replayed_waits(requests, clients, BrokerConfig()))
-    assert table.schema == CALIBRATION.schema
+    assert table.columns == CALIBRATION.columns
     return table.orderBy("broker_id", "meter", "key").collect()
 
 
