@@ -5,7 +5,7 @@ Source: ``org.apache.kafka.server.quota.ClientQuotaCallback``, ``ClientQuotaMana
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -31,7 +31,9 @@ __all__ = [
     "ConfigEntityType",
     "DefaultQuotaCallback",
     "KafkaPrincipal",
+    "MeterUsage",
     "NamesItsSources",
+    "UsageAware",
     "quota_source",
 ]
 
@@ -161,6 +163,24 @@ class NamesItsSources(Protocol):
 
     def quota_source(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> str | None:
         """The entity that the limit of these tags is set on, as canonical text; None where it cannot say."""
+
+
+class MeterUsage(NamedTuple):
+    """What is used of a meter now."""
+
+    metric_tags: Mapping[str, str]
+    rate: float
+    """Units per second, on average over the windows that the limit is compared with."""
+    held_back: bool
+    """Somebody was kept waiting within those windows: the rate is less than what would have been used."""
+
+
+@runtime_checkable
+class UsageAware(Protocol):
+    """Our addition to KIP-257, for callbacks whose limits follow what is used. Others need not have it."""
+
+    def update_usage(self, quota_type: ClientQuotaType, usage: Iterable[MeterUsage]) -> bool:
+        """What is used now, told about once a second; whether limits changed with it."""
 
 
 class DefaultQuotaCallback:

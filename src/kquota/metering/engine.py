@@ -13,6 +13,7 @@ from kquota.metering.callback import (
     ClientQuotaType,
     Cluster,
     DefaultQuotaCallback,
+    UsageAware,
     quota_source,
 )
 from kquota.metering.connections import ConnectionQuotas
@@ -20,9 +21,10 @@ from kquota.metering.managers import MutationQuotaManager, RateQuotaManager, Req
 from kquota.metering.statistics import Windows
 from kquota.quotas import CONNECTION_CREATION_RATE, ClientQuotaEntity
 
-__all__ = ["EXPIRY_EVERY_MS", "QuotaManagers"]
+__all__ = ["EXPIRY_EVERY_MS", "USAGE_EVERY_MS", "QuotaManagers"]
 
 EXPIRY_EVERY_MS: Final = 30_000
+USAGE_EVERY_MS: Final = 1_000
 
 
 class QuotaManagers:
@@ -79,6 +81,18 @@ class QuotaManagers:
         if self._callback.update_cluster_metadata(cluster):
             for quota_type in ClientQuotaType:
                 self.of(quota_type).refresh()
+
+    def update_usage(self, now_ms: int) -> None:
+        """Tell a callback that asks for it what is used, and take over the limits that change with that.
+
+        To be called every :data:`USAGE_EVERY_MS`; for a callback that does not ask for it nothing is done.
+        """
+        callback = self._callback
+        if isinstance(callback, UsageAware):
+            for quota_type in ClientQuotaType:
+                manager = self.of(quota_type)
+                if callback.update_usage(quota_type, manager.usage(now_ms)):
+                    manager.refresh()
 
     def swap_callback(self, callback: ClientQuotaCallback, configs: Mapping[str, str]) -> None:
         """Ask another callback from now on (KIP-257: ``client.quota.callback.class`` is dynamic).

@@ -5,7 +5,7 @@ The one thing that cannot be helped is a call that blocks: it is made on the thr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isnan
 from typing import Final, TypeVar
@@ -16,11 +16,13 @@ from kquota.metering.callback import (
     ClientQuotaType,
     Cluster,
     KafkaPrincipal,
+    MeterUsage,
+    UsageAware,
     quota_source,
 )
 from kquota.quotas import CLIENT_ID, USER
 
-__all__ = ["CallbackFaults", "CallbackGuard"]
+__all__ = ["CallbackFaults", "CallbackGuard", "are_tags", "is_limit"]
 
 KEPT_ANSWERS: Final = 100_000
 """Last answers that are remembered of each kind."""
@@ -92,7 +94,7 @@ class CallbackGuard:
         question = quota_type, principal, client_id
         if not self._may_ask():
             return self._last_tags(question)
-        found = self._asked("quota_metric_tags", lambda: self.callback.quota_metric_tags(*question), _are_tags)
+        found = self._asked("quota_metric_tags", lambda: self.callback.quota_metric_tags(*question), are_tags)
         if found is None:
             return self._last_tags(question)
         _keep(self._tags, question, found)
@@ -104,7 +106,9 @@ class CallbackGuard:
         if not self._may_ask():
             return self._limits.get(question)
         # None is an answer here, so it travels in a tuple.
-        found = self._asked("quota_limit", lambda: (self.callback.quota_limit(quota_type, metric_tags),), _is_limit)
+        found = self._asked(
+            "quota_limit", lambda: (self.callback.quota_limit(quota_type, metric_tags),), lambda one: is_limit(*one)
+        )
         if found is None:
             return self._limits.get(question)
         _keep(self._limits, question, found[0])
@@ -138,6 +142,13 @@ class CallbackGuard:
         return (
             self._asked("update_cluster_metadata", lambda: self.callback.update_cluster_metadata(cluster)) is not False
         )
+
+    def update_usage(self, quota_type: ClientQuotaType, usage: Iterable[MeterUsage]) -> bool:
+        """The callback's; no, where it does not ask for usage or has no answer."""
+        callback = self.callback
+        if not isinstance(callback, UsageAware) or not self._may_ask():
+            return False
+        return self._asked("update_usage", lambda: callback.update_usage(quota_type, usage)) is True
 
     def close(self) -> None:
         """Faults here concern nobody any more, and are counted all the same."""
@@ -200,17 +211,18 @@ def _keep(answers: dict[K, V], question: K, answer: V) -> None:
     answers[question] = answer
 
 
-def _are_tags(answer: object) -> bool:
+def are_tags(answer: object) -> bool:
+    """Whether it is a mapping of texts to texts."""
     return isinstance(answer, Mapping) and all(
         isinstance(tag, str) and isinstance(name, str) for tag, name in answer.items()
     )
 
 
-def _is_limit(answer: tuple[object]) -> bool:
-    [limit] = answer
-    if limit is None:
+def is_limit(answer: object) -> bool:
+    """Whether it is None or a number above zero."""
+    if answer is None:
         return True
-    return isinstance(limit, (int, float)) and not isinstance(limit, bool) and not isnan(limit) and limit > 0
+    return isinstance(answer, (int, float)) and not isinstance(answer, bool) and not isnan(answer) and answer > 0
 
 
 def _is_text_or_none(answer: tuple[object]) -> bool:

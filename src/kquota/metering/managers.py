@@ -15,6 +15,7 @@ from kquota.metering.callback import (
     ClientQuotaType,
     DefaultQuotaCallback,
     KafkaPrincipal,
+    MeterUsage,
 )
 from kquota.metering.delays import DelayQueue
 from kquota.metering.meters import (
@@ -124,6 +125,12 @@ class QuotaManager(Generic[M]):
         """All whose throttle times there are, with or without a meter."""
         there = [one for one in self._meters.values() if one.throttle_times.is_there(one.last_ms, self._swept_ms)]
         return iter([*there, *self._left.values()])
+
+    def usage(self, now_ms: int) -> Iterator[MeterUsage]:
+        """What is used of each meter."""
+        for meter in self._meters.values():
+            held_back = now_ms < meter.waits_until_ms + self.windows.span_ms
+            yield MeterUsage(meter.tags, meter.rate_per_s(now_ms), held_back)
 
     def expire(self, now_ms: int) -> None:
         """Drop the meters that are inactive, and throttle times that are. A broker does so every 30 seconds."""

@@ -100,7 +100,7 @@ class ThrottleTimes:
 class RateMeter:
     """Usage per second under a limit."""
 
-    __slots__ = ("_bound_ms", "last_ms", "limit", "rate", "tags", "throttle_times")
+    __slots__ = ("_bound_ms", "last_ms", "limit", "rate", "tags", "throttle_times", "waits_until_ms")
 
     def __init__(self, tags: Mapping[str, str], limit: float, windows: Windows, bound_ms: int | None) -> None:
         self.tags = tags
@@ -108,6 +108,8 @@ class RateMeter:
         self.rate = SampledRate(windows)
         self.throttle_times = ThrottleTimes()
         self.last_ms = 0
+        self.waits_until_ms = 0
+        """When the wait ends that was told last."""
         self._bound_ms = LONGEST_MS if bound_ms is None else min(bound_ms, LONGEST_MS)
 
     @property
@@ -121,7 +123,7 @@ class RateMeter:
         measured = self.rate.add(value, now_ms)
         if measured <= self.limit:
             return None
-        return self._throttle(measured)
+        return self._throttle(measured, now_ms)
 
     def record_unchecked(self, value: float, now_ms: int) -> None:
         """Count `value` and look at no limit; a negative one takes back."""
@@ -132,16 +134,21 @@ class RateMeter:
         """Units per second."""
         return self.rate.measure(now_ms)
 
-    def _throttle(self, measured: float) -> Throttle:
+    def rate_per_s(self, now_ms: int) -> float:
+        """What is used, on average."""
+        return self.rate.measure(now_ms)
+
+    def _throttle(self, measured: float, now_ms: int) -> Throttle:
         unbounded = rate_throttle_ms(measured, self.limit, self.rate.added_over_ms)
         told = min(unbounded, self._bound_ms)
+        self.waits_until_ms = now_ms + told
         return Throttle(told, unbounded, measured, self.limit, self.tags)
 
 
 class BucketMeter:
     """Tokens under a limit of so many per second."""
 
-    __slots__ = ("bucket", "last_ms", "limit", "rate", "tags", "throttle_times")
+    __slots__ = ("bucket", "last_ms", "limit", "rate", "tags", "throttle_times", "waits_until_ms")
 
     def __init__(self, tags: Mapping[str, str], limit: float, windows: Windows) -> None:
         self.tags = tags
@@ -150,6 +157,8 @@ class BucketMeter:
         self.rate = SampledRate(THROTTLE_TIME_WINDOWS)
         self.throttle_times = ThrottleTimes()
         self.last_ms = 0
+        self.waits_until_ms = 0
+        """When the wait ends that was told last."""
 
     @property
     def key(self) -> MeterKey:
@@ -159,7 +168,7 @@ class BucketMeter:
     def check(self, now_ms: int) -> Throttle | None:
         """How long to wait, if tokens are missing. Looking is no use: an idle meter stays one."""
         tokens = self.bucket.measure(now_ms, self.limit)
-        return self._throttle(tokens) if tokens < 0 else None
+        return self._throttle(tokens, now_ms) if tokens < 0 else None
 
     def record(self, value: float, now_ms: int) -> Throttle | None:
         """Take `value` tokens; how long to wait, if then some are missing."""
@@ -176,9 +185,15 @@ class BucketMeter:
         """Tokens that are there."""
         return self.bucket.measure(now_ms, self.limit)
 
-    def _throttle(self, tokens: float) -> Throttle:
+    def rate_per_s(self, now_ms: int) -> float:
+        """What is used, on average."""
+        return self.rate.measure(now_ms)
+
+    def _throttle(self, tokens: float, now_ms: int) -> Throttle:
         unbounded = bucket_throttle_ms(tokens, self.limit)
-        return Throttle(min(unbounded, LONGEST_MS), unbounded, tokens, self.limit, self.tags)
+        told = min(unbounded, LONGEST_MS)
+        self.waits_until_ms = now_ms + told
+        return Throttle(told, unbounded, tokens, self.limit, self.tags)
 
 
 Meter = RateMeter | BucketMeter

@@ -22,6 +22,7 @@ from kquota.metering.callback import (
     KafkaPrincipal,
 )
 from kquota.metering.engine import QuotaManagers
+from kquota.metering.fair_share import FairShareCallback
 from kquota.metering.groups import GroupQuotaCallback
 from kquota.metering.guard import KEPT_ANSWERS, CallbackGuard
 from kquota.metering.loading import load_callback
@@ -242,6 +243,7 @@ def test_a_right_answer_ends_a_row_of_faults() -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
+        ("fair-share", FairShareCallback),
         ("groups", GroupQuotaCallback),
         ("partitions", PartitionQuotaCallback),
         ("kquota.metering.callback:DefaultQuotaCallback", DefaultQuotaCallback),
@@ -255,7 +257,7 @@ def test_a_callback_by_its_name(name: str, kind: type[DefaultQuotaCallback]) -> 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("nonsense", "name one that is installed: default, groups, partitions"),
+        ("nonsense", "name one that is installed: default, fair-share, groups, partitions"),
         ("no.such.module:Class", "no such class"),
         ("kquota.metering.callback:Missing", "no such class"),
         (":Class", "no such class"),
