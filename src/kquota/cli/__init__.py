@@ -31,6 +31,7 @@ COMMANDS: Final[Mapping[str, _Lazy]] = {
     "export": _Lazy("kquota.cli.export:export", "Write all quotas as a quota file."),
     "apply": _Lazy("kquota.cli.apply:apply", "Make quotas those of a file."),
     "serve": _Lazy("kquota.cli.serve:serve", "Answer Kafka's quota APIs, from a store of ours."),
+    "callback": _Lazy("kquota.cli.callback:callback", "Try a quota callback on recorded traffic."),
     "engine": _Lazy("kquota.cli.engine:engine", "The metering engine on written traffic."),
     "pipeline": _Lazy("kquota.cli.pipeline:pipeline", "The single steps of analyze, and the jobs built on them."),
 }

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,11 +15,22 @@ if TYPE_CHECKING:
     from kquota.pipeline.jobs import Analysis
     from kquota.pipeline.overview import MeterLine
 
-__all__ = ["load_jobs", "log_options", "print_analysis", "read_topics", "spark_options"]
+__all__ = [
+    "UNITS",
+    "duration",
+    "load_jobs",
+    "load_pipeline",
+    "log_options",
+    "plain_cell",
+    "print_analysis",
+    "read_topics",
+    "spark_options",
+    "wide_console",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNITS = {PRODUCER_BYTE_RATE: "B/s", CONSUMER_BYTE_RATE: "B/s", REQUEST_PERCENTAGE: "%"}
+UNITS = {PRODUCER_BYTE_RATE: "B/s", CONSUMER_BYTE_RATE: "B/s", REQUEST_PERCENTAGE: "%"}
 _SHOWN_REASONS = 5
 
 
@@ -87,15 +99,22 @@ def load_jobs() -> Any:
 
     :raises KquotaError: Spark's Python packages are not installed.
     """
+    return load_pipeline("jobs")
+
+
+def load_pipeline(module: str) -> Any:
+    """A module of :mod:`kquota.pipeline`.
+
+    :raises KquotaError: Spark's Python packages are not installed.
+    """
     try:
-        from kquota.pipeline import jobs
+        return import_module(f"kquota.pipeline.{module}")
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.partition(".")[0] in ("pyspark", "pyarrow", "numpy", "pandas"):
             raise KquotaError(
                 f"{error.name} is not installed, and this runs on Spark: pip install 'kquota[spark,report]'"
             ) from None
         raise
-    return jobs
 
 
 def read_topics(path: str | None) -> dict[str, int]:
@@ -123,19 +142,14 @@ def read_topics(path: str | None) -> dict[str, int]:
 
 def print_analysis(analysis: "Analysis") -> None:
     """The summary on the terminal: counts, the meters worst first, and where everything is."""
-    from rich.console import Console
-
-    # Piped output is for reading by people too: keep the columns, whatever the width of no terminal.
-    console = Console(highlight=False, soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=150)
+    console = wide_console()
     summary = analysis.summary
     console.print(_counts(summary))
     if "limited_meters" in summary:
         console.print(
             f"{summary['clients']:,} clients, {summary['limited_meters']:,} limited meters, "
             f"{summary['throttled_meters']:,} throttled; "
-            f"{summary['throttled_requests']:,} requests were told to wait {_duration(summary['throttle_ms'])} in all"
+            f"{summary['throttled_requests']:,} requests were told to wait {duration(summary['throttle_ms'])} in all"
         )
     if analysis.meters:
         console.print()
@@ -148,7 +162,7 @@ def print_analysis(analysis: "Analysis") -> None:
     for line in analysis.unexplained:
         console.print(
             f"broker {line.broker_id}: {line.throttled_requests:,} requests on {line.key} were throttled "
-            f"({_duration(line.throttle_ms)}) and no limit given explains it: are these the quotas that were in force?"
+            f"({duration(line.throttle_ms)}) and no limit given explains it: are these the quotas that were in force?"
         )
     if summary.get("unknown_amounts"):
         console.print(
@@ -161,6 +175,15 @@ def print_analysis(analysis: "Analysis") -> None:
     page = analysis.directory / "report.html"
     if page.exists():
         console.print(f"report: {page}", soft_wrap=True)
+
+
+def wide_console() -> Any:
+    """Standard output, for tables."""
+    from rich.console import Console
+
+    # Piped output is for reading by people too: keep the columns, whatever the width of no terminal.
+    console = Console(highlight=False, soft_wrap=False)
+    return console if console.is_terminal else Console(highlight=False, width=150)
 
 
 def _counts(summary: Mapping[str, Any]) -> str:
@@ -201,19 +224,19 @@ def _meter_table(meters: "tuple[MeterLine, ...]") -> Any:
         cells = [
             line.meter,
             line.key,
-            f"{format_number(line.limit)} {_UNITS.get(line.key, '/s')}",
+            f"{format_number(line.limit)} {UNITS.get(line.key, '/s')}",
             f"{line.limit_source} (level {line.level})",
             _share(line.rate_p95, line.limit),
             _share(line.rate_max, line.limit),
             f"{line.seconds_over_100:,} of {line.seconds_active:,} s",
             f"{line.throttled_requests:,}{' (?)' if line.ambiguous else ''}" if line.throttled_requests else "-",
-            _duration(line.throttle_ms) if line.throttled_requests else "-",
+            duration(line.throttle_ms) if line.throttled_requests else "-",
         ]
-        table.add_row(*([str(line.broker_id)] if several else []), *map(_plain, cells))
+        table.add_row(*([str(line.broker_id)] if several else []), *map(plain_cell, cells))
     return table
 
 
-def _plain(text: str) -> Any:
+def plain_cell(text: str) -> Any:
     """A cell whose brackets are not markup, and which cannot move the cursor."""
     from rich.text import Text
 
@@ -224,7 +247,8 @@ def _share(rate: float | None, limit: float) -> str:
     return "-" if rate is None else f"{rate / limit * 100:,.0f} %"
 
 
-def _duration(ms: float) -> str:
+def duration(ms: float) -> str:
+    """In the unit that reads well."""
     seconds = ms / 1000
     if seconds < 60:
         return f"{seconds:.1f} s"

@@ -49,3 +49,5 @@ def _class(name: str) -> Any:
         return getattr(import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"{CALLBACK_SETTING}={name}: there is no such class: {error}") from error
+    except Exception as error:
+        raise InputError(f"{CALLBACK_SETTING}={name}: {module_name} cannot be imported: {error!r}") from error

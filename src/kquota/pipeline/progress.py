@@ -26,18 +26,21 @@ class Progress:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def stage(self, name: str, rows: Callable[[], int] | None = None, of: int | None = None) -> Iterator[None]:
+    def stage(
+        self, name: str, rows: Callable[[], int] | None = None, of: int | None = None, unit: str = "lines"
+    ) -> Iterator[None]:
         """Run the body as a stage.
 
         :param rows: read now and then from another thread: how many rows were handled so far.
         :param of: about how many there will be.
+        :param unit: what they are.
         """
         started_ms = self._clock.monotonic_ms()
         done = threading.Event()
 
         def text() -> str:
             elapsed_s = (self._clock.monotonic_ms() - started_ms) / 1000
-            counted = "" if rows is None else f"  {rows():>12,} lines"
+            counted = "" if rows is None else f"  {rows():>12,} {unit}"
             if rows is not None and of:
                 counted += f" of about {of:,}"
             return f"{name:<28}{elapsed_s:7.1f} s{counted}"
