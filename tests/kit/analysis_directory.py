@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kquota.pipeline import tables
+from kquota.pipeline.output import MARKER
 
 START_MS = 1_767_323_045_000  # 2026-01-02T03:04:05Z
 
@@ -57,6 +58,24 @@ class AnalysisDirectory:
         }
         self.add(tables.USAGE, user=user, client_id=client_id, amount=amount, **(given | values))
 
+    def request(
+        self, user: str | None, client_id: str | None, at_ms: float, charged: float | None, **values: Any
+    ) -> None:
+        """A request `at_ms` after START_MS; without `seq`, in the order in which they are given."""
+        given = {
+            "connection": "",
+            "seq": len(self.rows["requests"]),
+            "end_ms": START_MS + at_ms,
+            "record_ms": START_MS + at_ms,
+            "api_key": 0,
+            "api_version": 13,
+            "key": "producer_byte_rate",
+            "local_ms": 0.0,
+            "remote_ms": 0.0,
+            "listener": "",
+        }
+        self.add(tables.REQUESTS, user=user, client_id=client_id, charged=charged, **(given | values))
+
     def utilisation(self, meter: str, limit: float, rate_max: float | None, **values: Any) -> None:
         given = {
             "key": "producer_byte_rate",
@@ -95,13 +114,14 @@ class AnalysisDirectory:
         self.add(tables.REJECTED, reason=reason, line=line, sample=sample, file=file)
 
     def write(self, directory: Path) -> Path:
-        """Write summary.json and every table but `requests`, those without rows too."""
+        """Write summary.json and every table, those without rows too; `requests` only with rows, as if kept."""
         directory.mkdir(parents=True, exist_ok=True)
+        (directory / MARKER).write_text("{}", encoding="utf-8")
         counts = ("lines", "good", "rejected", "blank", "forwarded", "clients", "meters", "limited_meters")
         summary = {"timezone": "UTC"} | dict.fromkeys(counts, 0) | {"throttled_meters": 0, "throttle_ms": 0}
         (directory / "summary.json").write_text(json.dumps(summary | self.summary), encoding="utf-8")
         for name, table in tables.TABLES.items():
-            if name != "requests":
+            if name != "requests" or self.rows[name]:
                 _write(table, self.rows[name], directory / name)
         return directory
 

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import baseline_json
 from kquota.cli import run
+from kquota.files import read_quota_file
 from kquota.pipeline import jobs
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
@@ -140,3 +141,46 @@ def test_the_brokers_waits_are_those_of_kafkas_arithmetic(out: Path) -> None:
     told = json.loads((out / "summary.json").read_text())["calibration"]
     assert told["waits"] > 5_000
     assert told["within_5ms_or_5pct"] / told["waits"] > 0.97
+
+
+CALLBACK_QUOTAS = EXAMPLES / "callbacks" / "quotas.yaml"
+
+
+def replayed(out: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[Meter, dict[str, Any]]:
+    """What `kquota callback test` says of the sample, by meter."""
+    command = ["callback", "test", *arguments, "--usage", str(out), "--format", "json", "-q"]
+    assert run(command) == 0
+    meters = json.loads(capsys.readouterr().out)["meters"]
+    return {(",".join(f"{tag}={name}" for tag, name in one["meter"].items()), one["key"]): one for one in meters}
+
+
+def test_kafkas_rules_on_the_recorded_requests_are_what_the_broker_told(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For bytes produced: how many were throttled and how long, within a hundredth, where request time plays no part."""
+    meters = replayed(out, capsys, "default")
+    produced = [one for (meter, key), one in meters.items() if key == PRODUCER_BYTE_RATE and meter != "user=iot"]
+    throttled = [one for one in produced if one["logged"]["throttled_requests"]]
+    assert len(throttled) >= 4
+    for one in produced:
+        assert one["callback"] == one["kafka"]
+        logged, kafka = one["logged"], one["kafka"]
+        assert kafka["throttled_requests"] == pytest.approx(logged["throttled_requests"], rel=0.01), one
+        assert kafka["throttle_ms"] == pytest.approx(logged["throttle_ms"], rel=0.01), one
+
+
+def test_what_the_documentation_says_of_callbacks_on_the_sample(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its tables are lines of these runs."""
+    quotas = read_quota_file(CALLBACK_QUOTAS.read_bytes(), name="").snapshot()
+    assert quotas.items() >= read_quota_file((EXAMPLES / "quotas.yaml").read_bytes(), name="").snapshot().items()
+
+    setting = 'kquota.groups={"warehouse": {"client-ids": ["etl"]}}'
+    meters = replayed(out, capsys, "groups", "-C", setting, "--quotas", str(CALLBACK_QUOTAS))
+    warehouse = meters["group=warehouse", PRODUCER_BYTE_RATE]
+    assert [warehouse[whose]["throttled_requests"] for whose in ("callback", "kafka", "logged")] == [4, 515, 516]
+
+    meters = replayed(out, capsys, "fair-share", "--quotas", str(CALLBACK_QUOTAS))
+    anna, ben = meters["user=anna", PRODUCER_BYTE_RATE], meters["user=ben", PRODUCER_BYTE_RATE]
+    assert [anna[whose]["throttled_requests"] for whose in ("callback", "kafka", "logged")] == [54, 263, 263]
+    assert [ben[whose]["throttled_requests"] for whose in ("callback", "kafka", "logged")] == [0, 252, 253]
+    assert anna["callback"]["throttle_ms"] < anna["kafka"]["throttle_ms"]

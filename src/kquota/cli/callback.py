@@ -229,7 +229,7 @@ def _print_text(
     console = wide_console()
 
     def say(text: str) -> None:
-        console.print(plain_cell(text))
+        console.print(plain_cell(text), soft_wrap=True)
 
     seconds = 0 if check.first_ms is None else (check.last_ms - check.first_ms) / 1000
     brokers = traffic.brokers()
@@ -261,9 +261,13 @@ def _print_text(
     shown = [one for one in meters if one.is_limited or one.kafka.count or one.logged.count][:_SHOWN_METERS]
     if shown:
         console.print(_meters_table(shown, several=len(brokers) > 1))
+        if any(one.callback.total_ms > 2 * one.logged.total_ms + seconds * 1000 for one in shown):
+            say(
+                "Requests come as they were recorded, waits or not: under limits much tighter than then, waits pile up."
+            )
     if len(shown) < len(meters):
-        what = f"{len(meters) - len(shown):,} {'more meters' if shown else 'meters'}"
-        say(f"{what}, with no limit or shorter waits: --format json has all.")
+        others = len(meters) - len(shown)
+        say(f"{others:,} {'more ' * bool(shown)}meter{'s' * (others != 1)} with shorter waits or none: --format json has all.")
 
 
 def _times_table(check: ContractCheck) -> Any:
@@ -301,7 +305,7 @@ def _meters_table(meters: Iterable[MeterOutcome], *, several: bool) -> Any:
     for column in ("meter", "key"):
         table.add_column(column, overflow="fold")
     for column in ("requests", "amount", "limit", "told to wait", "longest", "by Kafka's rules", "logged"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for meter in meters:
         cells = [
             _meter_name(meter.tags),
@@ -327,7 +331,9 @@ def _meter_name(tags: Mapping[str, str]) -> str:
 def _limit(meter: MeterOutcome) -> str:
     if not meter.is_limited:
         return "-"
-    low, high = (format_number(round(limit, 2)) for limit in (meter.lowest_limit, meter.highest_limit))
+    low, high = (
+        format_number(round(limit, 2 if limit < 100 else None)) for limit in (meter.lowest_limit, meter.highest_limit)
+    )
     return f"{low if low == high else f'{low} to {high}'} {UNITS.get(meter.quota_type.key, '/s')}"
 
 

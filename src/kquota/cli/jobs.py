@@ -202,8 +202,8 @@ def _calibration(calibration: Mapping[str, Any]) -> str:
     close, waits = calibration["within_5ms_or_5pct"], calibration["waits"]
     return (
         f"calibration: Kafka's arithmetic on this log gives {close:,} of {waits:,} waits ({close / waits:.1%}) within "
-        f"5 ms or 5 %: {_duration(calibration['throttle_ms_predicted'])} in all, logged "
-        f"{_duration(calibration['throttle_ms_logged'])}"
+        f"5 ms or 5 %: {duration(calibration['throttle_ms_predicted'])} in all, logged "
+        f"{duration(calibration['throttle_ms_logged'])}"
     )
 
 

@@ -48,6 +48,8 @@ def _class(name: str) -> Any:
     try:
         return getattr(import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{CALLBACK_SETTING}={name}: there is no such class: {error}") from error
+        raise InputError(
+            f"{CALLBACK_SETTING}={name}: there is no such class: {error}; write it as package.module:Class"
+        ) from error
     except Exception as error:
         raise InputError(f"{CALLBACK_SETTING}={name}: {module_name} cannot be imported: {error!r}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from kquota.metering.engine import QuotaManagers
 from kquota.metering.fair_share import FairShareCallback
 from kquota.metering.groups import GroupQuotaCallback
 from kquota.metering.guard import KEPT_ANSWERS, CallbackGuard
-from kquota.metering.loading import load_callback
+from kquota.metering.loading import ENTRY_POINTS, load_callback
 from kquota.metering.partitions import PartitionQuotaCallback
 from kquota.quotas import ClientQuotaEntity, MeterKey
 
@@ -64,12 +65,23 @@ class Groups(DefaultQuotaCallback):
         self.calls.append(("close",))
 
 
-def test_the_example_of_the_documentation(capsys: pytest.CaptureFixture[str]) -> None:
-    """It runs, and says what it says that it says."""
-    page = (Path(__file__).parents[3] / "docs" / "callbacks.md").read_text(encoding="utf-8")
-    [program] = re.findall("```python\n(.*?)```", page, re.DOTALL)
-    exec(program, {"__name__": "example"})
-    assert "Throttle(throttle_ms=2000, " in capsys.readouterr().out
+PAGES = sorted((Path(__file__).parents[3] / "docs" / "callbacks").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_the_examples_of_the_documentation(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They run, and print what the page says that they print."""
+    examples = re.findall("```python\n(.*?)```\n\n```text\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert examples
+    for program, printed in examples:
+        exec(program, {"__name__": "example"})
+        assert capsys.readouterr().out == printed
+
+
+def test_every_callback_that_comes_along_has_a_page() -> None:
+    """But the default, whose rules are Kafka's."""
+    installed = {point.name for point in entry_points(group=ENTRY_POINTS) if point.module.startswith("kquota.")}
+    assert {page.stem for page in PAGES} == installed - {"default"} | {"README"}
 
 
 def test_entities_as_callbacks_see_them() -> None:
