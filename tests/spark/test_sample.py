@@ -157,7 +157,7 @@ def replayed(out: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> 
 def test_kafkas_rules_on_the_recorded_requests_are_what_the_broker_told(
     out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """For bytes produced: how many were throttled and how long, within a hundredth, where request time plays no part."""
+    """For bytes produced: how many were throttled and how long, to a hundredth, where request time plays no part."""
     meters = replayed(out, capsys, "default")
     produced = [one for (meter, key), one in meters.items() if key == PRODUCER_BYTE_RATE and meter != "user=iot"]
     throttled = [one for one in produced if one["logged"]["throttled_requests"]]

@@ -130,7 +130,7 @@ class QuotaManager(Generic[M]):
         """What is used of each meter."""
         for meter in self._meters.values():
             held_back = now_ms < meter.waits_until_ms + self.windows.span_ms
-            yield MeterUsage(meter.tags, meter.rate_per_s(now_ms), held_back)
+            yield MeterUsage(meter.tags, meter.rate.measure(now_ms), held_back)
 
     def expire(self, now_ms: int) -> None:
         """Drop the meters that are inactive, and throttle times that are. A broker does so every 30 seconds."""

@@ -134,10 +134,6 @@ class RateMeter:
         """Units per second."""
         return self.rate.measure(now_ms)
 
-    def rate_per_s(self, now_ms: int) -> float:
-        """What is used, on average."""
-        return self.rate.measure(now_ms)
-
     def _throttle(self, measured: float, now_ms: int) -> Throttle:
         unbounded = rate_throttle_ms(measured, self.limit, self.rate.added_over_ms)
         told = min(unbounded, self._bound_ms)
@@ -184,10 +180,6 @@ class BucketMeter:
     def measure(self, now_ms: int) -> float:
         """Tokens that are there."""
         return self.bucket.measure(now_ms, self.limit)
-
-    def rate_per_s(self, now_ms: int) -> float:
-        """What is used, on average."""
-        return self.rate.measure(now_ms)
 
     def _throttle(self, tokens: float, now_ms: int) -> Throttle:
         unbounded = bucket_throttle_ms(tokens, self.limit)
