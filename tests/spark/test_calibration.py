@@ -98,7 +98,7 @@ def test_a_wait_that_kafka_tells_is_reproduced_and_the_others_are_counted(spark:
 
 def test_a_throttled_fetch_would_have_brought_what_the_next_of_its_connection_brings(spark: "SparkSession") -> None:
     """It stands with nothing in the log; an answer without records tells nothing, and other connections neither."""
-    fetch = {"key": CONSUMER_BYTE_RATE}
+    fetch: Any = {"key": CONSUMER_BYTE_RATE}
     frame = requests(
         spark,
         line(0, 9_000.0, connection="a", **fetch),
@@ -122,7 +122,7 @@ def test_a_throttled_fetch_would_have_brought_what_the_next_of_its_connection_br
 
 def test_what_a_limit_of_request_time_may_have_told_is_not_held_against_another(spark: "SparkSession") -> None:
     """The longer of two waits is told, and one for request time is a second at most."""
-    timed = {"key": REQUEST_PERCENTAGE, "limit": 2.0}
+    timed: Any = {"key": REQUEST_PERCENTAGE, "limit": 2.0}
     frame = requests(
         spark,
         line(0, 12_000.0, 2_000, seq=1),  # too long for request time: compared
@@ -139,7 +139,7 @@ def test_what_a_limit_of_request_time_may_have_told_is_not_held_against_another(
 
 
 def test_mutations_are_counted_by_the_controller_for_all_brokers(spark: "SparkSession") -> None:
-    changes = {"key": CONTROLLER_MUTATION_RATE}
+    changes: Any = {"key": CONTROLLER_MUTATION_RATE}
     frame = requests(
         spark,
         line(0, 20.0, **changes),

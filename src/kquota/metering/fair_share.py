@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from kquota.metering.callback import CallbackQuotaEntity, ClientQuotaType, KafkaPrincipal, MeterUsage
 from kquota.metering.groups import GROUP_TAG, GroupQuotaCallback
-from kquota.quotas import CLIENT_ID, USER
+from kquota.quotas import CLIENT_ID, USER, ClientQuotaEntity
 
 __all__ = ["CAPACITY_USER", "HEADROOM", "WEIGHT_PREFIX", "FairShareCallback", "fair_shares"]
 
@@ -94,6 +94,14 @@ class FairShareCallback(GroupQuotaCallback):
         entitled = capacity * (weight / (division.weight + (weight if share is None else 0.0)))
         share = max(share or 0.0, entitled, float_info.min)
         return share if most is None else min(share, most)
+
+    def quota_source(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> str | None:
+        """The capacity that is shared, or what is set on the tenant where that is less."""
+        most = super().quota_limit(quota_type, metric_tags)
+        share = self.quota_limit(quota_type, metric_tags)
+        if share is None or share == most:
+            return super().quota_source(quota_type, metric_tags)
+        return ClientQuotaEntity({USER: CAPACITY_USER}).to_text()
 
     def update_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity, new_value: float) -> None:
         """Keep it: it may be the capacity, a weight, or the most that a tenant gets."""

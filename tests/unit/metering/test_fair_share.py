@@ -314,3 +314,17 @@ def test_usage_reaches_it_through_a_guard() -> None:
     managers.produce.record("a", "c", 1000, NOW)
     managers.update_usage(NOW + 1000)
     assert managers.produce.limit("a", "c") == 5
+
+
+def test_a_limit_comes_from_the_capacity_or_from_what_is_set_on_the_tenant() -> None:
+    managers = QuotaManagers(BrokerConfig())
+    callback = FairShareCallback()
+    managers.swap_callback(callback, {})
+    tags = {"user": "alice", "client-id": ""}
+    managers.update_quota(KEY, user("alice"), 400)
+    assert callback.quota_source(PRODUCE, tags) == "user=alice"
+    managers.update_quota(KEY, user("capacity:"), 300)
+    assert callback.quota_source(PRODUCE, tags) == "user=capacity%3A"
+    managers.update_quota(KEY, user("capacity:"), 1_000)
+    assert callback.quota_source(PRODUCE, tags) == "user=alice"
+    assert callback.quota_source(PRODUCE, {"user": "bob", "client-id": ""}) == "user=capacity%3A"
