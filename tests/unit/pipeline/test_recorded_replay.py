@@ -201,10 +201,13 @@ def test_mutations_wait_for_tokens_less_what_their_answer_took() -> None:
     assert fed(8_001, 3, 1_000) == 3_500 - 1  # some topics went through before the others were refused
 
 
+FIRST_MS = {("", 1): START_MS - 60_000.0, ("", 2): START_MS - 60_000.0}
+
+
 def request(at_ms: float, amount: float, told_ms: int = 0, **changes: object) -> tuple[object, ...]:
     given = {
         "cluster": "", "meter": "user=a", "key": "producer_byte_rate", "home": 1, "broker_id": 1, "limit": 1_000.0,
-        "is_throttled": True, "is_timed": False, "first_ms": START_MS - 60_000.0, "connection": "c", "api_key": 0,
+        "is_throttled": True, "is_timed": False, "connection": "c", "api_key": 0,
         "api_version": 9, "at_ms": START_MS + at_ms + LOGGING_MS, "earlier_ms": 0.0, "amount": amount,
         "told_ms": told_ms, "taken_back": False, "remote_ms": 0.0,
     }  # fmt: skip
@@ -217,7 +220,7 @@ def test_meters_one_after_the_other_have_nothing_to_do_with_each_other() -> None
         request(0, 20_000, 10_000, meter="user=b"),
         request(0, 20_000, 10_000, meter="user=b", home=2, broker_id=2),
     ]
-    waits = list(replay_meters(rows, BrokerConfig()))
+    waits = list(replay_meters(rows, BrokerConfig(), FIRST_MS))
     assert [(one.meter, one.broker_id, one.told_ms, one.predicted_ms) for one in waits] == [
         ("user=a", 1, 10_000, 10_000),
         ("user=b", 1, 10_000, 10_000),
@@ -227,23 +230,23 @@ def test_meters_one_after_the_other_have_nothing_to_do_with_each_other() -> None
 
 def test_the_first_windows_of_a_log_are_not_compared() -> None:
     """What was counted before the log began is not known."""
-    rows = [request(0, 20_000, 10_000, first_ms=float(START_MS)), request(11_000, 1, 0), request(11_500, 30_000, 9_000)]
-    rows = [tuple(MeterRequest(*row)._replace(first_ms=START_MS)) for row in rows]  # type: ignore[arg-type]
-    assert [one.is_compared for one in replay_meters(rows, BrokerConfig())] == [False, True]
+    rows = [request(0, 20_000, 10_000), request(11_000, 1, 0), request(11_500, 30_000, 9_000)]
+    waits = replay_meters(rows, BrokerConfig(), {("", 1): float(START_MS)})
+    assert [one.is_compared for one in waits] == [False, True]
 
 
 def test_mutations_of_all_brokers_are_counted_together_and_told_apart() -> None:
     rows = [request(0, 20), request(1_000, 0, 8_000, broker_id=2)]
     of_controller = {"key": CONTROLLER_MUTATION_RATE, "home": -1, "limit": 1.0, "api_key": 19, "api_version": 7}
     mutations = [MeterRequest._make(row)._replace(**of_controller) for row in rows]  # type: ignore[arg-type]
-    [wait] = replay_meters(mutations, BrokerConfig())
+    [wait] = replay_meters(mutations, BrokerConfig(), FIRST_MS)
     assert (wait.broker_id, wait.told_ms, wait.predicted_ms) == (2, 8_000, 8_000)
 
 
 def test_request_time_is_an_estimate_between_two() -> None:
     """The log has half of the time or nine tenths: at the one it is over the limit, at the other it is not."""
     rows = [request(place * 1_000, 0.7, key=REQUEST_PERCENTAGE, limit=1.0) for place in range(30)]
-    waits = list(replay_meters(rows, BrokerConfig()))
+    waits = list(replay_meters(rows, BrokerConfig(), FIRST_MS))
     assert waits
     assert all(one.low_ms == 0 and 0 <= one.predicted_ms <= one.high_ms <= 1_000 for one in waits)
     assert max(one.high_ms for one in waits) > 0

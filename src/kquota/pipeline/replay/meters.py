@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -35,8 +35,6 @@ class MeterRequest(NamedTuple):
     """Whether any client of the meter was told to wait."""
     is_timed: bool
     """Whether the client's request time is limited as well."""
-    first_ms: float
-    """When the broker's log begins."""
     connection: str
     api_key: int
     api_version: int
@@ -64,23 +62,30 @@ class MeterWaits(NamedTuple):
     is_compared: bool
 
 
-def replay_meters(rows: Iterable[tuple[object, ...]], broker_config: BrokerConfig) -> Iterator[MeterWaits]:
-    """The waits of meters that come one after the other, as rows of :class:`MeterRequest`."""
+def replay_meters(
+    rows: Iterable[tuple[object, ...]], broker_config: BrokerConfig, first_ms: Mapping[tuple[str, int], float]
+) -> Iterator[MeterWaits]:
+    """The waits of meters that come one after the other, as rows of :class:`MeterRequest`.
+
+    :param first_ms: when the log of each cluster and broker begins.
+    """
     windows = Windows(broker_config.quota_window_num, broker_config.quota_window_size_seconds * 1000)
     controller = Windows(
         broker_config.controller_quota_window_num, broker_config.controller_quota_window_size_seconds * 1000
     )
     requests = map(MeterRequest._make, rows)
-    for (_, _, key, _), group in groupby(requests, key=lambda one: (one.cluster, one.meter, one.key, one.home)):
+    for (cluster, _, key, home), group in groupby(
+        requests, key=lambda one: (one.cluster, one.meter, one.key, one.home)
+    ):
         if key == CONTROLLER_MUTATION_RATE:
             yield from _mutations(group, controller)
         elif key == REQUEST_PERCENTAGE:
             yield from _time(group, windows)
         else:
-            yield from _bytes(group, windows)
+            yield from _bytes(group, windows, known_from_ms=first_ms[cluster, home] + windows.span_ms)
 
 
-def _bytes(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[MeterWaits]:
+def _bytes(requests: Iterator[MeterRequest], windows: Windows, *, known_from_ms: float) -> Iterator[MeterWaits]:
     replay: RateReplay | None = None
     for one in requests:
         if replay is None:
@@ -94,7 +99,7 @@ def _bytes(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[Meter
             connection=one.connection,
             # The longer of two waits is told, and one for request time is a window long at most.
             at_most_told=one.is_timed and one.told_ms <= windows.size_ms,
-            is_known=one.at_ms >= one.first_ms + windows.span_ms,
+            is_known=one.at_ms >= known_from_ms,
         )
         yield from (_bytes_wait(one, wait) for wait in replay.feed(request))
     if replay is not None:

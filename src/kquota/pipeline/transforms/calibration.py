@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -100,117 +100,97 @@ def to_replayed_waits(requests: DataFrame, clients: DataFrame, broker_config: Br
     :param requests: rows of the `requests` table.
     :param clients: the `clients` table of the same log; its limits are taken for those that were in force.
     """
-    limits = clients.where(F.col("meter").isNotNull() & F.col("ip").isNull())
-    told = limits.groupBy(*_METER).agg((F.sum("throttled_requests") > 0).alias("is_throttled"))
-    limits = limits.join(F.broadcast(told), [*_METER])
-    timed = limits.where(F.col("key") == REQUEST_PERCENTAGE).select(*_CLIENT).withColumn("is_timed", F.lit(True))
-    limits = limits.select(*_CLIENT, "key", "meter", "limit", "is_throttled").join(
-        F.broadcast(timed), [*_CLIENT], "left"
-    )
-    first = requests.groupBy("cluster", "broker_id").agg(F.min("record_ms").alias("first_ms"))
-    limited = requests.join(F.broadcast(limits), [*_CLIENT, "key"])
-    counted = _of_byte_rates(limited).unionByName(_of_mutations(limited))
-    told = _told_by_request(requests, timed)
-    counted = counted.unionByName(_of_time(limited, told))
-    prepared = (
-        counted.join(F.broadcast(first), ["cluster", "broker_id"])
-        # Mutations are counted by the controller, whichever broker the client asked.
-        .withColumn("home", F.when(F.col("key") == CONTROLLER_MUTATION_RATE, -1).otherwise(F.col("broker_id")))
-        .withColumn("is_timed", F.coalesce("is_timed", F.lit(False)))
-    )
-    order = ("cluster", "home", "key", "meter", "at_ms", "end_ms", "seq")
+    begin = requests.groupBy("cluster", "broker_id").agg(F.min("record_ms").alias("first_ms"))
+    first_ms = {(row.cluster, row.broker_id): row.first_ms for row in begin.collect()}
+    on_meters = _counted(requests.join(F.broadcast(_limits(clients)), [*_CLIENT, "key"]))
     return (
-        prepared.repartition("cluster", "home", "key", "meter")
-        .sortWithinPartitions(*order)
+        on_meters.repartition(*_PLACE)
+        .sortWithinPartitions(*_PLACE, "at_ms", "end_ms", "seq")
         .select(*_REPLAYED)
-        .mapInArrow(_replay(broker_config), _WAITS)
+        .mapInArrow(_replay(broker_config, first_ms), _WAITS)
     )
 
 
+_PLACE: Final = ("cluster", "home", "key", "meter")
+"""Where requests are counted together; `home` is the broker that counts."""
 _REPLAYED: Final = (
-    *_METER, "home", "broker_id", "limit", "is_throttled", "is_timed", "first_ms",
+    *_METER, "home", "broker_id", "limit", "is_throttled", "is_timed",
     "connection", "api_key", "api_version", "at_ms", "earlier_ms", "amount", "told_ms", "taken_back", "remote_ms",
 )  # fmt: skip
-_COUNTED: Final = (
-    *_METER, "limit", "is_throttled", "is_timed", "broker_id", "connection", "seq", "end_ms", "api_key", "api_version",
-    "at_ms", "earlier_ms", "amount", "told_ms", "taken_back", "remote_ms",
-)  # fmt: skip
 
 
-def _of_byte_rates(requests: DataFrame) -> DataFrame:
-    """Produce and fetch: what was counted when, a throttled fetch with what it would have brought."""
-    throttled_fetch = (F.col("key") == CONSUMER_BYTE_RATE) & (F.col("throttle_ms") > 0)
-    answered = F.when(~throttled_fetch & (F.col("charged") > EMPTY_ANSWER_BYTES), F.col("charged"))
+def _limits(clients: DataFrame) -> DataFrame:
+    """By client and key: meter and limit, is_throttled (somebody on the meter was told to wait), is_timed (the client's
+    time is limited). Clients whose time is limited stand here with keys that have no limit, too.
+
+    Made of values, because it meets every request; it is no larger than `clients`.
+    """
+    known = clients.where(F.col("ip").isNull() & F.col("user").isNotNull() & F.col("client_id").isNotNull())
+    of_meter, of_client = Window.partitionBy(*_METER), Window.partitionBy(*_CLIENT)
+    has_limit = F.col("meter").isNotNull()
+    limits = (
+        known.withColumn("is_throttled", F.sum("throttled_requests").over(of_meter) > 0)
+        .withColumn("is_timed", F.max((F.col("key") == REQUEST_PERCENTAGE) & has_limit).over(of_client))
+        .where(has_limit | F.col("is_timed"))
+        .select(*_CLIENT, "key", "meter", "limit", "is_throttled", "is_timed")
+    )
+    return clients.sparkSession.createDataFrame(limits.toArrow(), limits.schema)
+
+
+def _counted(requests: DataFrame) -> DataFrame:
+    """Requests on meters: when each was counted, with how much, and what its client was told."""
+    key = F.col("key")
+    is_mutation = key == CONTROLLER_MUTATION_RATE
+    is_rate = key.isin(PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
     waited = F.col("remote_ms") >= IN_PURGATORY_MS
-    at_ms = F.col("record_ms") - F.when(waited, 0.0).otherwise(F.col("remote_ms"))
+    at_ms = F.col("record_ms") - (
+        F.when(is_mutation, F.col("remote_ms"))  # what came after the controller had begun with it
+        .when(is_rate & ~waited, F.col("remote_ms"))
+        .otherwise(0.0)
+    )
     pause_ms = F.col("local_ms") + F.when(waited, F.col("remote_ms")).otherwise(0.0)
+    earlier_ms = F.least(F.greatest(pause_ms, F.lit(JITTER_MS)), F.lit(LONGEST_PAUSE_MS))
+    # A throttled fetch stands in the log with nothing: it would have brought what the next one does.
+    taken_back = (key == CONSUMER_BYTE_RATE) & (F.col("throttle_ms") > 0)
+    answered = F.when(~taken_back & (F.col("charged") > EMPTY_ANSWER_BYTES), F.col("charged"))
+
     # Requests of a connection do not overlap, so they were counted in the order in which they were answered.
-    connection = Window.partitionBy("cluster", "broker_id", "connection", "key")
-    so_far = connection.orderBy("end_ms", "seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    connection = ("cluster", "broker_id", "connection")
+    on_key, same_request = Window.partitionBy(*connection, "key"), Window.partitionBy(*connection, "seq")
+    so_far = on_key.orderBy("end_ms", "seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     # Backwards: Spark counts a frame that ends with the last row anew for each row.
-    from_here = connection.orderBy(F.desc("end_ms"), F.desc("seq")).rowsBetween(
+    from_here = on_key.orderBy(F.desc("end_ms"), F.desc("seq")).rowsBetween(
         Window.unboundedPreceding, Window.currentRow
     )
     next_answer = F.coalesce(
         F.last(answered, ignorenulls=True).over(from_here), F.last(answered, ignorenulls=True).over(so_far)
     )
+    amount = F.when(taken_back, next_answer).otherwise(F.col("charged"))
+    # A limit of time may have made any request wait, whatever else it counts on.
+    told_ms = F.when(key == REQUEST_PERCENTAGE, F.max("throttle_ms").over(same_request))
     return (
-        requests.where(F.col("key").isin(PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE))
-        .withColumn("at_ms", F.max(at_ms).over(so_far))
-        .withColumn("earlier_ms", F.least(F.greatest(pause_ms, F.lit(JITTER_MS)), F.lit(LONGEST_PAUSE_MS)))
-        .withColumn("amount", F.when(throttled_fetch, next_answer).otherwise(F.col("charged")))
-        .withColumn("told_ms", F.col("throttle_ms"))
-        .withColumn("taken_back", throttled_fetch)
-        .where(F.col("amount").isNotNull())
-        .select(*_COUNTED)
+        requests.repartition(*connection)  # once, for all of the windows
+        .withColumn("at_ms", F.when(is_rate, F.max(at_ms).over(so_far)).otherwise(at_ms))
+        .withColumn("earlier_ms", F.when(is_rate, earlier_ms).otherwise(0.0))
+        .withColumn("amount", F.when(is_mutation, F.coalesce("charged", F.lit(0.0))).otherwise(amount))
+        .withColumn("taken_back", taken_back)
+        .withColumn("told_ms", F.coalesce(told_ms, F.col("throttle_ms")))
+        .where(F.col("meter").isNotNull() & F.col("amount").isNotNull())
+        # Mutations are counted by the controller, whichever broker the client asked.
+        .withColumn("home", F.when(is_mutation, -1).otherwise(F.col("broker_id")))
     )
 
 
-def _of_mutations(requests: DataFrame) -> DataFrame:
-    """Counted when the controller began with it: what came after that is in `remote_ms`."""
-    return (
-        requests.where(F.col("key") == CONTROLLER_MUTATION_RATE)
-        .withColumn("at_ms", F.col("record_ms") - F.col("remote_ms"))
-        .withColumn("earlier_ms", F.lit(0.0))
-        .withColumn("amount", F.coalesce("charged", F.lit(0.0)))
-        .withColumn("told_ms", F.col("throttle_ms"))
-        .withColumn("taken_back", F.lit(False))
-        .select(*_COUNTED)
-    )
-
-
-def _told_by_request(requests: DataFrame, timed: DataFrame) -> DataFrame:
-    """What clients whose time is limited were told on any key, by request."""
-    return (
-        requests.join(F.broadcast(timed), [*_CLIENT])
-        .where(F.col("throttle_ms") > 0)
-        .groupBy("cluster", "broker_id", "seq")
-        .agg(F.max("throttle_ms").alias("told_ms"))
-    )
-
-
-def _of_time(requests: DataFrame, told: DataFrame) -> DataFrame:
-    """The time of all requests of clients whose time is limited, with the wait that each was told, on any key."""
-    return (
-        requests.where((F.col("key") == REQUEST_PERCENTAGE) & F.col("charged").isNotNull())
-        .join(told, ["cluster", "broker_id", "seq"], "left")
-        .withColumn("told_ms", F.coalesce("told_ms", F.lit(0)))
-        .withColumn("at_ms", F.col("record_ms"))
-        .withColumn("earlier_ms", F.lit(0.0))
-        .withColumn("amount", F.col("charged"))
-        .withColumn("taken_back", F.lit(False))
-        .select(*_COUNTED)
-    )
-
-
-def _replay(broker_config: BrokerConfig) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _replay(
+    broker_config: BrokerConfig, first_ms: Mapping[tuple[str, int], float]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     schema = to_arrow_schema(_WAITS)
 
     def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         forget_zip_importers()
         rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
         held: list[MeterWaits] = []
-        for wait in replay_meters(rows, broker_config):
+        for wait in replay_meters(rows, broker_config, first_ms):
             held.append(wait)
             if len(held) == _BATCH_ROWS:
                 yield _batch(held, schema)
