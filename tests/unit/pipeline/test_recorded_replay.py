@@ -189,7 +189,7 @@ def test_mutations_wait_for_tokens_less_what_their_answer_took() -> None:
     replay = TokenReplay(2.0, WINDOWS)
 
     def fed(at_ms: int, amount: float, told_ms: int, *, strict: bool = True, after_ms: float = 0.0) -> int:
-        request = RecordedRequest(at_ms=START_MS + at_ms, earlier_ms=0.0, amount=amount, told_ms=told_ms)
+        request = RecordedRequest(at_ms=START_MS + at_ms + LOGGING_MS, earlier_ms=0.0, amount=amount, told_ms=told_ms)
         return replay.feed(request, strict=strict, answered_after_ms=after_ms)
 
     assert fed(0, 30, 0) == 0  # 22 tokens: now 8 are missing

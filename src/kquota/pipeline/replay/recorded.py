@@ -206,7 +206,7 @@ class TokenReplay:
 
     def feed(self, request: RecordedRequest, *, strict: bool, answered_after_ms: float) -> int:
         """Take the request's tokens; what its client is told, `answered_after_ms` later."""
-        at_ms = floor(request.at_ms)
+        at_ms = floor(request.at_ms - LOGGING_MS + 0.5)
         missing_ms = self._missing_ms(at_ms) if strict else 0
         self._bucket.record(request.amount, at_ms, self._limit)
         # The rest of a strict request was refused after its first topics had taken what there was.
