@@ -110,6 +110,27 @@ class AnalysisDirectory:
             **(given | values),
         )
 
+    def calibration(self, meter: str, waits: int, within: float | None, **values: Any) -> None:
+        """A row of `calibration`: so many waits told, and the share of them that the replay gives."""
+        given = {
+            "key": "producer_byte_rate",
+            "broker_id": 1,
+            "throttled_requests": waits,
+            "predicted_requests": waits,
+            "missed": 0,
+            "invented": 0,
+            "within_5ms_or_5pct": within,
+            "within_as_logged": within,
+            "error_p50_ms": 1.0,
+            "error_p99_ms": 2.0,
+            "throttle_ms_logged": 1000,
+            "throttle_ms_predicted": 1000,
+            "predicted_low_ms": 1000,
+            "predicted_high_ms": 1000,
+            "not_compared": 0,
+        }
+        self.add(tables.CALIBRATION, meter=meter, **(given | values))
+
     def rejected(self, reason: str, line: int, sample: str = "", file: str = "kafka-request.log") -> None:
         self.add(tables.REJECTED, reason=reason, line=line, sample=sample, file=file)
 

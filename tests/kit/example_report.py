@@ -114,6 +114,50 @@ def some_episodes(*rows: model.Episode) -> model.Episodes:
     )
 
 
+def a_calibrated_meter(**changes: object) -> model.CalibratedMeter:
+    given: dict[str, object] = {
+        "broker_id": 1,
+        "name": model.MeterName("", "user=alice", "producer_byte_rate"),
+        "waits": 40,
+        "within": 0.975,
+        "within_as_logged": 0.95,
+        "missed": 1,
+        "invented": 2,
+        "error_p50_ms": 0.5,
+        "error_p99_ms": 12.75,
+        "told_ms": 65_000,
+        "predicted_ms": 64_000,
+        "not_compared": 3,
+    }
+    return model.CalibratedMeter(**(given | changes))  # type: ignore[arg-type]
+
+
+def an_estimated_meter(**changes: object) -> model.EstimatedMeter:
+    given: dict[str, object] = {
+        "broker_id": 1,
+        "name": model.MeterName("", "user=alice", "request_percentage"),
+        "requests": 7,
+        "told_ms": 4_000,
+        "low_ms": 0,
+        "high_ms": 90_000,
+    }
+    return model.EstimatedMeter(**(given | changes))  # type: ignore[arg-type]
+
+
+def a_calibration(*rows: model.CalibratedMeter, estimates: tuple[model.EstimatedMeter, ...] = ()) -> model.Calibration:
+    return model.Calibration(
+        total=len(rows),
+        waits=sum(one.waits for one in rows),
+        close=sum(round((one.within or 0) * one.waits) for one in rows),
+        told_ms=sum(one.told_ms for one in rows),
+        predicted_ms=sum(one.predicted_ms for one in rows),
+        not_compared=sum(one.not_compared for one in rows),
+        rows=rows,
+        estimates_total=len(estimates),
+        estimates=estimates,
+    )
+
+
 def a_report(**changes: object) -> model.Report:
     """One limited and throttled client, one without a limit, one rejected line."""
     given: dict[str, object] = {
@@ -152,6 +196,7 @@ def a_report(**changes: object) -> model.Report:
         "timelines": (a_timeline(),),
         "limited_meters": 1,
         "episodes": some_episodes(an_episode()),
+        "calibration": a_calibration(a_calibrated_meter()),
         "rejected": (
             model.RejectedReason("broken JSON", 1, (model.RejectedLine("a.log", 17, "truncated", '{"isForwarded":'),)),
         ),
@@ -173,6 +218,7 @@ def an_empty_report() -> model.Report:
         timelines=(),
         limited_meters=0,
         episodes=model.Episodes(0, 0, 0, (), ()),
+        calibration=a_calibration(),
         rejected=(),
     )
 
@@ -214,6 +260,10 @@ def a_hostile_report() -> model.Report:
         episodes=some_episodes(
             *(an_episode(name=name, cause=model.AMBIGUOUS, clients=99, largest=HOSTILE[:5]) for name in names),
             an_episode(name=model.MeterName("", None, HOSTILE[0]), cause=HOSTILE[1]),
+        ),
+        calibration=a_calibration(
+            *(a_calibrated_meter(name=model.MeterName(HOSTILE[1], name, HOSTILE[0]), within=0.1) for name in HOSTILE),
+            estimates=tuple(an_estimated_meter(name=name) for name in names),
         ),
         rejected=tuple(
             model.RejectedReason(name, 1_000_000, (model.RejectedLine(name, 10**9, name, name),)) for name in HOSTILE

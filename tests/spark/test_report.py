@@ -1,4 +1,5 @@
 import json
+import shutil
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
@@ -274,3 +275,41 @@ def test_an_unknown_zone_is_an_error_and_leaves_no_page(spark: SparkSession, tmp
     with pytest.raises(KquotaError, match="Mars/Olympus"):
         write_report(spark, directory, generated=GENERATED)
     assert not (directory / "report.html").exists()
+
+
+def test_the_meters_replayed_worst_come_first(spark: SparkSession, tmp_path: Path) -> None:
+    """Those with the most waits not reproduced are listed; the sums are of all, and request time is in none of them."""
+    analysis = AnalysisDirectory()
+    analysis.calibration("user=few", 10, 0.0, throttle_ms_logged=500)
+    analysis.calibration("user=many", 1_000, 0.97, invented=1_000, missed=4, not_compared=6, within_as_logged=0.5)
+    analysis.calibration("user=all", 90, 1.0, throttle_ms_predicted=70)
+    analysis.calibration("user=none", 0, None, error_p50_ms=None, not_compared=5, throttle_ms_logged=0)
+    analysis.calibration(
+        "user=timed", 7, None, key="request_percentage", missed=None, invented=None, throttle_ms_logged=30,
+        predicted_low_ms=1, predicted_high_ms=99,
+    )  # fmt: skip
+    calibration = build(spark, analysis, tmp_path, calibrated=2).calibration
+    assert calibration is not None
+    assert [(one.name.meter, one.waits, one.within) for one in calibration.rows] == [
+        ("user=many", 2_000, 0.97),
+        ("user=few", 10, 0.0),
+    ]
+    many = calibration.rows[0]
+    assert (many.missed, many.invented, many.not_compared, many.within_as_logged) == (4, 1_000, 6, 0.5)
+    assert (many.error_p50_ms, many.error_p99_ms, many.told_ms, many.predicted_ms) == (1.0, 2.0, 1000, 1000)
+    assert (calibration.total, calibration.waits, calibration.close, calibration.not_compared) == (4, 2_100, 2_030, 11)
+    assert (calibration.told_ms, calibration.predicted_ms) == (2_500, 3_070)
+    assert calibration.estimates_total == 1
+    timed = model.MeterName("", "user=timed", "request_percentage")
+    assert calibration.estimates == (model.EstimatedMeter(1, timed, requests=7, told_ms=30, low_ms=1, high_ms=99),)
+
+
+def test_a_directory_without_calibration_has_its_page_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """The table may be missing, as where an older kquota wrote the directory; without rows it says what is known."""
+    directory = AnalysisDirectory(summary={"kept_requests": False}).write(tmp_path / "out")
+    report = build_report(spark, directory, model.Bounds())
+    assert report.calibration == model.Calibration(0, 0, 0, 0, 0, 0, (), 0, ())
+    assert "the requests were not kept" in write_report(spark, directory, generated=GENERATED).read_text("utf-8")
+    shutil.rmtree(directory / "calibration")
+    assert build_report(spark, directory, model.Bounds()).calibration is None
+    assert "no table <code>calibration</code>" in write_report(spark, directory, generated=GENERATED).read_text("utf-8")

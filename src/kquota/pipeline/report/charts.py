@@ -8,7 +8,7 @@ and a description for those who do not see it. Names of clients never go through
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,7 +21,17 @@ from kquota.pipeline.report import model, units, wording
 if TYPE_CHECKING:
     import altair
 
-__all__ = ["DASHES", "Points", "chart_of", "check_extra", "draw_meter", "line_count", "load_extra"]
+__all__ = [
+    "DASHES",
+    "Points",
+    "chart_of",
+    "check_extra",
+    "draw",
+    "draw_meter",
+    "line_count",
+    "load_extra",
+    "plain",
+]
 
 _EXTRA: Final = ("altair", "jinja2", "vl_convert")
 
@@ -59,17 +69,23 @@ def draw_meter(timeline: model.MeterTimeline, time_range: model.TimeRange, zone:
 
     `number` tells the charts of a page apart. Times are those of `zone`, with its offset at the start of the range.
     """
+    data: dict[str, Points] = {}
+    chart = chart_of(timeline, time_range, zone, data)
+    return draw(chart, data, prefix=f"chart{number}-", title=_title(timeline), description=_description(timeline))
+
+
+def draw(chart: altair.LayerChart, datasets: dict[str, Points], *, prefix: str, title: str, description: str) -> str:
+    """A chart as SVG text, to be put into HTML as it is; its ids begin with `prefix`."""
     import altair
     import vl_convert
 
     version = re.match(r"v?(\d+\.\d+)", altair.SCHEMA_VERSION)
-    data: dict[str, Points] = {}
     with altair.utils.schemapi.debug_mode(False):  # the chart is always the same: validated by the tests
-        spec = chart_of(timeline, time_range, zone, data).to_dict(validate=False)
+        spec = chart.to_dict(validate=False)
     # Added last, because Altair copies all that it is given, many times.
-    spec["datasets"] = data
+    spec["datasets"] = datasets
     svg = vl_convert.vegalite_to_svg(spec, vl_version=version[1] if version else None)
-    return _inline(svg, number=number, title=_title(timeline), description=_description(timeline))
+    return _inline(svg, prefix=prefix, title=title, description=description)
 
 
 def line_count(timeline: model.MeterTimeline) -> int:
@@ -146,9 +162,16 @@ def chart_of(
             {"at": last, "rate": limit / scale.divisor},
         ]
         layers.append(data(f"limit{index}", ends).mark_line(strokeDash=[6, 3], strokeWidth=1.4).encode(x=x, y=y))
+    return plain(layers, _HEIGHT)
+
+
+def plain(layers: Sequence[Any], height: int) -> altair.LayerChart:
+    """A chart of these layers, in the width and the style that all on the page have."""
+    import altair as alt
+
     chart: alt.LayerChart = (
         alt.layer(*layers)
-        .properties(width=_WIDTH, height=_HEIGHT, autosize=alt.AutoSizeParams(type="fit", contains="padding"))
+        .properties(width=_WIDTH, height=height, autosize=alt.AutoSizeParams(type="fit", contains="padding"))
         .properties(padding={"left": 2, "right": 6, "top": 4, "bottom": 2}, background="transparent")
         .configure(aria=False, font="sans-serif")
         .configure_view(stroke=None)
@@ -192,13 +215,12 @@ def _time_ticks(first_ms: int, last_ms: int) -> tuple[list[int], str]:
     return ticks, "%H:%M" if same_day else "%d %b %H:%M"
 
 
-_OWN_NAME: Final = re.compile(r"\b(throttled|rate\d|limit\d)_marks\b")
+_OWN_NAME: Final = re.compile(r"\b(throttled|rate\d|limit\d|band|equal|told\d|low\d|number)_marks\b")
 _PAINT: Final = ("fill", "stroke")
 
 
-def _inline(svg: str, *, number: int, title: str, description: str) -> str:
+def _inline(svg: str, *, prefix: str, title: str, description: str) -> str:
     root = ElementTree.fromstring(svg)  # noqa: S314 (drawn by vl-convert a moment ago, not input)
-    prefix = f"chart{number}-"
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
         if "id" in element.attrib:

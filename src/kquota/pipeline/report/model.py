@@ -17,9 +17,12 @@ __all__ = [
     "UNEXPLAINED",
     "Bounds",
     "BrokerSeries",
+    "CalibratedMeter",
+    "Calibration",
     "Client",
     "Episode",
     "Episodes",
+    "EstimatedMeter",
     "KeyTotals",
     "Lane",
     "LimitedClient",
@@ -70,6 +73,9 @@ class Bounds:
     episodes: int = 60
     episodes_open: int = 15
     unlimited_per_key: int = 15
+    calibrated: int = 40
+    calibrated_open: int = 15
+    """Meters whose waits were replayed: in all, and those shown without unfolding."""
     reasons: int = 20
     samples_per_reason: int = 3
     names: int = 5
@@ -100,6 +106,8 @@ class Summary:
     """Stage and how long it took."""
     settings: tuple[tuple[str, float | str], ...] = ()
     """Broker settings that were used, such as quota.window.num."""
+    kept_requests: bool | None = None
+    """Whether the table `requests` was written, of which the log can be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +326,57 @@ class Episodes:
 
 
 @dataclass(frozen=True, slots=True)
+class CalibratedMeter:
+    """The waits that one broker told on a meter, beside those that Kafka's arithmetic gives on the same log."""
+
+    broker_id: int
+    name: MeterName
+    waits: int
+    """Told or predicted, and compared."""
+    within: float | None
+    """The share of them that is within 5 ms or 5 %; None where there were none to compare."""
+    within_as_logged: float | None
+    """The same without learning from what was told later."""
+    missed: int
+    invented: int
+    error_p50_ms: float | None
+    error_p99_ms: float | None
+    told_ms: int
+    predicted_ms: int
+    not_compared: int
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatedMeter:
+    """The waits told to clients whose request time is limited, on any request, and the range of the replay."""
+
+    broker_id: int
+    name: MeterName
+    requests: int
+    told_ms: int
+    low_ms: int
+    high_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Of `total` meters, those with the most waits that the replay does not give; the sums are of all of them.
+
+    `estimates` are apart: nothing can be said of them but a range.
+    """
+
+    total: int
+    waits: int
+    close: int
+    told_ms: int
+    predicted_ms: int
+    not_compared: int
+    rows: tuple[CalibratedMeter, ...]
+    estimates_total: int
+    estimates: tuple[EstimatedMeter, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RejectedLine:
     """One line that could not be used."""
 
@@ -371,6 +430,8 @@ class Report:
     limited_meters: int
     """Meters with a limit that were active, of which `timelines` are the worst."""
     episodes: Episodes
+    calibration: Calibration | None
+    """None where the analysis has no such table."""
     rejected: tuple[RejectedReason, ...]
     bounds: Bounds = field(default_factory=Bounds)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from kquota.pipeline.report import charts, model, units, wording
+from kquota.pipeline.report import agreement, charts, model, units, wording
 from kquota.pipeline.report.advice import advice_for
 from kquota.pipeline.report.summary import zone_of
 
@@ -29,6 +29,7 @@ def render_page(report: model.Report, *, generated: datetime) -> str:
     from markupsafe import Markup
 
     zone = zone_of(report.summary)
+    plot = agreement.draw_agreement(report.calibration) if report.calibration is not None else ""
     drawn = [
         (timeline, Markup(charts.draw_meter(timeline, report.range, zone, number=number)))  # noqa: S704 (our own drawing)
         for number, timeline in enumerate(report.timelines, start=1)
@@ -45,6 +46,7 @@ def render_page(report: model.Report, *, generated: datetime) -> str:
         summary=report.summary,
         bounds=report.bounds,
         charts=drawn,
+        agreement=Markup(plot),  # noqa: S704 (our own drawing)
         undrawn=[one for one in report.timelines if report.range is None or not one.series],
         several_clusters=len(report.clusters) > 1,
         offset=offset,
@@ -81,13 +83,16 @@ def _environment() -> Environment:
         state_of=wording.state_of,
         shown=wording.shown_name,
         advice=advice_for,
+        exact=units.exact,
         bar=_bar,
         lane=_lane,
         ratio=model.ratio,
+        mark_of=agreement.mark_of,
+        is_low=agreement.is_low,
         AMBIGUOUS=model.AMBIGUOUS,
         UNEXPLAINED=model.UNEXPLAINED,
     )
-    environment.filters.update(count=units.count, duration=units.duration, percent=units.percent)
+    environment.filters.update(count=units.count, duration=units.duration, percent=units.percent, share=units.share)
     return environment
 
 

@@ -18,6 +18,7 @@ from kquota.errors import InputError
 from kquota.pipeline import tables
 from kquota.pipeline.arrow_source import ParquetSource
 from kquota.pipeline.report import model
+from kquota.pipeline.report.calibration import calibration_of
 from kquota.pipeline.report.summary import rate_window, read_summary
 from kquota.pipeline.report.timeline import Wanted, meter_steps, spans_of, throttled_by_meter
 from kquota.pipeline.transforms.identities import plain_strings
@@ -48,12 +49,14 @@ class AnalysisTables:
     utilisation: DataFrame
     throttled: DataFrame
     rejected: DataFrame
+    calibration: DataFrame | None
+    """None in a directory that no step has replayed the log for."""
 
 
 def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
     """Open the tables below `directory`; nothing is read yet.
 
-    :raises InputError: one of them is missing.
+    :raises InputError: one of them is missing; only `calibration` may be.
     """
 
     def folder(table: tables.Table) -> Path:
@@ -77,6 +80,7 @@ def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
         utilisation=read(tables.UTILISATION),
         throttled=read(tables.THROTTLED),
         rejected=read(tables.REJECTED),
+        calibration=read(tables.CALIBRATION) if (directory / tables.CALIBRATION.name).is_dir() else None,
     )
 
 
@@ -96,6 +100,7 @@ def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> 
     with ThreadPoolExecutor(_QUERIES_AT_ONCE, "report") as pool:
         totals = pool.submit(_totals, read.clients)
         rejected = pool.submit(_rejected, read.rejected, bounds)
+        calibration = pool.submit(calibration_of, read.calibration, bounds) if read.calibration is not None else None
         brokers, time_range = _brokers(read.usage)
         told = throttled_by_meter(read.throttled, time_range or model.TimeRange(0, 0), bounds)
         use = _use_by_meter(read.utilisation, bounds).join(told, on=list(_METER), how="left")
@@ -118,6 +123,7 @@ def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> 
         timelines=drawn_timelines,
         limited_meters=limited_meters,
         episodes=episodes.result(),
+        calibration=calibration.result() if calibration is not None else None,
         rejected=rejected.result(),
         bounds=bounds,
     )

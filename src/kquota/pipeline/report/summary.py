@@ -46,6 +46,7 @@ def read_summary(directory: Path) -> Summary:
             for name, value in _pairs(found.get("settings"))
             if _is_number(value) or isinstance(value, str)
         ),
+        kept_requests=kept if isinstance(kept := found.get("kept_requests"), bool) else None,
     )
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "percent",
     "rate_figure",
     "rate_scale",
+    "share",
 ]
 
 ESTIMATED_KEYS: Final = frozenset({"request_percentage", "connection_creation_rate"})
@@ -132,6 +133,14 @@ def percent(part: float | None) -> str:
         return "< 0.1\N{NO-BREAK SPACE}%"
     text = f"{value:.1f}".removesuffix(".0") if value < 9.95 else f"{value:,.0f}"
     return f"{text}\N{NO-BREAK SPACE}%"
+
+
+def share(part: float | None) -> str:
+    """0.9842 -> '98.4 %'. All and nothing are said only where it is all or nothing."""
+    if part is None:
+        return "unknown"
+    value = part * 100 if part in (0, 1) else min(max(part * 100, 0.1), 99.9)
+    return f"{value:.1f}".removesuffix(".0") + "\N{NO-BREAK SPACE}%"
 
 
 def count(value: int | None) -> str:
