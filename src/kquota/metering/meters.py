@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kquota.metering.statistics import SampledRate, SampledTotal, TokenBucket, Windows
+from kquota.metering.statistics import UNLIMITED, SampledRate, SampledTotal, TokenBucket, Windows
 from kquota.metering.throttling import LONGEST_MS, bucket_throttle_ms, rate_throttle_ms
 from kquota.quotas import MeterKey
 
@@ -26,9 +26,6 @@ __all__ = [
 
 INACTIVE_MS: Final = 3_600_000
 """A meter that nothing was recorded on for longer is dropped; the next record begins a new one."""
-
-UNLIMITED: Final = 9.223372036854775807e18
-"""Long.MAX_VALUE as a double: what Kafka compares with where there is no limit."""
 
 THROTTLE_TIME_WINDOWS: Final = Windows(samples=2, size_ms=30_000)
 """Of the metrics that have no windows of their own: ``metrics.num.samples``, ``metrics.sample.window.ms``."""
@@ -136,7 +133,9 @@ class RateMeter:
 
     def _throttle(self, measured: float, now_ms: int) -> Throttle:
         unbounded = rate_throttle_ms(measured, self.limit, self.rate.added_over_ms)
-        told = min(unbounded, self._bound_ms)
+        told = unbounded
+        if told > self._bound_ms:
+            told = self._bound_ms
         self.waits_until_ms = now_ms + told
         return Throttle(told, unbounded, measured, self.limit, self.tags)
 

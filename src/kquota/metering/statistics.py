@@ -8,12 +8,28 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
+from enum import Enum
 from math import isnan
 from typing import Final, Self
 
 from kquota.errors import IllegalArgumentError
 
-__all__ = ["SampledRate", "SampledTotal", "SpreadRate", "TokenBucket", "Windows"]
+__all__ = ["UNLIMITED", "SampledRate", "SampledTotal", "SpreadRate", "TimeUnit", "TokenBucket", "Windows"]
+
+UNLIMITED: Final = 9.223372036854775807e18
+"""Long.MAX_VALUE as a double: what Kafka compares with where there is no limit."""
+
+
+class TimeUnit(Enum):
+    """What a rate is per, as ``java.util.concurrent.TimeUnit`` names it; the value is its length in milliseconds."""
+
+    NANOSECONDS = 1e-6
+    MICROSECONDS = 1e-3
+    MILLISECONDS = 1.0
+    SECONDS = 1_000.0
+    MINUTES = 60_000.0
+    HOURS = 3_600_000.0
+    DAYS = 86_400_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +52,20 @@ class Windows:
 class SampledTotal:
     """A sum over a ring of samples, each as long as a window from its first event.
 
-    One sample more than there are windows is kept, because the oldest still counts in part. The sum is not counted
-    anew each time: only when a sample begins or is forgotten are the others added up.
+    One sample more than there are windows is kept, because the oldest still counts in part. What was before the current
+    sample in the ring is added up once; what is behind it is added each time, since doubles give another sum in another
+    order, and this is to be Kafka's to the last bit.
     """
 
     __slots__ = (
-        "_closed",
-        "_closed_expire_ms",
+        "_before",
+        "_behind",
         "_cursor",
+        "_expire_ms",
         "_last_ms",
         "_lasts",
         "_oldest_ms",
         "_size_ms",
-        "_slots",
         "_span_ms",
         "_start_ms",
         "_starts",
@@ -61,43 +78,47 @@ class SampledTotal:
         self.windows = windows
         self._size_ms = windows.size_ms
         self._span_ms = windows.span_ms
-        self._slots = windows.samples + 1
-        self._values: list[float] = []
-        self._starts: list[int] = []
-        self._lasts: list[float] = []
-        self._cursor = 0
-        # Of the current sample; the lists have them once it is closed.
+        slots = windows.samples + 1
+        self._values = [0.0] * slots
+        self._starts = [_NEVER] * slots
+        self._lasts = [_NEVER] * slots
+        self._cursor = -1
+        # Of the current sample; the lists have its value and last event once another begins.
         self._value = 0.0
-        self._start_ms = 0
-        self._last_ms: float = 0
-        # Of the others: their sum, and when the first of them is forgotten.
-        self._closed = 0.0
-        self._closed_expire_ms: float = _NEVER
-        self._oldest_ms = 0
+        self._start_ms = -_NEVER
+        self._last_ms = _NEVER
+        # Of the others: the sum of those before it, those behind it, and the earliest that one can be forgotten.
+        self._before = 0.0
+        self._behind: list[float] = []
+        self._expire_ms = _NEVER
+        self._oldest_ms = _NEVER
 
     def record(self, value: float, now_ms: int) -> None:
         """Count `value`, which may be negative: something taken back."""
-        if now_ms - self._start_ms >= self._size_ms or not self._values:
+        if now_ms - self._start_ms >= self._size_ms:
             self._begin_sample(now_ms)
         self._value += value
         self._last_ms = now_ms
 
     def total(self, now_ms: int) -> float:
         """The sum of what is not forgotten."""
-        if now_ms >= self._closed_expire_ms or now_ms - self._last_ms >= self._span_ms:
+        if now_ms >= self._expire_ms or now_ms - self._last_ms >= self._span_ms:
             self._purge(now_ms)
-        return self._closed + self._value
+        total = self._before + self._value
+        for value in self._behind:
+            total += value
+        return total
 
     def copy(self) -> Self:
         """One that goes on from the same samples."""
         other = copy(self)
-        for name in ("_values", "_starts", "_lasts"):
+        for name in ("_values", "_starts", "_lasts", "_behind"):
             setattr(other, name, getattr(self, name).copy())
         return other
 
-    def edges_ms(self) -> tuple[float, float]:
+    def edges_ms(self) -> tuple[int, int]:
         """From when on an event begins a sample, and from when on one of the others is forgotten."""
-        return self._start_ms + self._size_ms, self._closed_expire_ms
+        return self._start_ms + self._size_ms, min(self._lasts) + self._span_ms
 
     def state(self) -> tuple[object, ...]:
         """All that counts from now on: two with the same give the same answers."""
@@ -106,83 +127,98 @@ class SampledTotal:
 
     def _begin_sample(self, now_ms: int) -> None:
         """The next slot of the ring is the current sample, empty, and begins now."""
-        if self._values:
-            self._close()
-            self._cursor = (self._cursor + 1) % self._slots
-        if self._cursor >= len(self._values):
-            self._values.append(0.0)
-            self._starts.append(now_ms)
-            self._lasts.append(now_ms)
+        values, starts, cursor = self._values, self._starts, self._cursor
+        if cursor >= 0:
+            values[cursor] = self._value
+            self._lasts[cursor] = self._last_ms
+            if self._last_ms + self._span_ms < self._expire_ms:
+                self._expire_ms = self._last_ms + self._span_ms
+        cursor += 1
+        if cursor == len(values):
+            cursor = 0
+            self._before = 0.0
+            self._behind = values[1:]
         else:
-            self._values[self._cursor] = 0.0
-            self._starts[self._cursor] = self._lasts[self._cursor] = now_ms
-        self._open()
+            self._before += self._value
+            del self._behind[:1]
+        self._cursor = cursor
+        self._value = 0.0
+        was_oldest = starts[cursor] == self._oldest_ms
+        starts[cursor] = self._start_ms = self._last_ms = now_ms
+        values[cursor], self._lasts[cursor] = 0.0, _NEVER  # as long as it is the current one
+        if was_oldest:
+            self._oldest_ms = min(starts)
+        elif now_ms < self._oldest_ms:
+            self._oldest_ms = now_ms
 
     def _purge(self, now_ms: int) -> None:
         """Forget each sample whose last event is too long ago: it is empty from now on."""
-        if not self._values:
-            return
-        self._close()
-        for slot, last_ms in enumerate(self._lasts):
-            if now_ms - last_ms >= self._span_ms:
-                self._values[slot] = 0.0
-                self._starts[slot] = now_ms
-                self._lasts[slot] = now_ms
-        self._open()
-
-    def _close(self) -> None:
-        self._values[self._cursor] = self._value
-        self._lasts[self._cursor] = self._last_ms
-
-    def _open(self) -> None:
-        values, lasts, cursor = self._values, self._lasts, self._cursor
-        self._value, self._start_ms, self._last_ms = values[cursor], self._starts[cursor], lasts[cursor]
-        self._oldest_ms = min(self._starts)
-        # The slot of the current sample takes no part until it is closed.
-        values[cursor], lasts[cursor] = 0.0, _NEVER
-        self._closed, self._closed_expire_ms = sum(values), min(lasts) + self._span_ms
+        values, starts, lasts, cursor = self._values, self._starts, self._lasts, self._cursor
+        forgotten_ms = now_ms - self._span_ms
+        if self._last_ms <= forgotten_ms:
+            self._value = 0.0
+            starts[cursor] = self._start_ms = self._last_ms = now_ms
+        is_before = False
+        for slot, last_ms in enumerate(lasts):
+            if last_ms <= forgotten_ms:
+                values[slot] = 0.0
+                starts[slot] = lasts[slot] = now_ms
+                is_before |= slot < cursor
+        if is_before:
+            self._before = 0.0
+            for value in values[:cursor]:
+                self._before += value
+        self._behind = values[cursor + 1 :]
+        self._expire_ms = min(lasts) + self._span_ms
+        self._oldest_ms = min(starts)
 
 
 class SampledRate(SampledTotal):
-    """Kafka's ``Rate``: the sum over the windows, by the seconds that they cover.
+    """Kafka's ``Rate``: the sum over the windows, by the time that they cover.
 
-    Those are at least all windows but one, so that a first event is not taken for a rate of its own millisecond.
+    That is at least all windows but one, so that a first event is not taken for a rate of its own millisecond.
     """
 
-    __slots__ = ("_least_ms", "added_over_ms")
+    __slots__ = ("_least_ms", "_unit_ms", "added_over_ms")
 
     added_over_ms: int
     """What the sum was divided by in the last :meth:`add`."""
 
-    def __init__(self, windows: Windows) -> None:
+    def __init__(self, windows: Windows, unit: TimeUnit = TimeUnit.SECONDS) -> None:
         super().__init__(windows)
         self._least_ms = (windows.samples - 1) * windows.size_ms
+        self._unit_ms = unit.value
         self.added_over_ms = 1
 
     def add(self, value: float, now_ms: int) -> float:
         """Count `value`, and measure: what :meth:`record` and :meth:`measure` do one after the other, in one go."""
-        if now_ms - self._start_ms >= self._size_ms or not self._values:
+        if now_ms - self._start_ms >= self._size_ms:
             self._begin_sample(now_ms)
         self._value += value
         self._last_ms = now_ms
-        if now_ms >= self._closed_expire_ms:
+        if now_ms >= self._expire_ms:
             self._purge(now_ms)
         elapsed_ms = now_ms - self._oldest_ms
-        if 0 <= elapsed_ms < self._least_ms:
+        if elapsed_ms >= self._least_ms:
+            over_ms = elapsed_ms or 1
+        elif elapsed_ms >= 0:
             over_ms = self._least_ms + elapsed_ms % self._size_ms
         else:
             over_ms = self._covered_ms(elapsed_ms)
         self.added_over_ms = over_ms
-        return (self._closed + self._value) / (over_ms / 1000.0)
+        total = self._before + self._value
+        for other in self._behind:
+            total += other
+        return total / (over_ms / self._unit_ms)
 
     def measure(self, now_ms: int) -> float:
-        """Units per second."""
-        return self.total(now_ms) / (self.covered_ms(now_ms) / 1000.0)
+        """How much there is in a unit of time."""
+        return self.total(now_ms) / (self.covered_ms(now_ms) / self._unit_ms)
 
     def covered_ms(self, now_ms: int) -> int:
         """What the sum is divided by: ``Rate.windowSize``."""
         self.total(now_ms)
-        if not self._values:
+        if self._cursor < 0:
             self._begin_sample(now_ms)
         return self._covered_ms(now_ms - self._oldest_ms)
 
@@ -193,28 +229,38 @@ class SampledRate(SampledTotal):
 
 
 class TokenBucket:
-    """KIP-599's bucket: it fills at the limit, up to all windows' worth, and may go below zero without bound."""
+    """KIP-599's bucket: it fills at the limit, up to all windows' worth, and may go below zero without bound.
 
-    __slots__ = ("_tokens", "_updated_ms", "windows")
+    A limit is so much in a `unit` of time, and None is none: then nothing is taken, and there is always enough.
+    """
 
-    def __init__(self, windows: Windows) -> None:
+    __slots__ = ("_tokens", "_unit_ms", "_updated_ms", "windows")
+
+    def __init__(self, windows: Windows, unit: TimeUnit = TimeUnit.SECONDS) -> None:
         self.windows = windows
+        self._unit_ms = unit.value
         self._tokens = 0.0
         self._updated_ms = 0
 
-    def record(self, value: float, now_ms: int, limit: float) -> None:
-        """Take `value` tokens, or give back where it is negative, at a `limit` of tokens per second."""
-        burst = self._refill(now_ms, limit)
-        self._tokens = min(burst, self._tokens - value)
+    def record(self, value: float, now_ms: int, limit: float | None) -> None:
+        """Take `value` tokens, or give back where it is negative."""
+        if limit is not None:
+            burst = self._refill(now_ms, limit)
+            left = self._tokens - value
+            self._tokens = burst if left > burst else left
 
-    def measure(self, now_ms: int, limit: float) -> float:
+    def measure(self, now_ms: int, limit: float | None) -> float:
         """The tokens that are there."""
+        if limit is None:
+            return UNLIMITED
         self._refill(now_ms, limit)
         return self._tokens
 
     def _refill(self, now_ms: int, limit: float) -> float:
-        burst = self.windows.samples * (self.windows.size_ms / 1000.0) * limit
-        self._tokens = min(burst, self._tokens + limit * ((now_ms - self._updated_ms) / 1000.0))
+        burst = self.windows.samples * (self.windows.size_ms / self._unit_ms) * limit
+        filled = self._tokens + limit * ((now_ms - self._updated_ms) / self._unit_ms)
+        # Not `min`, which is not Java's where one of them is not a number.
+        self._tokens = burst if filled > burst else filled
         self._updated_ms = now_ms
         return burst
 
@@ -257,4 +303,4 @@ class SpreadRate:
             self._values = {window: value for window, value in self._values.items() if window >= first}
 
 
-_NEVER: Final = float("inf")
+_NEVER: Final = 2**63  # later than any time

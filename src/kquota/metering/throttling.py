@@ -12,6 +12,7 @@ LONGEST_MS: Final = 2**31 - 1
 none; here it becomes the longest there is."""
 
 _LONG_MAX: Final = 2**63 - 1
+_BEYOND_LONG: Final = 2.0**63  # doubles are compared with doubles quickly
 
 
 def rate_throttle_ms(rate: float, limit: float, covered_ms: int) -> int:
@@ -26,10 +27,10 @@ def bucket_throttle_ms(tokens: float, limit: float) -> int:
 
 def java_round(value: float) -> int:
     """``Math.round``: half up, within 64 bits, and 0 for what is not a number."""
-    if not -_LONG_MAX < value < _LONG_MAX:
-        return 0 if isnan(value) else _LONG_MAX if value > 0 else -_LONG_MAX - 1
-    whole = floor(value)
-    return whole + (value - whole >= 0.5)  # adding a half first would round 0.49999999999999994 up
+    if -_BEYOND_LONG < value < _BEYOND_LONG:
+        whole = floor(value)
+        return whole + 1 if value - whole >= 0.5 else whole  # adding a half first would round 0.49999999999999994 up
+    return 0 if isnan(value) else _LONG_MAX if value > 0 else -_LONG_MAX - 1
 
 
 def _by_zero(value: float) -> float:
