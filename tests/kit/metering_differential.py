@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +10,11 @@ from typing import Any, Final, TypeAlias
 
 from kquota.config import BrokerConfig
 from kquota.metering.throttling import LONGEST_MS
+from kquota.quotas import is_same_value
 from tests.kit.line_program import LineProgram, java_command
 from tests.kit.metering_traces import CLASSES, Trace
 
-__all__ = ["OUTCOMES", "Difference", "Report", "compare", "metering_judge"]
+__all__ = ["OUTCOMES", "Difference", "Report", "compare", "metering_judge", "same_answer"]
 
 Answer: TypeAlias = Mapping[str, Any]
 Replay: TypeAlias = Callable[[Iterable[Mapping[str, Any]], BrokerConfig], Iterator[dict[str, Any]]]
@@ -23,13 +23,7 @@ PROGRAM: Final = Path(__file__).parents[1] / "real" / "java" / "MeteringTraces.j
 MOST_DIFFERENCES: Final = 20
 GROUPS: Final = ("Produce", "Fetch", "Request", "ControllerMutation")
 OUTCOMES: Final = ("no quotas", "unlimited", "within", "throttled", "capped", "beyond 32 bits", "rejected")
-
-# A value is a few sums and a quotient of doubles: the last digits are the order's in which they were added. There is no
-# absolute tolerance, since where amounts cancel out the sign of what is left decides whether a client is throttled.
-RELATIVE: Final = 1e-12
-
-# Nothing is decided by a metric: one that cancels out to a few digits is shown with as many.
-RELATIVE_METRICS: Final = 1e-9
+_DOUBLES: Final = ("limit", "value")
 
 
 def metering_judge(jars: Path, errors: Path) -> LineProgram:
@@ -66,8 +60,6 @@ class Report:
     answers: int = 0
     metrics: int = 0
     """Metrics that were compared, at all looks at them."""
-    exact: int = 0
-    """Answers to records whose value is the same double."""
     outcomes: dict[str, Counter[str]] = field(default_factory=dict)
     """Of each class, what Kafka made of its records."""
     differences: list[Difference] = field(default_factory=list)
@@ -84,8 +76,8 @@ class Report:
             for kind in CLASSES
         ]
         rows.append(
-            f"{self.traces} traces of {self.operations} operations compared, {self.answers} answers, {self.exact} of "
-            f"them with the same double, and {self.metrics} metrics: {len(self.differences)} traces differ"
+            f"{self.traces} traces of {self.operations} operations compared, {self.answers} answers and {self.metrics} "
+            f"metrics: {len(self.differences)} traces differ"
         )
         return "\n".join([*rows, *map(str, self.differences)])
 
@@ -105,9 +97,7 @@ def compare(traces: Iterable[Trace], judge: LineProgram, replay: Replay) -> Repo
         report.metrics += sum(len(one["metrics"]) for one in kafka if "metrics" in one)
         outcomes = report.outcomes.setdefault(trace.kind, Counter())
         outcomes.update(map(_outcome, recorded))
-        pairs = zip(kafka, ours, strict=False)
-        report.exact += sum(one["value"] == other.get("value") for one, other in pairs if "metrics" not in one)
-        difference = next((n for n, one in enumerate(kafka) if n >= len(ours) or not _same(one, ours[n])), None)
+        difference = next((n for n, one in enumerate(kafka) if n >= len(ours) or not same_answer(one, ours[n])), None)
         if difference is not None:
             found = ours[difference] if difference < len(ours) else None
             report.differences.append(Difference(trace, answered[difference], kafka[difference], found))
@@ -119,30 +109,37 @@ def compare(traces: Iterable[Trace], judge: LineProgram, replay: Replay) -> Repo
 
 
 def _told_ms(kafka: Answer) -> int:
-    """What is to be told: where a broker cuts its 64 bits to 32, the most that 32 bits can say."""
+    """What is to be told: where a broker cuts its 64 bits to 32, the nearest that 32 bits can say; none below 0."""
     told_ms: int = kafka["throttle_ms"]
     unbounded_ms: int = kafka["unbounded_throttle_ms"]
     cut_ms = (unbounded_ms + 2**31) % 2**32 - 2**31
-    return LONGEST_MS if unbounded_ms > LONGEST_MS and told_ms in (cut_ms, max(0, cut_ms)) else told_ms
+    if cut_ms != unbounded_ms and told_ms in (cut_ms, max(0, cut_ms)):
+        told_ms = min(unbounded_ms, LONGEST_MS)
+    return max(0, told_ms)
 
 
-def _same(kafka: Answer, ours: Answer) -> bool:
-    """Equal in all but the last digits of the value."""
+def same_answer(kafka: Answer, ours: Answer) -> bool:
+    """Equal, values to the last bit."""
     if "metrics" in kafka or "metrics" in ours:
         return kafka.get("t_ms") == ours.get("t_ms") and not different_metrics(kafka, ours)
-    kafka = {**kafka, "throttle_ms": _told_ms(kafka)}
-    if {**kafka, "value": None} != {**ours, "value": None}:
-        return False
-    value, other = kafka["value"], ours.get("value")
-    if value is None or other is None:
-        return value is other
-    return math.isclose(value, other, rel_tol=RELATIVE, abs_tol=0)
+    kafka = {
+        **kafka,
+        "throttle_ms": _told_ms(kafka),
+        "unbounded_throttle_ms": max(0, kafka["unbounded_throttle_ms"]),
+    }
+    return kafka.keys() == ours.keys() and all(
+        is_same_value(_number(kafka[name]), ours[name]) if name in _DOUBLES else kafka[name] == ours[name]
+        for name in kafka
+    )
+
+
+def _number(value: float | str | None) -> float | None:
+    """JSON has texts for numbers that are none."""
+    return float(value) if isinstance(value, str) else value
 
 
 def different_metrics(kafka: Answer, ours: Answer, groups: Collection[str] = GROUPS) -> list[str]:
-    """In words, the metrics of these groups that only one of them has, and those that differ in anything but their last
-    digits.
-    """
+    """In words, the metrics of these groups that only one of them has, and those that differ."""
     theirs, found = _metrics(kafka, groups), _metrics(ours, groups)
     return [
         f"{name} {what}: Kafka {theirs.get((what, name))}, ours {found.get((what, name))}"
@@ -161,9 +158,7 @@ def _metrics(answer: Answer, groups: Collection[str]) -> dict[tuple[str, str], A
 def _same_metric(kafka: Answer | None, ours: Answer | None) -> bool:
     if kafka is None or ours is None or {**kafka, "value": None} != {**ours, "value": None}:
         return False
-    # A number that is none comes from Kafka's side as a text.
-    value, other = float(kafka["value"]), ours["value"]
-    return math.isnan(other) if math.isnan(value) else math.isclose(value, other, rel_tol=RELATIVE_METRICS, abs_tol=0)
+    return is_same_value(_number(kafka["value"]), ours["value"])
 
 
 def _outcome(answer: Answer) -> str:

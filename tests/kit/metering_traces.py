@@ -7,6 +7,7 @@ and every 30 s after it, before whatever happens in the same millisecond.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -120,7 +121,15 @@ class Trace:
             "controller.quota.window.num": self.broker.controller_quota_window_num,
             "controller.quota.window.size.seconds": self.broker.controller_quota_window_size_seconds,
         }
-        return [settings, *self.operations]
+        return [settings, *map(_as_json, self.operations)]
+
+
+def _as_json(operation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """JSON has no numbers that are none: texts, as Java reads them."""
+    value = operation.get("value")
+    if value is None or math.isfinite(value):
+        return operation
+    return {**operation, "value": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
 
 
 def metering_traces(count: int, seed: int) -> Iterator[Trace]:

@@ -247,7 +247,9 @@ class TokenBucket:
         if limit is not None:
             burst = self._refill(now_ms, limit)
             left = self._tokens - value
-            self._tokens = burst if left > burst else left
+            if left > burst:
+                left = burst
+            self._tokens = left
 
     def measure(self, now_ms: int, limit: float | None) -> float:
         """The tokens that are there."""
@@ -259,8 +261,9 @@ class TokenBucket:
     def _refill(self, now_ms: int, limit: float) -> float:
         burst = self.windows.samples * (self.windows.size_ms / self._unit_ms) * limit
         filled = self._tokens + limit * ((now_ms - self._updated_ms) / self._unit_ms)
-        # Not `min`, which is not Java's where one of them is not a number.
-        self._tokens = burst if filled > burst else filled
+        if filled > burst:  # `min` would not be Java's where one of them is not a number
+            filled = burst
+        self._tokens = filled
         self._updated_ms = now_ms
         return burst
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kquota.errors import IllegalArgumentError
 from kquota.metering.statistics import SampledRate, SampledTotal, SpreadRate, TokenBucket, Windows
 from kquota.metering.throttling import bucket_throttle_ms, java_round, rate_throttle_ms
+from kquota.quotas import is_same_value
 
 NOW = 1_700_000_000_000
 
@@ -189,11 +190,6 @@ events_of_a_rate = st.lists(st.tuples(steps_ms, st.none() | values), max_size=60
 windows_of_a_rate = st.builds(Windows, st.integers(1, 12), st.sampled_from([1, 500, 1000, 3000]))
 
 
-def same(one: float, other: float) -> bool:
-    """The same double, or both not a number."""
-    return one == other or (math.isnan(one) and math.isnan(other))
-
-
 @given(windows=windows_of_a_rate, events=events_of_a_rate)
 def test_the_running_total_is_the_sum_of_the_samples(windows: Windows, events: list[tuple[int, float | None]]) -> None:
     """To the last bit, whatever is recorded and looked at when: numbers that cancel out, a clock that goes back."""
@@ -204,7 +200,7 @@ def test_the_running_total_is_the_sum_of_the_samples(windows: Windows, events: l
         if value is not None:
             rate.record(value, now_ms)
             model.record(value, now_ms)
-        assert same(rate.measure(now_ms), model.measure(now_ms))
+        assert is_same_value(rate.measure(now_ms), model.measure(now_ms))
 
 
 @given(windows=windows_of_a_rate, events=events_of_a_rate)
@@ -215,7 +211,7 @@ def test_in_one_go_is_one_after_the_other(windows: Windows, events: list[tuple[i
     for step_ms, value in events:
         now_ms += step_ms
         in_steps.record(value or 0.0, now_ms)
-        assert same(at_once.add(value or 0.0, now_ms), in_steps.measure(now_ms))
+        assert is_same_value(at_once.add(value or 0.0, now_ms), in_steps.measure(now_ms))
         assert at_once.added_over_ms == in_steps.covered_ms(now_ms)
 
 
@@ -228,7 +224,7 @@ def test_errors_do_not_build_up(seed: int) -> None:
     random = Random(seed)
     windows = Windows(11, 1000)
     rate, model, positive = SampledRate(windows), _Model(windows), SampledTotal(windows)
-    now_ms = NOW
+    now_ms, total = NOW, 0.0
     for _ in range(20_000):
         now_ms += random.choice((0, 1, 7, 130, 1000))
         value = random.choice((1e15, 1e-3, 0.1, random.random(), float(random.randrange(10**6))))
