@@ -74,17 +74,6 @@ def test_the_most_that_one_fetch_can_use() -> None:
     assert fetch.max_value_in_quota_window("a", "c") == 30
 
 
-def test_a_removed_limit_is_none(produce: RateQuotaManager) -> None:
-    """testSetAndRemoveUserQuota; what is not limited any more is not counted either."""
-    produce.update_quota(entity("user=a"), 10)
-    assert produce.max_value_in_quota_window("a", "c") == 100
-    assert produce.record("a", "c", 11_000, NOW) is not None
-    produce.update_quota(entity("user=a"), None)
-    assert produce.max_value_in_quota_window("a", "c") == float_info.max
-    assert produce.record("a", "c", 11_000, NOW) is None
-    assert not produce.is_enabled()
-
-
 def test_a_violation_and_its_end(produce: RateQuotaManager) -> None:
     """testQuotaViolation: ten seconds of 400 under 500, then 2300 at once: 2.1 s."""
     produce.update_quota(entity("client-id=<default>"), 500)
@@ -191,11 +180,6 @@ def test_permissive_mutations_are_done_and_told_to_wait(mutations: MutationQuota
     mutations.update_quota(entity("user=a"), 2)
     waits = [mutations.record_permissive("a", "c", 25, NOW), mutations.record_permissive("a", "c", 5, NOW)]
     assert [wait and wait.throttle_ms for wait in waits] == [2500, 5000]
-
-
-def test_mutations_without_a_limit_are_unbounded(mutations: MutationQuotaManager) -> None:
-    assert mutations.record_strict("a", "c", 1e9, NOW) == (False, None)
-    assert mutations.record_permissive("a", "c", 1e9, NOW) is None
 
 
 def test_a_strict_client_that_is_only_rejected_starts_anew_after_an_hour(mutations: MutationQuotaManager) -> None:

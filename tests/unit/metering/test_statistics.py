@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.errors import IllegalArgumentError
-from kquota.metering.statistics import SampledRate, SampledTotal, SpreadRate, TokenBucket, Windows
+from kquota.metering.statistics import (
+    UNLIMITED,
+    SampledRate,
+    SampledTotal,
+    SpreadRate,
+    TimeUnit,
+    TokenBucket,
+    Windows,
+)
 from kquota.metering.throttling import bucket_throttle_ms, java_round, rate_throttle_ms
 from kquota.quotas import is_same_value
 
@@ -59,6 +67,40 @@ def test_what_a_bucket_holds() -> None:
     assert bucket.measure(NOW + 4000, 5) == -5
     bucket.record(-1000, NOW + 4000, 5)
     assert bucket.measure(NOW + 4000, 5) == 100
+
+
+@pytest.mark.parametrize(
+    ("unit", "size_ms", "second"),
+    [
+        (TimeUnit.NANOSECONDS, 1, 1e9),
+        (TimeUnit.MICROSECONDS, 1, 1e6),
+        (TimeUnit.MILLISECONDS, 500, 1e3),
+        (TimeUnit.SECONDS, 1_000, 1.0),
+        (TimeUnit.MINUTES, 60_000, 1 / 60),
+        (TimeUnit.HOURS, 3_600_000, 1 / 3_600),
+        (TimeUnit.DAYS, 86_400_000, 1 / 86_400),
+    ],
+)
+def test_a_limit_is_per_unit(unit: TimeUnit, size_ms: int, second: float) -> None:
+    """KIP-599's ``TokenBucket(TimeUnit)``: it fills by the limit in each unit, up to all windows in that unit."""
+    bucket = TokenBucket(Windows(10, size_ms), unit)
+    burst = 10 * size_ms / 1000 * second * 6
+    assert bucket.measure(NOW, 6) == pytest.approx(burst)
+    bucket.record(burst * 2, NOW, 6)
+    assert bucket.measure(NOW, 6) == pytest.approx(-burst)
+    assert bucket.measure(NOW + size_ms, 6) == pytest.approx(-burst * 0.9)
+    assert bucket.measure(NOW + 100 * size_ms, 6) == pytest.approx(burst)
+    rate = SampledRate(Windows(11, size_ms), unit)
+    rate.record(30, NOW)
+    assert rate.measure(NOW) == pytest.approx(30 / (10 * size_ms / 1000 * second))
+
+
+def test_without_a_limit_a_bucket_is_never_empty() -> None:
+    """And takes nothing, so that a limit which comes later finds it full."""
+    bucket = TokenBucket(Windows(10, 1000))
+    bucket.record(1e9, NOW, None)
+    assert bucket.measure(NOW, None) == UNLIMITED == 2.0**63
+    assert bucket.measure(NOW, 5) == 50
 
 
 def test_the_example_of_kip_599() -> None:
@@ -127,6 +169,16 @@ def test_samples_are_forgotten_by_their_last_event() -> None:
     total.record(1, NOW + 999)
     assert total.total(NOW + 999 + 1500) == 2
     assert total.total(NOW + 999 + 2000) == 0
+
+
+def test_one_sample_more_than_there_are_windows_counts() -> None:
+    """SampledStatTest: two whole samples of a second, a tenth of one between them, and an event at 2.2 s."""
+    total = SampledTotal(Windows(2, 1000))
+    for after_ms in (0, 999, 1100, 2099, 2200):
+        total.record(1, NOW + after_ms)
+    assert total.total(NOW + 2200) == 5
+    assert total.total(NOW + 2998) == 5
+    assert total.total(NOW + 2999) == 3
 
 
 @dataclass
