@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from random import Random
 
 import pytest
@@ -22,6 +21,7 @@ from kquota.metering.statistics import (
 )
 from kquota.metering.throttling import bucket_throttle_ms, java_round, rate_throttle_ms
 from kquota.quotas import is_same_value
+from tests.kit.sampled_model import SampledModel
 
 NOW = 1_700_000_000_000
 
@@ -181,51 +181,6 @@ def test_one_sample_more_than_there_are_windows_counts() -> None:
     assert total.total(NOW + 2999) == 3
 
 
-@dataclass
-class _Sample:
-    value: float
-    start_ms: int
-    last_ms: int
-
-
-class _Model:
-    """``SampledStat`` and ``Rate`` as they read, scanning all samples each time."""
-
-    def __init__(self, windows: Windows) -> None:
-        self.windows = windows
-        self.samples: list[_Sample] = []
-        self.current = 0
-
-    def record(self, value: float, now_ms: int) -> None:
-        if not self.samples:
-            self.samples.append(_Sample(0, now_ms, now_ms))
-        sample = self.samples[self.current]
-        if now_ms - sample.start_ms >= self.windows.size_ms:
-            self.current = (self.current + 1) % (self.windows.samples + 1)
-            if self.current >= len(self.samples):
-                self.samples.append(_Sample(0, now_ms, now_ms))
-            sample = self.samples[self.current]
-            sample.value, sample.start_ms, sample.last_ms = 0, now_ms, now_ms
-        sample.value += value
-        sample.last_ms = now_ms
-
-    def measure(self, now_ms: int) -> float:
-        windows = self.windows
-        for sample in self.samples:
-            if now_ms - sample.last_ms >= windows.samples * windows.size_ms:
-                sample.value, sample.start_ms, sample.last_ms = 0, now_ms, now_ms
-        if not self.samples:
-            self.samples.append(_Sample(0, now_ms, now_ms))
-        elapsed_ms = now_ms - min(sample.start_ms for sample in self.samples)
-        full = int(elapsed_ms / windows.size_ms)
-        if full < windows.samples - 1:
-            elapsed_ms += (windows.samples - 1 - full) * windows.size_ms
-        total = 0.0
-        for sample in self.samples:  # one after the other: `sum` adds doubles better than Java does
-            total += sample.value
-        return total / (max(elapsed_ms, 1) / 1000)
-
-
 steps_ms = st.one_of(
     st.sampled_from(
         [0, 1, 998, 999, 1000, 1001, 1999, 2000, 2001, 9_999, 10_000, 10_001, 11_000, 3_600_001, -1, -1500, -7_200_000]
@@ -245,7 +200,7 @@ windows_of_a_rate = st.builds(Windows, st.integers(1, 12), st.sampled_from([1, 5
 @given(windows=windows_of_a_rate, events=events_of_a_rate)
 def test_the_running_total_is_the_sum_of_the_samples(windows: Windows, events: list[tuple[int, float | None]]) -> None:
     """To the last bit, whatever is recorded and looked at when: numbers that cancel out, a clock that goes back."""
-    rate, model = SampledRate(windows), _Model(windows)
+    rate, model = SampledRate(windows), SampledModel(windows)
     now_ms = NOW
     for step_ms, value in events:
         now_ms += step_ms
@@ -275,7 +230,7 @@ def test_errors_do_not_build_up(seed: int) -> None:
     """
     random = Random(seed)
     windows = Windows(11, 1000)
-    rate, model, positive = SampledRate(windows), _Model(windows), SampledTotal(windows)
+    rate, model, positive = SampledRate(windows), SampledModel(windows), SampledTotal(windows)
     now_ms, total = NOW, 0.0
     for _ in range(20_000):
         now_ms += random.choice((0, 1, 7, 130, 1000))
