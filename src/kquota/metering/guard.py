@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import isnan
-from typing import Final, TypeVar
+from sys import float_info
+from typing import Any, Final, TypeVar
 
 from kquota.metering.callback import (
     CallbackQuotaEntity,
@@ -26,6 +26,9 @@ __all__ = ["CallbackFaults", "CallbackGuard", "are_tags", "is_limit"]
 
 KEPT_ANSWERS: Final = 100_000
 """Last answers that are remembered of each kind."""
+
+MOST_WORDS: Final = 200
+"""Characters of an answer that are reported."""
 
 Tags = Mapping[str, str]
 T = TypeVar("T")
@@ -94,7 +97,9 @@ class CallbackGuard:
         question = quota_type, principal, client_id
         if not self._may_ask():
             return self._last_tags(question)
-        found = self._asked("quota_metric_tags", lambda: self.callback.quota_metric_tags(*question), are_tags)
+        found: Tags | None = self._asked(
+            "quota_metric_tags", lambda: _plain(self.callback.quota_metric_tags(*question)), are_tags
+        )
         if found is None:
             return self._last_tags(question)
         _keep(self._tags, question, found)
@@ -168,13 +173,14 @@ class CallbackGuard:
         began_ms = self._monotonic_ms()
         try:
             answer = ask()
+            right = is_right(answer)  # which asks the answer, and that may raise as well
         except Exception as error:  # noqa: BLE001 - whatever a callback raises
             self.faults.raised += 1
-            self._fault(f"{what} raised {error!r}")
+            self._fault(f"{what} raised {_words(error)}")
             return None
-        if not is_right(answer):
+        if not right:
             self.faults.nonsense += 1
-            self._fault(f"{what} answered {answer!r}")
+            self._fault(f"{what} answered {_words(answer)}")
             return None
         took_ms = self._monotonic_ms() - began_ms
         if took_ms > self._budget_ms:
@@ -211,6 +217,11 @@ def _keep(answers: dict[K, V], question: K, answer: V) -> None:
     answers[question] = answer
 
 
+def _plain(answer: Any) -> Any:
+    """A copy that the callback cannot change any more; what are no tags, as it is."""
+    return dict(answer) if isinstance(answer, Mapping) else answer
+
+
 def are_tags(answer: object) -> bool:
     """Whether it is a mapping of texts to texts."""
     return isinstance(answer, Mapping) and all(
@@ -219,11 +230,22 @@ def are_tags(answer: object) -> bool:
 
 
 def is_limit(answer: object) -> bool:
-    """Whether it is None or a number above zero."""
+    """Whether it is None or a number above zero that a double holds."""
     if answer is None:
         return True
-    return isinstance(answer, (int, float)) and not isinstance(answer, bool) and not isnan(answer) and answer > 0
+    if isinstance(answer, float):
+        return answer > 0  # which NaN is not
+    return isinstance(answer, int) and not isinstance(answer, bool) and 0 < answer <= float_info.max
 
 
 def _is_text_or_none(answer: tuple[object]) -> bool:
     return answer[0] is None or isinstance(answer[0], str)
+
+
+def _words(value: object) -> str:
+    """What a callback gave, in not too many words, even if it cannot say it."""
+    try:
+        words = repr(value)
+    except Exception as error:  # noqa: BLE001 - this, too, is the callback's code
+        words = f"a {type(value).__name__} whose repr raised {type(error).__name__}"
+    return words if len(words) <= MOST_WORDS else f"{words[:MOST_WORDS]}..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from sys import float_info
 from types import NoneType
 from typing import Any, Final, TypeAlias
 
@@ -176,8 +177,10 @@ def _checked(operation: Operation, number: int) -> str:
     for name, types in fields.items():
         if name not in operation:
             raise InputError(f"operation {number}: a {kind} needs {', '.join(fields)}; {name} is missing")
-        if not isinstance(operation[name], types) or isinstance(operation[name], bool):
-            raise InputError(f"operation {number}: {name} cannot be {operation[name]!r}")
+        found = operation[name]
+        most = 2**63 - 1 if name == "t_ms" else float_info.max  # what Java's numbers hold
+        if not isinstance(found, types) or isinstance(found, bool) or (isinstance(found, int) and abs(found) > most):
+            raise InputError(f"operation {number}: {name} cannot be {found!r}")
     wrong = _connection_fault(operation) if is_connection else _fault(str(kind), operation)
     if wrong is not None:
         raise InputError(f"operation {number}: {wrong}")

@@ -95,6 +95,8 @@ def test_idle_meters_begin_anew(wait_ms: int, throttle_ms: int) -> None:
         (quota({"user": "a"}, 1, "connection_creation_rate"), "set on an ip alone"),
         (record(NOW, 1, MUTATION, op="record_no_throttle"), "never recorded without a look at the limit"),
         ({"op": "exempt", "t_ms": NOW}, "value is missing"),
+        (record(NOW, 10**400), "value cannot be 1000"),
+        ({"op": "time", "t_ms": 2**63}, "t_ms cannot be 9223372036854775808"),
         (record(NOW, 1, strict=True), "strict goes with controller_mutation_rate"),
         (quota({"user": "a"}, 1, "nonsense"), "key nonsense"),
     ],
