@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from kquota.quotas import (
     CLIENT_ID,
@@ -41,15 +41,20 @@ __all__ = [
 class ClientQuotaType(Enum):
     """What is limited; the value is its name in metrics, sensors and logs."""
 
-    PRODUCE = "Produce"
-    FETCH = "Fetch"
-    REQUEST = "Request"
-    CONTROLLER_MUTATION = "ControllerMutation"
+    PRODUCE = "Produce", PRODUCER_BYTE_RATE
+    FETCH = "Fetch", CONSUMER_BYTE_RATE
+    REQUEST = "Request", REQUEST_PERCENTAGE
+    CONTROLLER_MUTATION = "ControllerMutation", CONTROLLER_MUTATION_RATE
 
-    @property
-    def key(self) -> str:
-        """The quota key that sets it."""
-        return _KEYS[self]
+    key: str
+    """The quota key that sets it."""
+
+    def __new__(cls, name: str, key: str) -> Self:
+        """Of a name, which is its value, and a key."""
+        member = object.__new__(cls)
+        member._value_ = name
+        member.key = key
+        return member
 
     @classmethod
     def of_key(cls, key: str) -> ClientQuotaType:
@@ -62,13 +67,7 @@ class ClientQuotaType(Enum):
         return _TYPES.get(key)
 
 
-_KEYS = {
-    ClientQuotaType.PRODUCE: PRODUCER_BYTE_RATE,
-    ClientQuotaType.FETCH: CONSUMER_BYTE_RATE,
-    ClientQuotaType.REQUEST: REQUEST_PERCENTAGE,
-    ClientQuotaType.CONTROLLER_MUTATION: CONTROLLER_MUTATION_RATE,
-}
-_TYPES = {key: quota_type for quota_type, key in _KEYS.items()}
+_TYPES = {quota_type.key: quota_type for quota_type in ClientQuotaType}
 
 
 class KafkaPrincipal(NamedTuple):

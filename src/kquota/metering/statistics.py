@@ -21,7 +21,7 @@ UNLIMITED: Final = 9.223372036854775807e18
 
 
 class TimeUnit(Enum):
-    """What a rate is per, as ``java.util.concurrent.TimeUnit`` names it; the value is its length in milliseconds."""
+    """What a rate is per, as ``java.util.concurrent.TimeUnit`` names it."""
 
     NANOSECONDS = 1e-6
     MICROSECONDS = 1e-3
@@ -30,6 +30,9 @@ class TimeUnit(Enum):
     MINUTES = 60_000.0
     HOURS = 3_600_000.0
     DAYS = 86_400_000.0
+
+    def __init__(self, ms: float) -> None:
+        self.ms = ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +190,7 @@ class SampledRate(SampledTotal):
     def __init__(self, windows: Windows, unit: TimeUnit = TimeUnit.SECONDS) -> None:
         super().__init__(windows)
         self._least_ms = (windows.samples - 1) * windows.size_ms
-        self._unit_ms = unit.value
+        self._unit_ms = unit.ms
         self.added_over_ms = 1
 
     def add(self, value: float, now_ms: int) -> float:
@@ -238,7 +241,7 @@ class TokenBucket:
 
     def __init__(self, windows: Windows, unit: TimeUnit = TimeUnit.SECONDS) -> None:
         self.windows = windows
-        self._unit_ms = unit.value
+        self._unit_ms = unit.ms
         self._tokens = 0.0
         self._updated_ms = 0
 

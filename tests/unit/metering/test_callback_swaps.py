@@ -285,7 +285,7 @@ expiries = st.just(("expire",))
 operations = st.one_of(counts, counts, counts, counts, waits, quotas, swaps, clusters, expiries)
 
 
-@given(st.lists(quotas, min_size=3, max_size=8), st.lists(operations, min_size=30, max_size=80))
+@given(st.lists(quotas, min_size=3, max_size=8), st.lists(operations, min_size=20, max_size=50))
 def test_every_answer_is_the_models(at_first: list[Any], trace: list[Any]) -> None:
     """Whatever is swapped when: meters of equal tags keep what was counted, and one that is refused changes nothing."""
     model, engine, now_ms = Model(), Engine(), NOW
