@@ -213,6 +213,13 @@ def main() -> int:
         "--workload", type=Path, default=HERE / "workload.yaml", help="the clients (default: workload.yaml here)"
     )
     parser.add_argument(
+        "--warm-up",
+        type=float,
+        default=WARM_UP_S,
+        metavar="SECONDS",
+        help=f"how long the clients run before the log begins (default: {WARM_UP_S})",
+    )
+    parser.add_argument(
         "--no-metrics",
         action="store_true",
         help="do not read the broker's metrics each second: a reading moves the window of a meter that was idle",
@@ -231,6 +238,7 @@ def main() -> int:
             seed=arguments.seed,
             limits=limits,
             workload=workload,
+            warm_up_s=arguments.warm_up,
             metrics=not arguments.no_metrics,
         )
     except (KafkaUnavailable, BrokerFailed, subprocess.CalledProcessError) as error:
