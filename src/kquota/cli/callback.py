@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
 from kquota.cli.callback_outcome import print_json, print_text
+from kquota.cli.callback_settings import callback_settings, import_from_here
 from kquota.cli.jobs import load_pipeline
 from kquota.cli.targets import broker_options, read_quotas
 from kquota.clock import SystemClock
-from kquota.config import load_broker_config, read_properties
-from kquota.errors import InputError
+from kquota.config import load_broker_config
 
 __all__ = ["callback"]
 
@@ -96,14 +95,14 @@ def test(
     from kquota.metering.loading import load_callback
 
     broker = load_broker_config(broker_config, defines)
-    _import_from_here()
+    import_from_here()
     load_callback(name)
     traffic = load_pipeline("recorded_traffic").RecordedTraffic.of(Path(usage))
     found = read_quotas(quotas) if quotas is not None else traffic.quotas()
     clock = SystemClock()
     check = ContractCheck(
         lambda: load_callback(name),
-        _configs(broker_config, defines, callback_config, settings),
+        callback_settings(broker_config, defines, callback_config, settings),
         {} if found is None else found.snapshot(),
         broker,
         monotonic_ms=clock.monotonic_ms,
@@ -120,38 +119,3 @@ def test(
     else:
         print_text(name, usage, traffic, check, findings, has_quotas=found is not None)
     return 1 if findings else 0
-
-
-def _import_from_here() -> None:
-    """So that a module in the directory is found; after all that is installed, which it must not replace."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-
-
-def _configs(
-    broker_config: str | None, defines: Iterable[str], callback_config: str | None, settings: Iterable[str]
-) -> dict[str, str]:
-    """What a broker would hand to the callback: its own settings, and the callback's.
-
-    :raises InputError: a file cannot be read, or a setting is not written as key=value.
-    """
-    configs: dict[str, str] = {}
-    if broker_config is not None:
-        configs |= read_properties(broker_config, "the broker's settings")
-        for name in ("broker.id", "node.id"):  # each broker of the traffic has its own
-            configs.pop(name, None)
-    configs |= _pairs(defines, "-D")
-    if callback_config is not None:
-        configs |= read_properties(callback_config, "the callback's settings")
-    return configs | _pairs(settings, "-C")
-
-
-def _pairs(texts: Iterable[str], option: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise InputError(f"{option} {text}: write it as key=value")
-        pairs[key.strip()] = value
-    return pairs

@@ -12,14 +12,18 @@ from typing import IO, Any, Final
 
 import click
 
+from kquota.cli.callback_settings import callback_settings, import_from_here
 from kquota.cli.targets import broker_options
+from kquota.clock import SystemClock
 from kquota.config import load_broker_config
 from kquota.errors import InputError, KquotaError
 from kquota.files import dump_json
+from kquota.metering.guard import CallbackGuard
 from kquota.metering.replay import Replay
 
 __all__ = ["engine"]
 
+_FAULTS_TOLD: Final = 10
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -35,6 +39,7 @@ Examples:
   kquota engine replay trace.jsonl -D quota.window.num=21
   generate | kquota engine replay - --broker-config server.properties
   kquota engine replay trace.jsonl --metrics replay.prom
+  kquota engine replay trace.jsonl -D client.quota.callback.class=my_callbacks:ByPrefix
 
 \b
 A trace, one object a line:
@@ -42,6 +47,10 @@ A trace, one object a line:
   {"op": "record", "t_ms": 1700000000000, "user": "alice", "client-id": "c", "key": "producer_byte_rate", "value": 9000}
   {"op": "time", "t_ms": 1700000005000}
 A quota's value of null removes it; "unrecord" takes back; "strict": true rejects mutations over the limit.
+
+\b
+Another callback from here on (a class or an installed name, null for Kafka's own rules), as -D names the first one:
+  {"op": "callback", "class": "groups", "configs": {"kquota.groups": "{\\"pay\\": {\\"users\\": [\\"alice\\"]}}"}}
 
 \b
 Connections are counted one by one, for the ip, and for the listener if one is named:
@@ -61,12 +70,34 @@ Request time without a look at the limit (the network's), and of requests that a
 @broker_options
 def replay(*, trace: str, metrics: str | None, broker_config: str | None, defines: tuple[str, ...]) -> None:
     """Replay a trace (- is standard input): for each record a line of JSON, with its meter, limit and throttle time."""
-    broker = Replay(load_broker_config(broker_config, defines))
+    config = load_broker_config(broker_config, defines)
+    import_from_here()
+    faults = _Faults()
+    broker = Replay(
+        config,
+        callback_settings(broker_config, defines, None, ()),
+        guard=lambda callback: CallbackGuard(callback, monotonic_ms=SystemClock().monotonic_ms, report=faults.tell),
+        report=faults.tell,
+    )
     write_metrics = None if metrics is None else _metrics_writer(metrics)
     for answer in broker.answers(_operations(trace)):
         sys.stdout.write(dump_json(answer) + "\n")
     if write_metrics is not None:
         write_metrics(broker)
+
+
+class _Faults:
+    """Tells of the first faults of a callback; the others are like them."""
+
+    def __init__(self) -> None:
+        self._told = 0
+
+    def tell(self, words: str) -> None:
+        self._told += 1
+        if self._told <= _FAULTS_TOLD:
+            click.echo(f"kquota: {words}", err=True)
+        elif self._told == _FAULTS_TOLD + 1:
+            click.echo("kquota: more faults of callbacks are not told", err=True)
 
 
 def _metrics_writer(path: str) -> Callable[[Replay], None]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, assert_never
 
 from kquota.config import BrokerConfig
-from kquota.errors import CallbackRefusedError
+from kquota.errors import CallbackRefusedError, KquotaError
 from kquota.metering.callback import (
     CallbackQuotaEntity,
     ClientQuotaCallback,
@@ -110,9 +110,8 @@ class QuotaManagers:
             if self._cluster is not None:
                 callback.update_cluster_metadata(self._cluster)
         except Exception as error:
-            raise CallbackRefusedError(
-                f"the callback could not be set up, the one before it stays: {error!r}"
-            ) from error
+            reason = error if isinstance(error, KquotaError) else repr(error)
+            raise CallbackRefusedError(f"the callback could not be set up, the one before it stays: {reason}") from error
         before, self._callback = self._callback, callback
         for quota_type in ClientQuotaType:
             self.of(quota_type).use(callback)

@@ -8,14 +8,15 @@ from types import NoneType
 from typing import Any, Final, TypeAlias
 
 from kquota.config import BrokerConfig
-from kquota.errors import InputError
-from kquota.metering.callback import ClientQuotaType
+from kquota.errors import CallbackRefusedError, InputError
+from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, DefaultQuotaCallback
 from kquota.metering.connections import DISABLED
-from kquota.metering.engine import EXPIRY_EVERY_MS, QuotaManagers
+from kquota.metering.engine import EXPIRY_EVERY_MS, USAGE_EVERY_MS, QuotaManagers
+from kquota.metering.loading import CALLBACK_SETTING, load_callback
 from kquota.metering.managers import RateQuotaManager
 from kquota.metering.meters import UNLIMITED, Throttle
 from kquota.metering.metrics import read_metrics
-from kquota.quotas import CLIENT_ID, CONNECTION_CREATION_RATE, IP, USER, ClientQuotaEntity, canonical_ip, is_literal_ip
+from kquota.quotas import CONNECTION_CREATION_RATE, IP, ClientQuotaEntity, canonical_ip, is_literal_ip
 
 __all__ = ["Replay", "replay"]
 
@@ -34,13 +35,38 @@ def replay(operations: Iterable[Operation], config: BrokerConfig) -> Iterator[An
 class Replay:
     """A broker that meets a trace. Its time is the trace's."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        settings: Mapping[str, str] | None = None,
+        *,
+        guard: Callable[[ClientQuotaCallback], ClientQuotaCallback] = lambda callback: callback,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Begin without quotas.
+
+        :param settings: all of the broker's, for its callback; ``client.quota.callback.class`` among them names it.
+        :param guard: put before a callback that does not come with the engine.
+        :param report: told in words of a callback that could not be set up later on, so that the one before it stays.
+        :raises InputError: there is no such callback, or it cannot be set up.
+        """
         self.managers = QuotaManagers(config)
         self.now_ms = 0
         """The last time in the trace."""
         self._expire_at_ms: int | None = None
+        self._usage_at_ms = 0
+        self._static_defaults = config.static_defaults
+        self._settings = settings or {}
+        self._guard = guard
+        self._report = report
+        if CALLBACK_SETTING in self._settings:
+            try:
+                self._swap(self._settings[CALLBACK_SETTING], self._settings)
+            except CallbackRefusedError as error:
+                raise InputError(f"{CALLBACK_SETTING}={self._settings[CALLBACK_SETTING]}: {error}") from error
         self._kinds: Mapping[str, Callable[[Operation], Answer | None]] = {
             "quota": self._quota,
+            "callback": self._callback,
             "record": self._record,
             "unrecord": self._unrecord,
             "record_no_throttle": self._record_no_throttle,
@@ -52,7 +78,8 @@ class Replay:
     def answers(self, operations: Iterable[Operation]) -> Iterator[Answer]:
         """What it does with each; one answer for each ``record`` and ``metrics``.
 
-        Operations are ``quota`` (entity, key, value; None removes), ``record`` and ``unrecord`` (t_ms, user, client-id,
+        Operations are ``quota`` (entity, key, value; None removes), ``callback`` (class, None for Kafka's own; configs,
+        over the broker's settings), ``record`` and ``unrecord`` (t_ms, user, client-id,
         key, value; strict for mutations), ``record`` of a connection (t_ms, ip, key; listener), ``record_no_throttle``
         (as ``unrecord``), ``exempt`` (t_ms, value: request time), ``metrics`` and ``time`` (t_ms). Who is told to wait
         is muted for so long. Inactive meters are dropped every 30 seconds of the trace's time, counted from its first.
@@ -76,8 +103,23 @@ class Replay:
             passed = (now_ms - self._expire_at_ms) // EXPIRY_EVERY_MS
             self.managers.expire(self._expire_at_ms + passed * EXPIRY_EVERY_MS)
             self._expire_at_ms += (passed + 1) * EXPIRY_EVERY_MS
+        if now_ms >= self._usage_at_ms:
+            self.managers.update_usage(now_ms)
+            self._usage_at_ms = now_ms + USAGE_EVERY_MS
         for quota_type in ClientQuotaType:
             self.managers.of(quota_type).delays.release(now_ms)
+
+    def _callback(self, operation: Operation) -> None:
+        try:
+            self._swap(operation["class"], {**self._settings, **operation.get("configs", {})})
+        except CallbackRefusedError as error:
+            self._report(f"callback {operation['class']}: {error}")
+
+    def _swap(self, name: str | None, settings: Mapping[str, str]) -> None:
+        if name is None:
+            self.managers.swap_callback(DefaultQuotaCallback(self._static_defaults), settings)
+        else:
+            self.managers.swap_callback(self._guard(load_callback(name)), settings)
 
     def _quota(self, operation: Operation) -> None:
         self.managers.update_quota(operation["key"], ClientQuotaEntity(operation["entity"]), operation["value"])
@@ -99,7 +141,7 @@ class Replay:
             manager.note_throttle(user, client_id, throttle.throttle_ms, self.now_ms)
             manager.delays.add((user, client_id), throttle.throttle_ms, self.now_ms)
         meter = manager.meter(user, client_id)
-        tags = {} if meter is None else {tag: meter.tags[tag] for tag in (USER, CLIENT_ID) if meter.tags.get(tag)}
+        tags = {} if meter is None else {tag: tagged for tag, tagged in meter.tags.items() if tagged}
         limit = None if meter is None or meter.limit == UNLIMITED else meter.limit
         return self._answer(tags, limit, None if meter is None else meter.measure(self.now_ms), throttle, rejected)
 
@@ -153,6 +195,7 @@ _RECORD: Final = {"t_ms": int, "user": str, "client-id": str, "key": str, "value
 _CONNECTION: Final = {"t_ms": int, "ip": str, "key": str}
 _FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "quota": {"entity": Mapping, "key": str, "value": (int, float, NoneType)},
+    "callback": {"class": (str, NoneType)},
     "record": _RECORD,
     "unrecord": _RECORD,
     "record_no_throttle": _RECORD,
@@ -189,6 +232,11 @@ def _checked(operation: Operation, number: int) -> str:
 
 def _fault(kind: str, operation: Operation) -> str | None:
     """What is wrong with a key, or goes wrongly with it."""
+    configs = operation.get("configs", {})
+    if kind == "callback" and not (
+        isinstance(configs, Mapping) and all(isinstance(value, str) for value in configs.values())
+    ):
+        return f"configs cannot be {configs!r}: an object of texts is expected"
     key = operation.get("key")
     if key is None:
         return None

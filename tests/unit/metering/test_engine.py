@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from kquota.cli import run
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
-from kquota.metering.replay import replay
+from kquota.metering.loading import CALLBACK_SETTING
+from kquota.metering.replay import Replay, replay
 
 NOW = 1_700_000_000_000
 PRODUCE, MUTATION = "producer_byte_rate", "controller_mutation_rate"
@@ -133,3 +135,91 @@ def test_the_command_names_the_line(
     assert run(["engine", "replay", str(trace)]) == 2
     assert reason in capsys.readouterr().err
     assert run(["engine", "replay", str(tmp_path / "missing")]) == 2
+
+
+GROUPS = {"kquota.groups": json.dumps({"pay": {"users": ["alice", "bob"]}})}
+
+
+def test_a_trace_names_its_callback_and_swaps_it() -> None:
+    """Meters keep what was counted on them: alice's own is as it was when Kafka's rules come back."""
+    found = answers(
+        quota({"user": "group:pay"}, 1_000),
+        quota({"user": "alice"}, 5_000),
+        record(NOW, 50_000),
+        {"op": "callback", "class": "groups", "configs": GROUPS},
+        record(NOW + 1, 12_000),
+        {"op": "callback", "class": None},
+        record(NOW + 1, 0),
+    )
+    assert [answer["meter"] for answer in found] == [{"user": "alice"}, {"group": "pay"}, {"user": "alice"}]
+    assert [answer["limit"] for answer in found] == [5_000, 1_000, 5_000]
+    assert found[1]["throttle_ms"] == 2_000
+    assert found[2]["value"] == pytest.approx(50_000 / 10.001)
+
+
+def test_a_brokers_settings_name_the_first_callback() -> None:
+    replayed = Replay(BrokerConfig(), {CALLBACK_SETTING: "groups", **GROUPS})
+    [answer] = replayed.answers([quota({"user": "group:pay"}, 1_000), record(NOW, 12_000)])
+    assert answer["meter"] == {"group": "pay"}
+
+
+def test_a_callback_that_cannot_be_set_up_is_told_of_and_the_one_before_it_stays() -> None:
+    told: list[str] = []
+    replayed = Replay(BrokerConfig(), {CALLBACK_SETTING: "groups", **GROUPS}, report=told.append)
+    broken = {"op": "callback", "class": "groups", "configs": {"kquota.groups": "["}}
+    [answer] = replayed.answers([quota({"user": "group:pay"}, 1_000), broken, record(NOW, 12_000)])
+    assert answer["meter"] == {"group": "pay"}
+    assert len(told) == 1
+    assert "kquota.groups: this is not JSON" in told[0]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "callback"},
+        {"op": "callback", "class": 5},
+        {"op": "callback", "class": "nobody"},
+        {"op": "callback", "class": "groups", "configs": []},
+        {"op": "callback", "class": "groups", "configs": {"kquota.groups": 5}},
+    ],
+)
+def test_an_operation_that_names_no_callback_is_refused(operation: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        answers(operation)
+
+
+def test_a_first_callback_that_cannot_be_set_up_is_refused() -> None:
+    with pytest.raises(InputError, match="not JSON"):
+        Replay(BrokerConfig(), {CALLBACK_SETTING: "groups", "kquota.groups": "["})
+
+
+def test_a_callback_that_follows_usage_is_told_of_it_each_second() -> None:
+    """What the idle one leaves is the other's."""
+    settings = {CALLBACK_SETTING: "fair-share"}
+    operations = [quota({"user": "capacity:"}, 1_000), record(NOW, 100), {**record(NOW, 100), "user": "bob"}]
+    operations += [record(NOW + second * 1_000, 2_000) for second in range(1, 40)]
+    found = list(Replay(BrokerConfig(), settings).answers(operations))
+    assert found[2]["limit"] < 1_000
+    assert found[-1]["limit"] == 1_000
+
+
+def test_faults_of_a_callback_are_told_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "broken_callback.py").write_text(
+        "from kquota.metering.callback import DefaultQuotaCallback\n"
+        "class Broken(DefaultQuotaCallback):\n"
+        "    def quota_metric_tags(self, quota_type, principal, client_id):\n"
+        "        raise ValueError('no tags today')\n"
+    )
+    trace = tmp_path / "trace.jsonl"
+    lines = [quota({"user": "alice"}, 1_000), *(record(NOW + at, 1) for at in range(20))]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setattr(sys, "path", [*sys.path])
+        named = "client.quota.callback.class=broken_callback:Broken"
+        assert run(["engine", "replay", str(trace), "-D", named]) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 20
+    assert "no tags today" in printed.err
+    assert printed.err.count("no tags today") == 10
+    assert "more faults" in printed.err
