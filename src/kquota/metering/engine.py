@@ -111,7 +111,9 @@ class QuotaManagers:
                 callback.update_cluster_metadata(self._cluster)
         except Exception as error:
             reason = error if isinstance(error, KquotaError) else repr(error)
-            raise CallbackRefusedError(f"the callback could not be set up, the one before it stays: {reason}") from error
+            raise CallbackRefusedError(
+                f"the callback could not be set up, the one before it stays: {reason}"
+            ) from error
         before, self._callback = self._callback, callback
         for quota_type in ClientQuotaType:
             self.of(quota_type).use(callback)

@@ -184,21 +184,48 @@ def test_between_its_edges_a_rate_cares_for_milliseconds_only_as_time_that_passe
             assert rate.state()[0] == before.state()[0]
 
 
+def mutation(at_ms: float, amount: float, told_ms: int) -> RecordedRequest:
+    return recorded(START_MS + at_ms, amount, told_ms)
+
+
 def test_mutations_wait_for_tokens_less_what_their_answer_took() -> None:
     """Strict: the request that empties the bucket passes, the next is refused; the told time has the commit in it."""
     replay = TokenReplay(2.0, WINDOWS)
+    waits = [
+        wait
+        for request, strict, controller_ms in (
+            (mutation(0, 30, 0), True, 0.0),  # 22 tokens: now 8 are missing
+            (mutation(100, 0, 3_900), True, 0.0),
+            (mutation(100, 0, 3_880), True, 40.0),  # refused at once, and half of the time was the way back
+            (mutation(4_000, 1, 0), True, 0.0),
+            (mutation(4_000, 4, 2_500), False, 0.0),  # an older client: counted, and told
+            (mutation(4_001, 0, 2_400), False, 198.0),
+            (mutation(8_000, 10, 0), True, 0.0),
+            (mutation(8_001, 3, 3_499), True, 0.0),  # some topics went through before the others were refused
+        )
+        for wait in replay.feed(request, strict=strict, controller_ms=controller_ms)
+    ]
+    waits += replay.finish()
+    assert [(wait.predicted_ms, wait.plain_ms) for wait in waits] == [(wait.told_ms, wait.told_ms) for wait in waits]
+    assert [wait.told_ms for wait in waits] == [3_900, 3_880, 2_500, 2_400, 3_499]
 
-    def fed(at_ms: int, amount: float, told_ms: int, *, strict: bool = True, after_ms: float = 0.0) -> int:
-        request = RecordedRequest(at_ms=START_MS + at_ms + LOGGING_MS, earlier_ms=0.0, amount=amount, told_ms=told_ms)
-        return replay.feed(request, strict=strict, answered_after_ms=after_ms)
 
-    assert fed(0, 30, 0) == 0  # 22 tokens: now 8 are missing
-    assert fed(100, 0, 3_900) == 3_900
-    assert fed(100, 0, 3_860, after_ms=40.0) == 3_860
-    assert fed(4_000, 1, 0) == 0
-    assert fed(4_000, 4, 500, strict=False) == 2_500  # an older client: counted, and told
-    assert fed(8_000, 10, 0) == 0
-    assert fed(8_001, 3, 1_000) == 3_500 - 1  # some topics went through before the others were refused
+@given(st.integers(0, 64), st.integers(1, 6))
+def test_when_a_controller_took_the_first_tokens_shows_in_later_waits(counted_after_ms: int, limit: int) -> None:
+    """The broker waited 64 ms for it. A full bucket gains nothing until some are taken: all later waits depend on that."""
+    meter = BucketMeter({}, limit, WINDOWS)
+    replay = TokenReplay(limit, WINDOWS)
+    first = limit * 11 + 40
+    meter.record_unchecked(first, START_MS + counted_after_ms)
+    waits = list(replay.feed(mutation(0, first, 0), strict=True, controller_ms=64.0))
+    for at_ms in range(200, 4_000, 100):
+        throttle = meter.check(START_MS + at_ms)
+        assert throttle is not None
+        waits += replay.feed(mutation(at_ms, 0, throttle.throttle_ms), strict=True, controller_ms=0.0)
+    waits += replay.finish()
+    assert len(waits) == 38
+    assert all(abs(wait.predicted_ms - wait.told_ms) <= 3 for wait in waits)
+    assert all(wait.plain_ms == pytest.approx(wait.told_ms - counted_after_ms, abs=1) for wait in waits)
 
 
 FIRST_MS = {("", 1): START_MS - 60_000.0, ("", 2): START_MS - 60_000.0}

@@ -97,22 +97,23 @@ def _bytes(requests: Iterator[MeterRequest], windows: Windows, *, known_from_ms:
             told_ms=one.told_ms,
             taken_back=one.taken_back,
             connection=one.connection,
+            broker_id=one.broker_id,
             # The longer of two waits is told, and one for request time is a window long at most.
             at_most_told=one.is_timed and one.told_ms <= windows.size_ms,
             is_known=one.at_ms >= known_from_ms,
         )
-        yield from (_bytes_wait(one, wait) for wait in replay.feed(request))
+        yield from (_wait(one, wait) for wait in replay.feed(request))
     if replay is not None:
-        yield from (_bytes_wait(one, wait) for wait in replay.finish())
+        yield from (_wait(one, wait) for wait in replay.finish())
 
 
-def _bytes_wait(request: MeterRequest, wait: ReplayedWait) -> MeterWaits:
-    """The wait of this request, or of one before it on the same meter and broker."""
+def _wait(request: MeterRequest, wait: ReplayedWait) -> MeterWaits:
+    """The wait of this request, or of one before it on the same meter."""
     return MeterWaits(
         request.cluster,
         request.meter,
         request.key,
-        request.broker_id,
+        wait.broker_id,
         wait.at_ms,
         wait.told_ms,
         wait.predicted_ms,
@@ -128,18 +129,13 @@ def _mutations(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[M
     for one in requests:
         if replay is None:
             replay = TokenReplay(one.limit, windows)
-        predicted_ms = replay.feed(
-            RecordedRequest(at_ms=one.at_ms, earlier_ms=0.0, amount=one.amount, told_ms=one.told_ms),
-            strict=one.api_version >= STRICT_SINCE[one.api_key],
-            # What is written is told about when it is committed; a refusal is told at once, and half of the time that
-            # the broker waited for it was the way to the controller.
-            answered_after_ms=one.remote_ms if one.amount else one.remote_ms / 2,
+        request = RecordedRequest(
+            at_ms=one.at_ms, earlier_ms=0.0, amount=one.amount, told_ms=one.told_ms, broker_id=one.broker_id
         )
-        if predicted_ms > 0 or one.told_ms > 0:
-            yield MeterWaits(
-                one.cluster, one.meter, one.key, one.broker_id,
-                one.at_ms, one.told_ms, predicted_ms, predicted_ms, predicted_ms, predicted_ms, True,
-            )  # fmt: skip
+        waits = replay.feed(request, strict=one.api_version >= STRICT_SINCE[one.api_key], controller_ms=one.remote_ms)
+        yield from (_wait(one, wait) for wait in waits)
+    if replay is not None:
+        yield from (_wait(one, wait) for wait in replay.finish())
 
 
 def _time(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[MeterWaits]:

@@ -9,6 +9,7 @@ next eleven seconds. So all that the line allows is followed, and what the broke
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from itertools import permutations
 from math import floor
@@ -32,6 +33,13 @@ MOST_PATHS: Final = 64
 MOST_PENALTY: Final = 3.0
 """A path that fits worse than the best by this much is given up."""
 
+WAIT_PARTS: Final = 16
+"""Into so many parts the wait for a controller is divided."""
+WAITS_AHEAD: Final = 20
+"""So many waits of a meter are looked at before one of them is settled."""
+_FAR_OFF_MS: Final = 100
+_REMEMBERED: Final = 0.9
+
 
 class RecordedRequest(NamedTuple):
     """One logged request on one meter."""
@@ -45,6 +53,8 @@ class RecordedRequest(NamedTuple):
     taken_back: bool = False
     """A throttled fetch: what was counted is taken off again."""
     connection: str = ""
+    broker_id: int = 0
+    """Which broker's log it is from."""
     at_most_told: bool = False
     """Another limit may have told it: this one's wait was at most that."""
     is_known: bool = True
@@ -54,6 +64,7 @@ class RecordedRequest(NamedTuple):
 class ReplayedWait(NamedTuple):
     """What the broker told, and what the replay says."""
 
+    broker_id: int
     at_ms: float
     told_ms: int
     predicted_ms: int
@@ -198,24 +209,61 @@ class RateReplay:
 
 
 class TokenReplay:
-    """A meter of controller mutations."""
+    """A meter of controller mutations. Give it the requests in the order of their times.
+
+    What the broker waited for the controller is on a request's line, and not when in that time the tokens were taken.
+    That only counts where the bucket was full: whatever ran over until then is lost. So there is a bucket for each part
+    of the time, and what was told later tells which is right.
+    """
 
     def __init__(self, limit: float, windows: Windows) -> None:
         self._limit = limit
-        self._bucket = TokenBucket(windows)
+        self._buckets = [TokenBucket(windows) for _ in range(WAIT_PARTS + 1)]
+        self._penalties = [0.0 for _ in self._buckets]
+        self._held: deque[tuple[RecordedRequest, list[int]]] = deque()
 
-    def feed(self, request: RecordedRequest, *, strict: bool, answered_after_ms: float) -> int:
-        """Take the request's tokens; what its client is told, `answered_after_ms` later."""
-        at_ms = floor(request.at_ms - LOGGING_MS + 0.5)
-        missing_ms = self._missing_ms(at_ms) if strict else 0
-        self._bucket.record(request.amount, at_ms, self._limit)
+    def feed(self, request: RecordedRequest, *, strict: bool, controller_ms: float) -> Iterator[ReplayedWait]:
+        """Take the request's tokens; gives the waits that have become certain, of this one or of earlier ones.
+
+        :param controller_ms: what its answer waited for the controller, after `at_ms`.
+        """
+        predicted = [
+            self._count(bucket, request, controller_ms * part / WAIT_PARTS, controller_ms, strict=strict)
+            for part, bucket in enumerate(self._buckets)
+        ]
+        if request.told_ms > 0 or any(predicted):
+            for part, predicted_ms in enumerate(predicted):
+                off_ms = min(abs(predicted_ms - request.told_ms), _FAR_OFF_MS)
+                self._penalties[part] = self._penalties[part] * _REMEMBERED + off_ms
+            self._held.append((request, predicted))
+        if len(self._held) > WAITS_AHEAD:
+            yield self._oldest()
+
+    def finish(self) -> Iterator[ReplayedWait]:
+        """The waits that are left."""
+        while self._held:
+            yield self._oldest()
+
+    def _oldest(self) -> ReplayedWait:
+        request, predicted = self._held.popleft()
+        return _waited(request, predicted[self._penalties.index(min(self._penalties))], predicted[0])
+
+    def _count(
+        self, bucket: TokenBucket, request: RecordedRequest, part_ms: float, controller_ms: float, *, strict: bool
+    ) -> int:
+        # A refusal takes nothing and is told at once: half of the wait was the way there, half the way back. What is
+        # written is told about when it is committed.
+        at_ms = floor(request.at_ms - LOGGING_MS + (part_ms if request.amount else 0.0) + 0.5)
+        answered_after_ms = controller_ms - part_ms if request.amount else controller_ms / 2
+        missing_ms = self._missing_ms(bucket, at_ms) if strict else 0
+        bucket.record(request.amount, at_ms, self._limit)
         # The rest of a strict request was refused after its first topics had taken what there was.
         if not missing_ms and (not strict or request.told_ms > 0):
-            missing_ms = self._missing_ms(at_ms)
+            missing_ms = self._missing_ms(bucket, at_ms)
         return max(0, floor(missing_ms - answered_after_ms + 0.5))
 
-    def _missing_ms(self, at_ms: int) -> int:
-        tokens = self._bucket.measure(at_ms, self._limit)
+    def _missing_ms(self, bucket: TokenBucket, at_ms: int) -> int:
+        tokens = bucket.measure(at_ms, self._limit)
         return bucket_throttle_ms(tokens, self._limit) if tokens < 0 else 0
 
 
@@ -266,4 +314,6 @@ def _waited(request: RecordedRequest, predicted_ms: int, plain_ms: int) -> Repla
         predicted_ms <= 0 or (predicted_ms < request.told_ms and not is_close(predicted_ms, request.told_ms))
     )
     is_compared = request.is_known and not is_other_limits
-    return ReplayedWait(request.at_ms, request.told_ms, max(predicted_ms, 0), max(plain_ms, 0), is_compared)
+    return ReplayedWait(
+        request.broker_id, request.at_ms, request.told_ms, max(predicted_ms, 0), max(plain_ms, 0), is_compared
+    )
