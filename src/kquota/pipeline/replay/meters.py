@@ -82,7 +82,8 @@ def replay_meters(
         elif key == REQUEST_PERCENTAGE:
             yield from _time(group, windows)
         else:
-            yield from _bytes(group, windows, known_from_ms=first_ms[cluster, home] + windows.span_ms)
+            # What was counted before shows for one round of windows, and when that was forgotten for another.
+            yield from _bytes(group, windows, known_from_ms=first_ms[cluster, home] + 2 * windows.span_ms)
 
 
 def _bytes(requests: Iterator[MeterRequest], windows: Windows, *, known_from_ms: float) -> Iterator[MeterWaits]:
