@@ -133,7 +133,8 @@ def test_what_a_limit_of_request_time_may_have_told_is_not_held_against_another(
     )
     time, rate = sorted(calibrated(frame, clients(spark, {}, timed)), key=lambda row: row.key, reverse=True)
     assert (rate.throttled_requests, rate.not_compared, rate.within_5ms_or_5pct) == (1, 1, 1.0)
-    assert (time.throttled_requests, time.throttle_ms_logged) == (2, 500)
+    # The 300 ms may be either's, and 200 ms were told on a request that nothing else limits.
+    assert (time.throttled_requests, time.not_compared, time.throttle_ms_logged) == (1, 2, 200)
     assert time.within_5ms_or_5pct is time.missed is time.invented is time.error_p50_ms is None
     assert time.predicted_low_ms <= time.throttle_ms_predicted <= time.predicted_high_ms
 

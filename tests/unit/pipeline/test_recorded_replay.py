@@ -234,7 +234,7 @@ FIRST_MS = {("", 1): START_MS - 60_000.0, ("", 2): START_MS - 60_000.0}
 def request(at_ms: float, amount: float, told_ms: int = 0, **changes: object) -> tuple[object, ...]:
     given = {
         "cluster": "", "meter": "user=a", "key": "producer_byte_rate", "home": 1, "broker_id": 1, "limit": 1_000.0,
-        "is_throttled": True, "is_timed": False, "connection": "c", "api_key": 0,
+        "is_throttled": True, "is_ambiguous": False, "connection": "c", "api_key": 0,
         "api_version": 9, "at_ms": START_MS + at_ms + LOGGING_MS, "earlier_ms": 0.0, "amount": amount,
         "told_ms": told_ms, "taken_back": False, "remote_ms": 0.0,
     }  # fmt: skip

@@ -33,8 +33,8 @@ class MeterRequest(NamedTuple):
     limit: float
     is_throttled: bool
     """Whether any client of the meter was told to wait."""
-    is_timed: bool
-    """Whether the client's request time is limited as well."""
+    is_ambiguous: bool
+    """Whether another limit may have told the wait: the client's request time is limited, too, or this is that."""
     connection: str
     api_key: int
     api_version: int
@@ -100,7 +100,7 @@ def _bytes(requests: Iterator[MeterRequest], windows: Windows, *, known_from_ms:
             connection=one.connection,
             broker_id=one.broker_id,
             # The longer of two waits is told, and one for request time is a window long at most.
-            at_most_told=one.is_timed and one.told_ms <= windows.size_ms,
+            at_most_told=one.is_ambiguous and one.told_ms <= windows.size_ms,
             is_known=one.at_ms >= known_from_ms,
         )
         yield from (_wait(one, wait) for wait in replay.feed(request))
@@ -149,8 +149,9 @@ def _time(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[MeterW
             0 if (throttle := meter.record(one.amount / share, int(one.at_ms))) is None else throttle.throttle_ms
             for meter, share in zip(meters, SHARE_LOGGED, strict=True)
         )
+        is_times = one.told_ms <= windows.size_ms and not one.is_ambiguous
         if high_ms > 0 or one.told_ms > 0:
             yield MeterWaits(
                 one.cluster, one.meter, one.key, one.broker_id,
-                one.at_ms, one.told_ms, middle_ms, middle_ms, low_ms, high_ms, one.told_ms <= windows.size_ms,
+                one.at_ms, one.told_ms, middle_ms, middle_ms, low_ms, high_ms, is_times,
             )  # fmt: skip

@@ -58,6 +58,7 @@ def to_calibration(waits: DataFrame) -> DataFrame:
     told, predicted, plain = (F.col(name) for name in ("told_ms", "predicted_ms", "plain_ms"))
     is_estimate = F.col("key") == REQUEST_PERCENTAGE
     compared = F.col("is_compared")
+    predicted_of = compared | is_estimate  # an estimate is of all requests, whatever told them to wait
     both = compared & ((told > 0) | (predicted > 0))
     either_plain = compared & ((told > 0) | (plain > 0))
     error = F.when(both, F.abs(predicted - told).cast(DoubleType()))
@@ -67,7 +68,7 @@ def to_calibration(waits: DataFrame) -> DataFrame:
 
     table = waits.groupBy(*_METER, "broker_id").agg(
         F.count_if(compared & (told > 0)).alias("throttled_requests"),
-        F.count_if(compared & (predicted > 0)).alias("predicted_requests"),
+        F.count_if(predicted_of & (predicted > 0)).alias("predicted_requests"),
         F.count_if(~compared & (told > 0)).alias("not_compared"),
         known(F.count_if(compared & (told > 0) & (predicted <= 0))).alias("missed"),
         known(F.count_if(compared & (told <= 0) & (predicted > 0))).alias("invented"),
@@ -76,9 +77,9 @@ def to_calibration(waits: DataFrame) -> DataFrame:
         known(F.percentile(error, F.lit(0.5))).alias("error_p50_ms"),
         known(F.percentile(error, F.lit(0.99))).alias("error_p99_ms"),
         _sum_ms(compared, told).alias("throttle_ms_logged"),
-        _sum_ms(compared, predicted).alias("throttle_ms_predicted"),
-        _sum_ms(compared, F.col("low_ms")).alias("predicted_low_ms"),
-        _sum_ms(compared, F.col("high_ms")).alias("predicted_high_ms"),
+        _sum_ms(predicted_of, predicted).alias("throttle_ms_predicted"),
+        _sum_ms(predicted_of, F.col("low_ms")).alias("predicted_low_ms"),
+        _sum_ms(predicted_of, F.col("high_ms")).alias("predicted_high_ms"),
     )
     return CALIBRATION.conform(table)
 
@@ -114,7 +115,7 @@ def to_replayed_waits(requests: DataFrame, clients: DataFrame, broker_config: Br
 _PLACE: Final = ("cluster", "home", "key", "meter")
 """Where requests are counted together; `home` is the broker that counts."""
 _REPLAYED: Final = (
-    *_METER, "home", "broker_id", "limit", "is_throttled", "is_timed",
+    *_METER, "home", "broker_id", "limit", "is_throttled", "is_ambiguous",
     "connection", "api_key", "api_version", "at_ms", "earlier_ms", "amount", "told_ms", "taken_back", "remote_ms",
 )  # fmt: skip
 
@@ -166,8 +167,10 @@ def _counted(requests: DataFrame) -> DataFrame:
         F.last(answered, ignorenulls=True).over(from_here), F.last(answered, ignorenulls=True).over(so_far)
     )
     amount = F.when(taken_back, next_answer).otherwise(F.col("charged"))
-    # A limit of time may have made any request wait, whatever else it counts on.
-    told_ms = F.when(key == REQUEST_PERCENTAGE, F.max("throttle_ms").over(same_request))
+    # A limit of time may have made any request wait, and another limit that the request has may have, too.
+    is_time = key == REQUEST_PERCENTAGE
+    told_ms = F.when(is_time, F.max("throttle_ms").over(same_request))
+    is_other = F.max((F.col("throttle_ms") > 0) & F.col("meter").isNotNull() & ~is_time).over(same_request)
     return (
         requests.repartition(*connection)  # once, for all of the windows
         .withColumn("at_ms", F.when(is_rate, F.max(at_ms).over(so_far)).otherwise(at_ms))
@@ -175,6 +178,7 @@ def _counted(requests: DataFrame) -> DataFrame:
         .withColumn("amount", F.when(is_mutation, F.coalesce("charged", F.lit(0.0))).otherwise(amount))
         .withColumn("taken_back", taken_back)
         .withColumn("told_ms", F.coalesce(told_ms, F.col("throttle_ms")))
+        .withColumn("is_ambiguous", F.when(is_time, is_other).otherwise(F.col("is_timed")))
         .where(F.col("meter").isNotNull() & F.col("amount").isNotNull())
         # Mutations are counted by the controller, whichever broker the client asked.
         .withColumn("home", F.when(is_mutation, -1).otherwise(F.col("broker_id")))
