@@ -7,6 +7,7 @@ import pytest
 from kquota.config import BrokerConfig
 from kquota.metering.meters import RateMeter
 from kquota.metering.statistics import Windows
+from kquota.pipeline.replay.recorded import is_close
 from kquota.pipeline.tables import CALIBRATION, CLIENTS, REQUESTS
 from kquota.pipeline.transforms.calibration import to_calibration, to_replayed_waits
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
@@ -179,3 +180,21 @@ def test_an_answer_that_waited_was_counted_at_its_end(
     )
     [row] = calibrated(frame, clients(spark, {}))
     assert (row.within_5ms_or_5pct == 1.0) == is_reproduced
+
+
+def test_the_columns_rule_of_what_is_close_is_the_scalar_one(spark: "SparkSession") -> None:
+    """At and around both bounds: 5 ms up to a wait of 100 ms, 5 % beyond."""
+    told = [1, 50, 99, 100, 101, 119, 120, 121, 200, 1_000, 2_001, 100_000]
+    pairs = [(ms, ms + off) for ms in told for off in (0, 4, 5, 6, 7, 10, 11, 50, 51, 100, 101, 5_000, 5_001)]
+    waits = [
+        ("", f"user={number}", PRODUCER_BYTE_RATE, 0, 0.0, ms, predicted_ms, predicted_ms, 0, 0, True)
+        for number, (ms, predicted_ms) in enumerate(pairs)
+    ]
+    columns = (
+        "cluster string, meter string, key string, broker_id int, at_ms double, told_ms long, predicted_ms long, "
+        "plain_ms long, low_ms long, high_ms long, is_compared boolean"
+    )
+    found = {
+        row.meter: row.within_5ms_or_5pct for row in to_calibration(spark.createDataFrame(waits, columns)).collect()
+    }
+    assert found == {f"user={number}": float(is_close(predicted, ms)) for number, (ms, predicted) in enumerate(pairs)}

@@ -24,6 +24,7 @@ from kquota.errors import (
     MalformedMessageError,
     RequestTimeoutError,
 )
+from kquota.metering.requests import STRICT_SINCE
 from kquota.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, Api
 from kquota.wire.messages.topics import (
     UNKNOWN,
@@ -40,9 +41,6 @@ from kquota.wire.messages.topics import (
 )
 
 __all__ = ["AsyncTopicAdmin", "NewPartitions", "NewTopic"]
-
-_LAST_PERMISSIVE: Final = {CREATE_TOPICS.key: 5, DELETE_TOPICS.key: 4, CREATE_PARTITIONS.key: 2}
-"""The versions after these are strict (KIP-599): a broker may refuse topics for a quota."""
 
 _INT32_MAX: Final = 2**31 - 1
 
@@ -207,7 +205,7 @@ class AsyncTopicAdmin:
                     request(step.topics, min(int(step.timeout_ms), _INT32_MAX)),
                     timeout_ms=step.timeout_ms,
                     to_controller=True,
-                    max_version=_LAST_PERMISSIVE[api.key] if options.permissive else None,
+                    max_version=STRICT_SINCE[api.key] - 1 if options.permissive else None,
                 )
             except (RequestTimeoutError, MalformedMessageError) as error:
                 mutation.gave_up(ApiError(KafkaErrorCode.REQUEST_TIMED_OUT, f"{error}; it may have been done or not"))

@@ -6,14 +6,19 @@ only the manager that asked for it notes it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.managers import StrictOutcome
 from kquota.metering.meters import Throttle
 
-__all__ = ["RequestQuotas", "Wait"]
+__all__ = ["STRICT_SINCE", "RequestQuotas", "Wait"]
+
+STRICT_SINCE: Final[Mapping[int, int]] = {19: 6, 37: 3, 20: 5}
+"""By the key of CreateTopics, CreatePartitions and DeleteTopics the first version that is strict (KIP-599): over the
+quota its topics are refused. Those before it are done, and their client waits."""
 
 
 class Wait(NamedTuple):

@@ -20,12 +20,11 @@ from kquota.errors import InputError
 from kquota.files import QuotaFile, read_quota_file
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.contract_check import TrafficRecord
+from kquota.metering.requests import STRICT_SINCE
 from kquota.pipeline.output import MARKER
 
 __all__ = ["RecordedTraffic"]
 
-_STRICT_SINCE: Final = {19: 6, 20: 5, 37: 3}
-"""CreateTopics, DeleteTopics, CreatePartitions: the versions whose answers can reject a mutation (KIP-599)."""
 
 _REQUESTS: Final = ("record_ms", "seq", "key", "user", "client_id", "charged", "throttle_ms", "api_key", "api_version")
 _CELLS: Final = (
@@ -179,7 +178,7 @@ def _request_records(batch: pa.RecordBatch) -> Iterator[TrafficRecord | None]:
             throttled_requests=int(throttle_ms > 0),
             throttle_ms=throttle_ms,
             throttle_max_ms=throttle_ms,
-            strict=api_version >= _STRICT_SINCE.get(api_key, inf),
+            strict=api_version >= STRICT_SINCE.get(api_key, inf),
         )
 
 

@@ -8,14 +8,12 @@ from typing import Final, NamedTuple
 
 from kquota.config import BrokerConfig
 from kquota.metering.meters import RateMeter
+from kquota.metering.requests import STRICT_SINCE
 from kquota.metering.statistics import Windows
 from kquota.pipeline.replay.recorded import RateReplay, RecordedRequest, ReplayedWait, TokenReplay
 from kquota.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
 __all__ = ["MeterRequest", "MeterWaits", "replay_meters"]
-
-STRICT_SINCE: Final = {19: 6, 37: 3, 20: 5}
-"""By API (CreateTopics, CreatePartitions, DeleteTopics): the first version that is refused over the limit (KIP-599)."""
 
 SHARE_LOGGED: Final = (0.9, 0.7, 0.5)
 """The part of the time on a broker's threads that its log has: the most, the middle and the least that was seen."""

@@ -119,7 +119,7 @@ class RateReplay:
 
         Requests that nobody made wait are left out.
         """
-        at_ms = floor(request.at_ms - LOGGING_MS + 0.5)
+        at_ms = _likely_ms(request.at_ms)
         plain_ms = self._count(self._plain, request, at_ms)
         if not self._follow:
             if plain_ms > 0 or request.told_ms > 0:
@@ -134,7 +134,7 @@ class RateReplay:
         """The waits that are left."""
         if self._held:
             yield from self._count_held()
-        yield from self._settle(self._paths[:1])
+        yield from self._settle(self._paths[0])
 
     def _count_held(self) -> Iterator[ReplayedWait]:
         held, self._held = self._held, []
@@ -151,7 +151,7 @@ class RateReplay:
             if last_ms - max(path.parted_ms for path in paths) > self._settled_after_ms:
                 del paths[1:]
         if len(paths) == 1:
-            yield from self._settle(paths)
+            yield from self._settle(paths[0])
         self._paths = paths
 
     def _continued(
@@ -198,8 +198,7 @@ class RateReplay:
                 found.setdefault(path.rate.state(), path)
         return list(found.values())
 
-    def _settle(self, paths: list[_Path]) -> Iterator[ReplayedWait]:
-        [path] = paths
+    def _settle(self, path: _Path) -> Iterator[ReplayedWait]:
         waits = []
         answers, path.answers = path.answers, None
         while answers is not None:
@@ -253,7 +252,7 @@ class TokenReplay:
     ) -> int:
         # A refusal takes nothing and is told at once: half of the wait was the way there, half the way back. What is
         # written is told about when it is committed.
-        at_ms = floor(request.at_ms - LOGGING_MS + (part_ms if request.amount else 0.0) + 0.5)
+        at_ms = _likely_ms(request.at_ms + (part_ms if request.amount else 0.0))
         answered_after_ms = controller_ms - part_ms if request.amount else controller_ms / 2
         missing_ms = self._missing_ms(bucket, at_ms) if strict else 0
         bucket.record(request.amount, at_ms, self._limit)
@@ -283,9 +282,14 @@ def _orders(held: list[tuple[RecordedRequest, int]]) -> list[list[tuple[Recorded
     ]
 
 
+def _likely_ms(at_ms: float) -> int:
+    """The broker's millisecond that a time of the log most likely stands for."""
+    return floor(at_ms - LOGGING_MS + 0.5)
+
+
 def _moments(rate: SampledRate, request: RecordedRequest) -> list[int]:
     """When it may have been counted, the most likely first: one moment for each thing that it may decide."""
-    likely = floor(request.at_ms - LOGGING_MS + 0.5)
+    likely = _likely_ms(request.at_ms)
     earliest = floor(request.at_ms - LOGGING_MS - request.earlier_ms)
     latest = floor(request.at_ms - LOGGING_MS) + 2  # an edge may itself stand a millisecond late
     moments = [likely]
