@@ -12,13 +12,14 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import kafka.errors
 from kafka.net import KafkaConnectionManager, NetworkSelector
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from msgspec import Struct
 
+from kquota.admin.carried import Answer, Carried
 from kquota.admin.tls import explained_tls
 from kquota.errors import (
     ConnectionFailedError,
@@ -29,7 +30,7 @@ from kquota.errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from kquota.wire.apis import Api, read_response, write_request
+from kquota.wire.apis import Api
 from kquota.wire.frames import MAX_FRAME_BYTES
 
 __all__ = ["KafkaTransport", "Transport"]
@@ -74,73 +75,6 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Close all connections. Safe to call twice."""
-
-
-class _Header(NamedTuple):
-    """What kafka-python wants to know of a request that it waits for the answer to."""
-
-    correlation_id: int
-    api_key: int
-    api_version: int
-    request: _Carried
-
-    def get_response_class(self) -> _Carried:
-        return self.request
-
-
-class _Carried:
-    """A request of ours in the shape of kafka-python's, and its answer's class at once."""
-
-    def __init__(self, api: Api, version: int, body: Struct) -> None:
-        self.api = api
-        self.API_KEY = api.key
-        self.API_VERSION = version
-        self.body = body
-        self.header: _Header | None = None
-        self.is_abandoned = False
-        """Nobody waits for it any more: if it was not sent yet, it is not to be sent."""
-        self._client_id: str | None = None
-
-    def with_header(self, correlation_id: int = 0, client_id: str | None = None) -> None:
-        self.header = _Header(correlation_id, self.API_KEY, self.API_VERSION, self)
-        self._client_id = client_id
-
-    def encode(self, **_options: bool) -> bytes:
-        assert self.header is not None
-        return write_request(self.api, self.API_VERSION, self.header.correlation_id, self._client_id, self.body)
-
-    def expect_response(self) -> bool:
-        return True
-
-    def parse_header(self, buffer: Any) -> _Header:
-        """kafka-python checks the correlation id; the rest is read with the body."""
-        frame = buffer.read()
-        buffer.seek(0)
-        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
-        return _Header(correlation_id, self.API_KEY, self.API_VERSION, self)
-
-    @property
-    def was_sent(self) -> bool:
-        """Or at least given away to be sent."""
-        return self.header is not None
-
-    def decode(self, buffer: Any) -> _Answer:
-        try:
-            _, body = read_response(self.api, self.API_VERSION, bytes(buffer.read()))
-        except MalformedMessageError as error:
-            return _Answer(error)
-        return _Answer(body, body.throttle_time_ms if self.api.client_throttles(self.API_VERSION) else 0)
-
-    def __str__(self) -> str:
-        return f"{self.api.name} v{self.API_VERSION}"
-
-
-class _Answer(NamedTuple):
-    """What was read, and for how long kafka-python is to send nothing more on this connection."""
-
-    body: Any
-    """A message, or a MalformedMessageError."""
-    throttle_time_ms: int = 0
 
 
 class _TlsFailedError(kafka.errors.KafkaError):  # type: ignore[misc] # kafka-python carries no types
@@ -263,9 +197,9 @@ class KafkaTransport:
         deadline = loop.time() + timeout_ms / 1000
         version = self._version_of(api, await self.versions(timeout_ms), max_version)
         left_ms = (deadline - loop.time()) * 1000
-        request = _Carried(api, version, body)
+        request = Carried(api, version, body)
         try:
-            answer: _Answer = await self._run(self._send(request, left_ms, to_controller=to_controller), left_ms)
+            answer: Answer = await self._run(self._send(request, left_ms, to_controller=to_controller), left_ms)
         except ConnectionFailedError as error:
             if request.was_sent:
                 servers = ", ".join(self._servers)
@@ -282,7 +216,7 @@ class KafkaTransport:
             raise answer.body
         return answer.body
 
-    async def _send(self, request: _Carried, timeout_ms: float, *, to_controller: bool) -> _Answer:
+    async def _send(self, request: Carried, timeout_ms: float, *, to_controller: bool) -> Answer:
         """On kafka-python's own loop."""
         deadline = time.monotonic() + timeout_ms / 1000
         self._manager.forget_failures()
@@ -290,7 +224,7 @@ class KafkaTransport:
         if request.is_abandoned:
             raise kafka.errors.Cancelled
         left_ms = (deadline - time.monotonic()) * 1000
-        answer: _Answer = await connection.send_request(request, request_timeout_ms=left_ms)
+        answer: Answer = await connection.send_request(request, request_timeout_ms=left_ms)
         return answer
 
     async def _connection(self, deadline: float, *, to_controller: bool) -> Any:
