@@ -57,12 +57,28 @@ public final class Workload {
 
         /** Whether a client with bursts is in one: {@code burst: [on, off]} in seconds, from the start. */
         boolean active(long startNanos) {
+            return untilActive(startNanos, System.nanoTime()) == 0;
+        }
+
+        /** From a time to the burst that comes next; 0 in one. */
+        long untilActive(long startNanos, long nanos) {
             if (!spec.has("burst")) {
-                return true;
+                return 0;
             }
-            double on = spec.get("burst").get(0).asDouble();
-            double cycle = on + spec.get("burst").get(1).asDouble();
-            return (System.nanoTime() - startNanos) / 1e9 % cycle < on;
+            long on = (long) (spec.get("burst").get(0).asDouble() * 1e9);
+            long cycle = on + (long) (spec.get("burst").get(1).asDouble() * 1e9);
+            long since = (nanos - startNanos) % cycle;
+            return since < on ? 0 : cycle - since;
+        }
+
+        /** With {@code work: [amount, pause]}: rests for the pause once so much was done; true if it was. */
+        boolean rested(long done) throws InterruptedException {
+            if (!spec.has("work") || done < spec.get("work").get(0).asLong()) {
+                return false;
+            }
+            long until = System.nanoTime() + (long) (spec.get("work").get(1).asDouble() * 1e9);
+            sleepUntil(Math.min(until, deadlineNanos));
+            return true;
         }
 
         Properties properties() {
@@ -151,7 +167,11 @@ public final class Workload {
         return counted;
     }
 
-    /** Sends records of about {@code record_bytes}: {@code records_per_s} of them, or as many as it may. */
+    /**
+     * Sends records of about {@code record_bytes}: {@code records_per_s} of them, or as many as it may. The former
+     * keeps to its schedule: what was held up is sent later. With {@code work} it waits for so many records to be
+     * acknowledged, and then pauses.
+     */
     private static void produce(Client client, Map<String, Object> counted) throws Exception {
         Properties properties = client.properties();
         properties.putIfAbsent("max.block.ms", "600000");
@@ -167,15 +187,15 @@ public final class Workload {
         try (var producer = new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer())) {
             long start = System.nanoTime();
             long due = start;
+            long rested = 0;
             while (client.running()) {
-                if (!client.active(start)) {
-                    Thread.sleep(20);
-                    due = System.nanoTime();
-                    continue;
-                }
                 if (perSecond > 0) {
                     due += (long) (1e9 / perSecond * (0.5 + client.random().nextDouble()));
-                    sleepUntil(due);
+                    due += client.untilActive(start, due);
+                    sleepUntil(Math.min(due, client.deadlineNanos()));
+                } else if (!client.active(start)) {
+                    Thread.sleep(20);
+                    continue;
                 }
                 byte[] value = bytes(client.random(), size / 2 + client.random().nextInt(size));
                 var sent = producer.send(new ProducerRecord<>(client.text("topic"), value), (metadata, error) ->
@@ -184,6 +204,11 @@ public final class Workload {
                 recordBytes += value.length;
                 if (waits) {
                     sent.get();
+                }
+                if (client.spec().has("work") && records - rested >= client.spec().get("work").get(0).asLong()) {
+                    producer.flush();
+                    client.rested(records - rested);
+                    rested = records;
                 }
             }
             producer.flush();
@@ -195,7 +220,10 @@ public final class Workload {
         counted.put("failed", failed.get());
     }
 
-    /** Reads a topic from its beginning: over and over with {@code rereads}, otherwise on to what comes in. */
+    /**
+     * Reads a topic from its beginning: over and over with {@code rereads}, otherwise on to what comes in. With
+     * {@code work} it reads so many bytes, and then pauses.
+     */
     private static void fetch(Client client, Map<String, Object> counted) throws Exception {
         Properties properties = client.properties();
         properties.putIfAbsent("auto.offset.reset", "earliest");
@@ -213,11 +241,15 @@ public final class Workload {
                 consumer.seekToBeginning(partitions);
             }
             long read = 0;
+            long rested = 0;
             long start = System.nanoTime();
             while (client.running()) {
                 if (!client.active(start)) {
                     Thread.sleep(20);
                     continue;
+                }
+                if (client.rested(recordBytes - rested)) {
+                    rested = recordBytes;
                 }
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100))) {
                     records++;
@@ -235,29 +267,39 @@ public final class Workload {
         counted.put("record_bytes", recordBytes);
     }
 
-    /** Creates topics, grows and deletes some, and does not let the client repeat what the quota refused. */
+    /**
+     * Creates topics, grows and deletes some. What the quota refused the client repeats only with {@code repeats}. With
+     * {@code work} it makes so many topics, and then pauses.
+     */
     private static void createTopics(Client client, Map<String, Object> counted) throws Exception {
         Map<String, Long> outcomes = new TreeMap<>();
         List<String> made = new ArrayList<>();
-        try (Admin admin = Admin.create(client.properties())) {
+        boolean repeats = client.spec().path("repeats").asBoolean(false);
+        Properties properties = client.properties();
+        properties.putIfAbsent("default.api.timeout.ms", repeats ? "600000" : "60000");
+        long rested = 0;
+        try (Admin admin = Admin.create(properties)) {
             for (int round = 0; client.running(); round++) {
                 String name = client.text("topic") + "-" + round;
                 int partitions = 1 + client.random().nextInt(client.number("partitions", 4));
                 var creating = admin.createTopics(List.of(new NewTopic(name, partitions, (short) 1)),
-                    new CreateTopicsOptions().retryOnQuotaViolation(false).validateOnly(round % 10 == 9));
+                    new CreateTopicsOptions().retryOnQuotaViolation(repeats).validateOnly(round % 10 == 9));
                 if (tally(outcomes, "create", creating.all()) && round % 10 != 9) {
                     made.add(name);
                 }
                 if (round % 7 == 3 && !made.isEmpty()) {
                     var more = Map.of(made.get(made.size() - 1), NewPartitions.increaseTo(10));
-                    var options = new CreatePartitionsOptions().retryOnQuotaViolation(false);
+                    var options = new CreatePartitionsOptions().retryOnQuotaViolation(repeats);
                     tally(outcomes, "grow", admin.createPartitions(more, options).all());
                 }
                 if (round % 7 == 5 && !made.isEmpty()) {
-                    var options = new DeleteTopicsOptions().retryOnQuotaViolation(false);
+                    var options = new DeleteTopicsOptions().retryOnQuotaViolation(repeats);
                     tally(outcomes, "delete", admin.deleteTopics(List.of(made.remove(0)), options).all());
                 }
                 Thread.sleep(client.number("pause_ms", 50));
+                if (client.rested(round + 1 - rested)) {
+                    rested = round + 1;
+                }
             }
             count(counted, admin.metrics());
         }

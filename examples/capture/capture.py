@@ -178,8 +178,8 @@ def save(
         shutil.copyfileobj(log, lines)
     if (broker.folder / "jmx.csv").exists():
         shutil.copy(broker.folder / "jmx.csv", out / "jmx.csv")
-    quotas = "".join(f"  - {json.dumps(limit, ensure_ascii=False)}\n" for limit in limits)
-    (out / "quotas.yaml").write_text(f"# What the broker's own kafka-configs described.\nquotas:\n{quotas}", "utf-8")
+    quotas = "".join(f"\n  - {json.dumps(limit, ensure_ascii=False)}" for limit in limits) or " []"
+    (out / "quotas.yaml").write_text(f"# What the broker's own kafka-configs described.\nquotas:{quotas}\n", "utf-8")
     (out / "clients.json").write_text(json.dumps(counted, indent=1, ensure_ascii=False) + "\n", "utf-8")
     settings = "".join(f"{key}={value}\n" for key, value in broker.properties.items())
     (out / "server.properties").write_text(settings.replace(str(broker.folder), "/var/lib/kafka"), "utf-8")

@@ -25,6 +25,7 @@ __all__ = [
     "print_analysis",
     "read_topics",
     "spark_options",
+    "usage_option",
     "wide_console",
 ]
 
@@ -32,6 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 UNITS = {PRODUCER_BYTE_RATE: "B/s", CONSUMER_BYTE_RATE: "B/s", REQUEST_PERCENTAGE: "%"}
 _SHOWN_REASONS = 5
+_SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "numba")
 
 
 def log_options(command: F) -> F:
@@ -84,6 +86,14 @@ def log_options(command: F) -> F:
     return command
 
 
+usage_option = click.option(
+    "--usage",
+    required=True,
+    metavar="DIR",
+    help="A directory that `kquota pipeline ingest` or `kquota analyze` wrote; the step's tables are added to it.",
+)
+
+
 def spark_options(command: F) -> F:
     """How to run."""
     command = click.option("-q", "--quiet", is_flag=True, help="Do not tell what is being done.")(command)
@@ -110,7 +120,13 @@ def load_pipeline(module: str) -> Any:
     try:
         return import_module(f"kquota.pipeline.{module}")
     except ModuleNotFoundError as error:
-        if error.name is not None and error.name.partition(".")[0] in ("pyspark", "pyarrow", "numpy", "pandas"):
+        if error.name is not None and error.name.partition(".")[0] in (
+            "pyspark",
+            "pyarrow",
+            "numpy",
+            "pandas",
+            "numba",
+        ):
             raise KquotaError(
                 f"{error.name} is not installed, and this runs on Spark: pip install 'kquota[spark,report]'"
             ) from None

@@ -4,19 +4,13 @@ from pathlib import Path
 
 import click
 
-from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options
+from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options, usage_option
 from kquota.cli.targets import broker_options, quotas_option, read_quotas
+from kquota.cli.what_if import whatif
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 
 __all__ = ["pipeline"]
-
-_usage_option = click.option(
-    "--usage",
-    required=True,
-    metavar="DIR",
-    help="A directory that `kquota pipeline ingest` or `kquota analyze` wrote; the step's tables are added to it.",
-)
 
 
 @click.group(
@@ -25,6 +19,7 @@ Examples:
   kquota pipeline ingest --log 'logs/*' --out usage
   kquota pipeline resolve --usage usage --quotas quotas.yaml
   kquota pipeline utilisation --usage usage
+  kquota pipeline whatif --usage usage --quotas new.yaml
   kquota pipeline report --usage usage
   spark-submit $(kquota pipeline entrypoint) ingest --log 'logs/*' --out /shared/usage"""
 )
@@ -81,7 +76,7 @@ def ingest(
 Example:
   kquota pipeline resolve --usage usage --quotas quotas.yaml -D quota.producer.default=1048576"""
 )
-@_usage_option
+@usage_option
 @quotas_option
 @broker_options
 @spark_options
@@ -107,7 +102,7 @@ def resolve(
 Example:
   kquota pipeline utilisation --usage usage -D quota.window.num=31"""
 )
-@_usage_option
+@usage_option
 @broker_options
 @spark_options
 def utilisation(
@@ -124,7 +119,7 @@ def utilisation(
 Example:
   kquota pipeline report --usage usage"""
 )
-@_usage_option
+@usage_option
 @spark_options
 def report(*, usage: str, master: str | None, quiet: bool) -> None:
     """The tables to report.html."""
@@ -137,3 +132,6 @@ def report(*, usage: str, master: str | None, quiet: bool) -> None:
 def entrypoint() -> None:
     """Print the path of the script for spark-submit."""
     click.echo(Path(__file__).with_name("entrypoint.py"))
+
+
+pipeline.add_command(whatif)

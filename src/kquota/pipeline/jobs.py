@@ -41,7 +41,19 @@ from kquota.pipeline.transforms.clients import with_limits
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Analysis", "JobOptions", "analyze", "ingest", "report", "resolve", "utilisation"]
+__all__ = [
+    "Analysis",
+    "JobOptions",
+    "analyze",
+    "extended",
+    "ingest",
+    "own_quotas",
+    "read_summary",
+    "report",
+    "resolve",
+    "spark_for",
+    "utilisation",
+]
 
 WORST_SHOWN = 15
 
@@ -101,9 +113,11 @@ def _spark(options: JobOptions, progress: Progress, *, input_bytes: int = 0) -> 
         spark.stop()
 
 
-def _spark_for(options: JobOptions, progress: Progress) -> AbstractContextManager[SparkSession]:
-    """A session for the log that the output directory is about."""
-    inputs = read_summary(options.out).get("inputs")
+def spark_for(
+    options: JobOptions, progress: Progress, directory: Path | None = None
+) -> AbstractContextManager[SparkSession]:
+    """A session for the log that a directory, by default that of the output, is about."""
+    inputs = read_summary(directory or options.out).get("inputs")
     found = inputs if isinstance(inputs, list) else []
     return _spark(options, progress, input_bytes=sum(one.get("bytes", 0) for one in found if isinstance(one, dict)))
 
@@ -233,12 +247,12 @@ def ingest(
 def resolve(quotas: QuotaFile, options: JobOptions) -> Analysis:
     """`usage` of an existing directory to `clients`, under these quotas."""
     progress = options.progress()
-    with OutputDirectory.existing(options.out) as output, _spark_for(options, progress) as spark:
+    with OutputDirectory.existing(options.out) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
         usage = read_usage(spark, options.out)
         _, part = resolve_step(usage, quotas.snapshot(), output.staging, options.broker_config, progress)
         (output.staging / "quotas.yaml").write_text(write_yaml(quotas), encoding="utf-8")
-        summary = _extended(summary, part, progress)
+        summary = extended(summary, part, progress)
         write_summary(output.staging, summary)
         for name in ("clients", "quotas.yaml", "summary.json"):
             output.publish(name)
@@ -251,16 +265,16 @@ def utilisation(options: JobOptions) -> Analysis:
     The limits are those of the directory's quotas.yaml.
     """
     progress = options.progress()
-    with OutputDirectory.existing(options.out) as output, _spark_for(options, progress) as spark:
+    with OutputDirectory.existing(options.out) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
         usage = read_usage(spark, options.out)
         identities = read_table(spark, options.out, CLIENTS).drop("limit", "limit_source", "level", "meter")
         clients = with_limits(
-            identities, _own_quotas(options.out).snapshot(), static_defaults=options.broker_config.static_defaults
+            identities, own_quotas(options.out).snapshot(), static_defaults=options.broker_config.static_defaults
         ).persist()
         part = utilisation_step(usage, clients, output.staging, options.broker_config, progress)
         part |= calibration_step(spark, clients, options.out, output.staging, options.broker_config, progress)
-        summary = _extended(summary, part, progress)
+        summary = extended(summary, part, progress)
         write_summary(output.staging, summary)
         worst, unexplained = _worst(spark, output.staging, clients)
         for name in ("utilisation", "throttled", "calibration", "summary.json"):
@@ -273,7 +287,7 @@ def report(options: JobOptions) -> Path:
     check_extra()
     progress = options.progress()
     OutputDirectory.existing(options.out)
-    with _spark_for(options, progress) as spark, progress.stage("write the report"):
+    with spark_for(options, progress) as spark, progress.stage("write the report"):
         return write_report(spark, options.out, generated=_now())
 
 
@@ -291,7 +305,11 @@ def read_summary(directory: Path) -> dict[str, Any]:
     return summary
 
 
-def _own_quotas(directory: Path) -> QuotaFile:
+def own_quotas(directory: Path) -> QuotaFile:
+    """The quotas that a directory was analysed with.
+
+    :raises InputError: it has none.
+    """
     path = directory / "quotas.yaml"
     try:
         content = path.read_bytes()
@@ -302,5 +320,6 @@ def _own_quotas(directory: Path) -> QuotaFile:
     return read_quota_file(content, name=str(path))
 
 
-def _extended(summary: dict[str, Any], part: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+def extended(summary: dict[str, Any], part: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """A summary with what a step adds to it."""
     return summary | dict(part) | {"seconds": summary.get("seconds", {}) | progress.seconds}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DateType,
     DoubleType,
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
 __all__ = [
     "CALIBRATION",
     "CLIENTS",
+    "CURVE",
+    "RECOMMENDATIONS",
     "REJECTED",
     "REQUESTS",
     "TABLES",
     "THROTTLED",
     "USAGE",
     "UTILISATION",
+    "WHATIF",
     "SchemaMismatchError",
     "Table",
 ]
@@ -210,6 +214,72 @@ REJECTED: Final = _table(
     ("sample", _TEXT),
 )
 
+_BOOLEAN: Final = BooleanType()
+
+WHATIF: Final = _table(
+    "whatif",
+    "broker, meter, key, candidate",
+    ("cluster", _TEXT),
+    ("broker_id", _INT),
+    ("meter", _TEXT),
+    ("key", _TEXT),
+    ("limit_old", _DOUBLE),
+    ("limit_new", _DOUBLE),
+    ("model", _TEXT),
+    ("grain", _TEXT),
+    ("amount_old", _DOUBLE),
+    ("amount_new", _DOUBLE),
+    ("throttled_requests", _LONG),
+    ("throttled_ms", _DOUBLE),
+    ("throttled_share", _DOUBLE),
+    ("max_delay_ms", _DOUBLE),
+    ("total_delay_ms", _DOUBLE),
+    ("backlog_max", _DOUBLE),
+    ("moved_from", _TEXT),
+    ("starts", _BOOLEAN),
+    ("stops", _BOOLEAN),
+    ("unknowns", ArrayType(_TEXT)),
+)
+
+CURVE: Final = _table(
+    "curve",
+    "broker, meter, key, candidate",
+    ("cluster", _TEXT),
+    ("broker_id", _INT),
+    ("meter", _TEXT),
+    ("key", _TEXT),
+    ("limit", _DOUBLE),
+    ("throttled_share", _DOUBLE),
+    ("throttled_ms", _DOUBLE),
+    ("max_delay_ms", _DOUBLE),
+    ("amount", _DOUBLE),
+)
+
+RECOMMENDATIONS: Final = _table(
+    "recommendations",
+    "entity, key",
+    ("cluster", _TEXT),
+    ("entity", _TEXT),
+    ("key", _TEXT),
+    ("value_now", _DOUBLE),
+    ("value_new", _DOUBLE),
+    ("reason", _TEXT),
+    ("predicted_throttled_share", _DOUBLE),
+    ("predicted_max_delay_ms", _DOUBLE),
+)
+
 TABLES: Final = {
-    table.name: table for table in (REQUESTS, USAGE, CLIENTS, UTILISATION, THROTTLED, CALIBRATION, REJECTED)
+    table.name: table
+    for table in (
+        REQUESTS,
+        USAGE,
+        CLIENTS,
+        UTILISATION,
+        THROTTLED,
+        CALIBRATION,
+        REJECTED,
+        WHATIF,
+        CURVE,
+        RECOMMENDATIONS,
+    )
 }

@@ -15,6 +15,7 @@ from kquota.config import BrokerConfig
 from kquota.pipeline.replay.meters import MeterWaits, replay_meters
 from kquota.pipeline.replay.recorded import CLOSE_MS, CLOSE_SHARE
 from kquota.pipeline.tables import CALIBRATION
+from kquota.pipeline.transforms.counted_times import counted_by, counted_ms, in_purgatory
 from kquota.pipeline.workers import forget_zip_importers
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
@@ -26,9 +27,6 @@ __all__ = ["to_calibration", "to_replayed_waits"]
 _CLIENT: Final = ("cluster", "user", "client_id")
 _METER: Final = ("cluster", "meter", "key")
 
-IN_PURGATORY_MS: Final = 5.0
-"""A request whose answer took longer than this to come, after its handler was done, had waited for something else and
-was counted at the end of that; otherwise it was counted before."""
 LONGEST_PAUSE_MS: Final = 60.0
 """A handler that stood still, as in a garbage collection, did so for this long at most."""
 JITTER_MS: Final = 2.0
@@ -143,12 +141,8 @@ def _counted(requests: DataFrame) -> DataFrame:
     key = F.col("key")
     is_mutation = key == CONTROLLER_MUTATION_RATE
     is_rate = key.isin(PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
-    waited = F.col("remote_ms") >= IN_PURGATORY_MS
-    at_ms = F.col("record_ms") - (
-        F.when(is_mutation, F.col("remote_ms"))  # what came after the controller had begun with it
-        .when(is_rate & ~waited, F.col("remote_ms"))
-        .otherwise(0.0)
-    )
+    waited = in_purgatory()
+    at_ms = counted_ms()
     pause_ms = F.col("local_ms") + F.when(waited, F.col("remote_ms")).otherwise(0.0)
     earlier_ms = F.least(F.greatest(pause_ms, F.lit(JITTER_MS)), F.lit(LONGEST_PAUSE_MS))
     # A throttled fetch stands in the log with nothing: it would have brought what the next one does.
@@ -180,8 +174,7 @@ def _counted(requests: DataFrame) -> DataFrame:
         .withColumn("told_ms", F.coalesce(told_ms, F.col("throttle_ms")))
         .withColumn("is_ambiguous", F.when(is_time, is_other).otherwise(F.col("is_timed")))
         .where(F.col("meter").isNotNull() & F.col("amount").isNotNull())
-        # Mutations are counted by the controller, whichever broker the client asked.
-        .withColumn("home", F.when(is_mutation, -1).otherwise(F.col("broker_id")))
+        .withColumn("home", counted_by())
     )
 
 

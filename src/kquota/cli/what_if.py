@@ -1,0 +1,166 @@
+"""``kquota pipeline whatif``: what other quotas would have done to recorded traffic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, spark_options, usage_option, wide_console
+from kquota.cli.targets import broker_options, quotas_option, read_quotas
+from kquota.config import load_broker_config
+from kquota.errors import InputError
+from kquota.quotas import format_number
+
+if TYPE_CHECKING:
+    from kquota.pipeline.what_if import WhatIf
+
+__all__ = ["arrival_options", "whatif"]
+
+
+def arrival_options(command: Any) -> Any:
+    """How clients behave that are held up."""
+    command = click.option(
+        "--in-flight",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Closed model: requests in flight on a connection.  [default: 5 for produce, 1 for all others]",
+    )(command)
+    return click.option(
+        "--model",
+        type=click.Choice(["open", "closed"]),
+        default="open",
+        show_default=True,
+        help="open: requests come as they were recorded, and queue up while they are held up. "
+        "closed: clients wait for their answers, so that all that comes after is later, too.",
+    )(command)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kquota pipeline whatif --usage report --quotas new.yaml
+  kquota pipeline whatif --usage report --quotas new.yaml --model closed --out what-if
+  kquota pipeline whatif --usage report --quotas new.yaml --against old.yaml --only-changed
+
+\b
+The old limits are those that DIR was analysed with, unless --against gives others. Where DIR has the table `requests`
+(see --keep-requests), each request is replayed, otherwise each second of `usage`."""
+)
+@usage_option
+@quotas_option
+@click.option("--against", metavar="FILE", help="The old quotas, a quota file.  [default: DIR/quotas.yaml]")
+@arrival_options
+@click.option("--only-changed", is_flag=True, help="Leave out meters that the change does not touch.")
+@click.option("--out", metavar="OUT", help="Where the table goes: missing, empty, or with --overwrite.  [default: DIR]")
+@click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
+@broker_options
+@spark_options
+def whatif(
+    *,
+    usage: str,
+    quotas: str,
+    against: str | None,
+    model: str,
+    in_flight: int | None,
+    only_changed: bool,
+    out: str | None,
+    overwrite: bool,
+    broker_config: str | None,
+    defines: tuple[str, ...],
+    master: str | None,
+    quiet: bool,
+) -> None:
+    """Other quotas on recorded usage: who would have been throttled, for how long, and who no longer.
+
+    Each meter goes through Kafka's own statistic under its new limit: table `whatif`, and the worst on the terminal.
+    What cannot be known from the recording is said, line by line.
+    """
+    new = read_quotas(quotas)
+    old = None if against is None else read_quotas(against)
+    if in_flight is not None and model == "open":
+        raise InputError("--in-flight goes with --model closed: in the open model clients wait for nothing")
+    config = load_broker_config(broker_config, defines)
+    arrivals = load_pipeline("replay.arrivals")
+    jobs = load_pipeline("jobs")
+    found = load_pipeline("what_if").what_if(
+        Path(usage),
+        new,
+        jobs.JobOptions(out=Path(out or usage), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
+        against=old,
+        arrivals=arrivals.Arrivals(arrivals.ArrivalModel(model), in_flight),
+        only_changed=only_changed,
+    )
+    print_what_if(found)
+
+
+def print_what_if(found: WhatIf) -> None:
+    """The counts, the worst rows, and what they do not know."""
+    from kquota.pipeline.transforms.what_if import UNKNOWNS
+
+    console = wide_console()
+    part = found.summary
+    console.print(
+        f"{part['meters']:,} meters replayed per {part['grain']}, {part['model']} model: {part['throttled']:,} "
+        f"throttled, {part['starts']:,} start to be, {part['stops']:,} stop; {part['moved']:,} take clients of others"
+    )
+    if found.rows:
+        console.print()
+        console.print(_table(found.rows))
+        unknowns = sorted({name for row in found.rows for name in row.unknowns}, key=list(UNKNOWNS).index)
+        for name in unknowns:
+            console.print(f"{name}: not known is {UNKNOWNS[name]}")
+        shown, said = len(found.rows), part["throttled"] + part["stops"]
+        if shown < said:
+            console.print(f"{shown:,} of {said:,} meters are shown; the table has all")
+    else:
+        console.print("nobody is throttled, under the old quotas or the new")
+    if (difference := part["grain_difference"]) and difference["meters"]:
+        console.print(
+            f"\nper second instead of per request, throughput differs by {difference['amount_mean']:.1%} in the mean, "
+            f"{difference['amount_worst']:.1%} at worst ({difference['amount_worst_meter']})"
+        )
+    console.print(f"\ntable: {found.directory / 'whatif'}", soft_wrap=True)
+
+
+def _table(rows: tuple[Any, ...]) -> Any:
+    from rich.table import Table
+
+    table = Table(title="Meters, worst first", title_justify="left", box=None, pad_edge=False, header_style="bold")
+    several = len({row.broker_id for row in rows}) > 1
+    if several:
+        table.add_column("broker", justify="right")
+    for name in ("meter", "key"):
+        table.add_column(name, overflow="fold")
+    for name in ("limit", "throttled", "told", "longest wait", "waits in all", "throughput"):
+        table.add_column(name, justify="right")
+    for name in ("", "not known"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        change = "starts" if row.starts else "stops" if row.stops else ""
+        moved = f"takes from {row.moved_from}" if row.moved_from else ""
+        cells = [
+            row.meter,
+            row.key,
+            f"{_limit(row.limit_old, row.key)} -> {_limit(row.limit_new, row.key)}",
+            f"{row.throttled_share:.1%}" if row.throttled_requests else "-",
+            f"{row.throttled_requests:,} x" if row.throttled_requests else "-",
+            duration(row.max_delay_ms) if row.max_delay_ms else "-",
+            duration(row.total_delay_ms) if row.total_delay_ms else "-",
+            _percent(row.amount_new, row.amount_old),
+            ", ".join(filter(None, (change, moved))),
+            ", ".join(row.unknowns),
+        ]
+        table.add_row(*([str(row.broker_id)] if several else []), *map(plain_cell, cells))
+    return table
+
+
+def _limit(limit: float | None, key: str) -> str:
+    return "none" if limit is None else f"{format_number(limit)} {UNITS.get(key, '/s')}"
+
+
+def _percent(new: float, old: float) -> str:
+    if not old or abs(new / old - 1) < 0.0005:
+        return "-"
+    return f"{new / old - 1:+.1%}"

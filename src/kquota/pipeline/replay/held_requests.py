@@ -1,0 +1,337 @@
+"""What a limit would have done to recorded requests: each goes through the metering classes, one by one.
+
+Sources: ``ClientQuotaManager`` and KIP-219 (an answer goes out at once, and its channel is muted), ``KafkaApis`` (a
+throttled fetch goes out empty, and what it would have brought is taken back), KIP-599 (a strict mutation is refused,
+and its client repeats it). Times are milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heapreplace
+from math import floor, inf, isinf
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+
+from kquota.metering.statistics import SampledRate, TokenBucket, Windows
+from kquota.metering.throttling import LONGEST_MS, bucket_throttle_ms, rate_throttle_ms
+from kquota.pipeline.replay.arrivals import Outcome
+from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
+
+__all__ = ["Connection", "Counted", "Counter", "Passage", "counters_for", "held_requests", "outcome_of", "passages"]
+
+
+class Connection(NamedTuple):
+    """The requests of one connection that count on one key, in the order of their times."""
+
+    at_ms: Sequence[float]
+    amounts: Sequence[float]
+    is_strict: bool = True
+    """Whether its mutations are refused, or done and made to wait for: the version of its requests."""
+    largest: float | None = None
+    """The largest of its requests, to which what has queued up is joined; None: the largest of `amounts`."""
+
+
+class Counted(NamedTuple):
+    """What comes of counting a request."""
+
+    throttle_ms: int
+    is_let_through: bool
+    level: float
+    """What the limit was compared with, by the limit."""
+
+
+class Counter(Protocol):
+    """What the requests of a connection are counted on; other connections may share the meter."""
+
+    largest: float
+    """More than this much does not go into one request, whatever its client asks for."""
+    joins: bool
+    """Whether what has queued up goes out joined: records do, other requests do not."""
+
+    def count(self, amount: float, now_ms: int) -> Counted:
+        """Count a request."""
+
+
+class Passage(NamedTuple):
+    """A moment at which it was a connection's turn."""
+
+    at_ms: float
+    connection: int
+    amount: float
+    """What was let through, 0 where nothing was."""
+    throttle_ms: int
+    came_ms: Sequence[float]
+    """When those requests came that were let through, joined."""
+    level: float
+
+
+class _Rate:
+    """A byte rate of what is produced, or request time."""
+
+    def __init__(self, limit: float, windows: Windows, *, bound_ms: int = LONGEST_MS, joins: bool = True) -> None:
+        self.largest = inf
+        self.joins = joins
+        self._limit = limit
+        self._rate = SampledRate(windows)
+        self._bound_ms = bound_ms
+
+    def count(self, amount: float, now_ms: int) -> Counted:
+        measured = self._rate.add(amount, now_ms)
+        throttle_ms = 0
+        if measured > self._limit:
+            throttle_ms = rate_throttle_ms(measured, self._limit, self._rate.added_over_ms)
+            throttle_ms = min(max(throttle_ms, 0), self._bound_ms)
+        return Counted(throttle_ms, is_let_through=True, level=_level(measured, self._limit))
+
+
+class _FetchRate(_Rate):
+    """A byte rate of what is fetched: an answer that would be too much goes out empty, and does not count."""
+
+    def __init__(self, limit: float, windows: Windows) -> None:
+        super().__init__(limit, windows)
+        # ``ClientQuotaManager.maxValueInQuotaWindow``: no answer is larger than what a whole window lets pass.
+        self.largest = limit * (windows.samples - 1) * (windows.size_ms // 1000) or inf
+
+    def count(self, amount: float, now_ms: int) -> Counted:
+        counted = super().count(amount, now_ms)
+        if counted.throttle_ms == 0:
+            return counted
+        self._rate.record(-amount, now_ms)
+        return counted._replace(is_let_through=False)
+
+
+class _Tokens:
+    """Partitions created and deleted."""
+
+    def __init__(self, bucket: TokenBucket, limit: float, *, is_strict: bool) -> None:
+        self.largest = inf
+        self.joins = False
+        self._bucket = bucket
+        self._limit = limit
+        self._burst = limit * bucket.windows.span_ms / 1000
+        self._is_strict = is_strict
+
+    def count(self, amount: float, now_ms: int) -> Counted:
+        tokens = self._bucket.measure(now_ms, self._limit)
+        is_refused = self._is_strict and tokens < 0
+        if not is_refused:
+            self._bucket.record(amount, now_ms, self._limit)
+            tokens = self._bucket.measure(now_ms, self._limit)
+        throttle_ms = 0
+        if tokens < 0 and (is_refused or not self._is_strict):
+            throttle_ms = min(max(bucket_throttle_ms(tokens, self._limit), 1), LONGEST_MS)
+        return Counted(throttle_ms, not is_refused, _level(self._burst - tokens, self._burst))
+
+
+def counters_for(
+    key: str, limit: float | None, windows: Windows, connections: Sequence[Connection]
+) -> Sequence[Counter]:
+    """What Kafka counts the requests of these connections on, all on one meter.
+
+    :param windows: of byte rates and request time, or of mutations, by the key.
+    """
+    if limit is None or isinf(limit):
+        return [_Rate(inf, windows, joins=False)] * len(connections)
+    if key == CONTROLLER_MUTATION_RATE:
+        bucket = TokenBucket(windows)
+        return [_Tokens(bucket, limit, is_strict=one.is_strict) for one in connections]
+    if key == CONSUMER_BYTE_RATE:
+        return [_FetchRate(limit, windows)] * len(connections)
+    if key == REQUEST_PERCENTAGE:
+        return [_Rate(limit, windows, bound_ms=windows.size_ms, joins=False)] * len(connections)
+    return [_Rate(limit, windows)] * len(connections)
+
+
+def held_requests(
+    connections: Sequence[Connection],
+    key: str,
+    limit: float | None,
+    windows: Windows,
+    *,
+    in_flight: int,
+    end_ms: float,
+) -> Outcome:
+    """What a limit does to the requests of a meter up to `end_ms`; None is no limit.
+
+    :param windows: of byte rates and request time, or of mutations, by the key.
+    :param in_flight: how many requests a connection has in flight; with 0 they come as they were recorded.
+    """
+    if limit is None or _is_far_below(connections, limit, windows):
+        return Outcome(sum(sum(one.amounts) for one in connections), 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    turns = passages(connections, counters_for(key, limit, windows, connections), in_flight=in_flight, end_ms=end_ms)
+    return outcome_of(connections, turns, end_ms=end_ms)
+
+
+_NEAR: Final = 0.95
+
+
+def _is_far_below(connections: Sequence[Connection], limit: float, windows: Windows) -> bool:
+    """Whether no sum over all windows and one more, which is all that a sample can be part of, is near the limit."""
+    at_ms = np.concatenate([one.at_ms for one in connections])
+    order = np.argsort(at_ms, kind="stable")
+    at_ms = at_ms[order]
+    so_far = np.concatenate([[0.0], np.cumsum(np.concatenate([one.amounts for one in connections])[order])])
+    first = np.searchsorted(at_ms, at_ms - (windows.span_ms + windows.size_ms), side="left")
+    most = float((so_far[1:] - so_far[first]).max(initial=0.0))
+    return most <= limit * (windows.samples - 1) * windows.size_ms / 1000 * _NEAR
+
+
+def passages(
+    connections: Sequence[Connection], counters: Sequence[Counter], *, in_flight: int, end_ms: float
+) -> Iterator[Passage]:
+    """Each turn of a connection up to `end_ms`, in the order of their times, and last what still waits then.
+
+    :param counters: one for each connection.
+    :param in_flight: how many requests a connection has in flight; with 0 they come as they were recorded.
+    """
+    waiting = [_Waiting(one, in_flight) for one in connections]
+    turns = [(one.next_ms(), number) for number, one in enumerate(waiting) if len(one.at_ms)]
+    heapify(turns)
+    while turns and turns[0][0] <= end_ms:
+        now_ms, number = turns[0]
+        one = waiting[number]
+        counter = counters[number]
+        amount, requests = one.head(now_ms, counter)
+        counted = counter.count(amount, floor(now_ms))
+        one.muted_until_ms = now_ms + counted.throttle_ms
+        came_ms = one.let_through(now_ms, amount, requests) if counted.is_let_through else ()
+        yield Passage(
+            now_ms, number, amount if counted.is_let_through else 0.0, counted.throttle_ms, came_ms, counted.level
+        )
+        if one.is_done():
+            heappop(turns)
+        else:
+            heapreplace(turns, (one.next_ms(), number))
+    for _, number in turns:
+        yield Passage(end_ms, number, 0.0, 0, waiting[number].left_at(end_ms), 0.0)
+
+
+def outcome_of(connections: Sequence[Connection], turns: Iterable[Passage], *, end_ms: float) -> Outcome:
+    """What came of the turns of a meter's connections, all of them or some."""
+    amount = throttled_ms = muted_ms = peak = 0.0
+    throttled_requests = 0
+    muted_until_ms = -inf
+    passed = [0] * len(connections)
+    came: list[float] = []
+    left: list[float] = []
+    amounts: list[float] = []
+    for turn in turns:
+        amount += turn.amount
+        peak = max(peak, turn.level)
+        if turn.throttle_ms > 0:
+            throttled_requests += 1
+            throttled_ms += turn.throttle_ms
+            until_ms = min(turn.at_ms + turn.throttle_ms, end_ms)
+            muted_ms += max(0.0, until_ms - max(turn.at_ms, muted_until_ms))
+            muted_until_ms = max(muted_until_ms, until_ms)
+        for came_ms in turn.came_ms:
+            if turn.at_ms > came_ms:
+                came.append(came_ms)
+                left.append(turn.at_ms)
+                amounts.append(connections[turn.connection].amounts[passed[turn.connection]])
+            passed[turn.connection] += 1
+    waited_ms = np.subtract(left, came)
+    return Outcome(
+        amount,
+        throttled_requests,
+        throttled_ms,
+        muted_ms,
+        float(waited_ms.max(initial=0.0)),
+        float(waited_ms.sum()),
+        _most_at_a_time(came, left, amounts),
+        peak,
+    )
+
+
+def _most_at_a_time(came: Sequence[float], left: Sequence[float], amounts: Sequence[float]) -> float:
+    """The largest sum of what had come and had not left."""
+    at_ms = np.concatenate([left, came])  # what leaves as something comes makes room for it
+    order = np.argsort(at_ms, kind="stable")
+    return float(np.cumsum(np.concatenate([np.negative(amounts), amounts])[order]).max(initial=0.0))
+
+
+class _Waiting:
+    """A connection whose requests wait for their turn."""
+
+    __slots__ = (
+        "_amounts",
+        "_came_ms",
+        "_first",
+        "_in_flight",
+        "_joined",
+        "_left",
+        "_passed_ms",
+        "at_ms",
+        "muted_until_ms",
+    )
+
+    def __init__(self, connection: Connection, in_flight: int) -> None:
+        self.at_ms = connection.at_ms
+        self.muted_until_ms = -inf
+        self._amounts = connection.amounts
+        self._joined = max(connection.amounts, default=0.0) if connection.largest is None else connection.largest
+        self._in_flight = in_flight
+        self._first = 0
+        self._left = connection.amounts[0] if len(connection.amounts) else 0.0
+        self._passed_ms: list[float] = []
+        self._came_ms = self._came(0, -inf) if len(self.at_ms) else inf
+
+    def next_ms(self) -> float:
+        """When its next turn is."""
+        return max(self._came_ms, self.muted_until_ms)
+
+    def is_done(self) -> bool:
+        return self._first == len(self.at_ms)
+
+    def head(self, now_ms: float, counter: Counter) -> tuple[float, int]:
+        """How much goes into its next request, and how many of the recorded ones that is."""
+        most = min(self._joined, counter.largest) if counter.joins else counter.largest
+        amount = min(self._left, most)
+        if self._in_flight or not counter.joins or amount < self._left:
+            return amount, int(amount == self._left)
+        last = self._first + 1
+        while last < len(self.at_ms) and self.at_ms[last] <= now_ms and amount + self._amounts[last] <= most:
+            amount += self._amounts[last]
+            last += 1
+        return amount, last - self._first
+
+    def let_through(self, now_ms: float, amount: float, requests: int) -> Sequence[float]:
+        """Go on to what is behind; gives when these requests had come."""
+        if not requests:
+            self._left -= amount
+            return ()
+        first, self._first = self._first, self._first + requests
+        came_ms = [self._came_ms] if self._in_flight else self.at_ms[first : self._first]
+        if self._in_flight:
+            self._passed_ms.append(now_ms)
+        if not self.is_done():
+            self._left = self._amounts[self._first]
+            self._came_ms = self._came(self._first, self._came_ms)
+        return came_ms
+
+    def left_at(self, end_ms: float) -> Sequence[float]:
+        """When those requests came that still wait."""
+        came_ms, came = [], self._came_ms
+        last = min(self._first + self._in_flight, len(self.at_ms)) if self._in_flight else len(self.at_ms)
+        for number in range(self._first, last):
+            came = came if number == self._first else self._came(number, came)
+            if came > end_ms:
+                break
+            came_ms.append(came)
+        return came_ms
+
+    def _came(self, number: int, before_ms: float) -> float:
+        """When a request came, the one before it having come at `before_ms`."""
+        at_ms = self.at_ms[number]
+        if not self._in_flight:
+            return at_ms
+        answered = number - self._in_flight
+        if answered < 0:
+            return max(before_ms, at_ms)
+        return max(before_ms, at_ms + self._passed_ms[answered] - self.at_ms[answered])
+
+
+def _level(measured: float, limit: float) -> float:
+    return measured / limit if limit else inf * measured if measured else 0.0

@@ -1,0 +1,310 @@
+"""What limits do to recorded traffic, meter by meter: one row per broker, meter, key and candidate limit.
+
+Two grains: requests, each through the metering classes, and cells, through the compiled replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from kquota.config import BrokerConfig
+from kquota.metering.requests import STRICT_SINCE
+from kquota.metering.statistics import Windows
+from kquota.pipeline.gathering import starts_of
+from kquota.pipeline.replay.arrivals import NOTHING, Arrivals
+from kquota.pipeline.transforms.counted_times import CONTROLLER, counted_by, counted_ms
+from kquota.pipeline.transforms.identities import IDENTITY, numbers_of
+from kquota.pipeline.transforms.meter_cells import Cells, gather_by_meter
+from kquota.pipeline.transforms.meter_series import Meters
+from kquota.pipeline.workers import forget_zip_importers
+from kquota.quotas import CONTROLLER_MUTATION_RATE
+
+if TYPE_CHECKING:
+    from kquota.pipeline.arrow_source import ArrowSource, Batches
+
+__all__ = ["HELD", "Candidates", "Replay", "held_by_cells", "held_by_requests", "only_its_limit", "recorded_times"]
+
+HELD: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("broker_id", pa.int32()),
+        ("meter", pa.string()),
+        ("key", pa.string()),
+        ("limit", pa.float64()),
+        ("recorded", pa.float64()),
+        ("told_requests", pa.int64()),
+        ("requests", pa.int64()),
+        ("largest", pa.float64()),
+        ("recorded_ms", pa.int64()),
+        ("cell_ms", pa.int64()),
+        ("amount", pa.float64()),
+        ("throttled_requests", pa.int64()),
+        ("throttled_ms", pa.float64()),
+        ("muted_ms", pa.float64()),
+        ("max_delay_ms", pa.float64()),
+        ("total_delay_ms", pa.float64()),
+        ("backlog_max", pa.float64()),
+        ("peak", pa.float64()),
+    ]
+)
+"""`limit` is the candidate, infinite for none. Of the recording: `recorded` is the amount, `told_requests` are those
+that were told to wait then, `largest` is the largest request, `recorded_ms` how long it lasted,
+`cell_ms` the longest cell, null for requests. The rest is an
+:class:`~kquota.pipeline.replay.arrivals.Outcome`."""
+
+Span = tuple[int, int]
+
+
+class Candidates(Protocol):
+    """Which limits to try on a meter."""
+
+    def __call__(self, limit: float, cell_rates: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Sequence[float]:
+        """Those for a meter with this limit, infinite for none, and this much per second in each of its cells."""
+
+
+def only_its_limit(limit: float, cell_rates: object) -> Sequence[float]:
+    """The one that the meter has."""
+    del cell_rates
+    return [limit]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What all meters of a recording have in common."""
+
+    arrivals: Arrivals
+    broker_config: BrokerConfig
+    spans: Mapping[tuple[str, int], Span]
+    """By cluster and broker, first and last millisecond of the recording: see :func:`recorded_times`."""
+
+    def windows(self, key: str) -> Windows:
+        """Over which a key is measured."""
+        config = self.broker_config
+        if key == CONTROLLER_MUTATION_RATE:
+            return Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000)
+        return Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
+
+
+def recorded_times(usage: DataFrame) -> dict[tuple[str, int], Span]:
+    """When the recording of each cluster and broker begins and ends; the controller's is its cluster's.
+
+    :param usage: rows of the `usage` table.
+    """
+    rows = (
+        usage.groupBy("cluster", "broker_id")
+        .agg(
+            F.min("cell_start_ms").alias("first_ms"), F.max(F.col("cell_start_ms") + F.col("cell_ms")).alias("last_ms")
+        )
+        .collect()
+    )
+    spans: dict[tuple[str, int], Span] = {(row.cluster, row.broker_id): (row.first_ms, row.last_ms) for row in rows}
+    for (cluster, _), (first_ms, last_ms) in list(spans.items()):
+        known = spans.get((cluster, CONTROLLER), (first_ms, last_ms))
+        spans[cluster, CONTROLLER] = (min(known[0], first_ms), max(known[1], last_ms))
+    return spans
+
+
+_COLUMNS: Final = ("broker_id", "cell_start_ms", "cell_ms", "amount", "amount_max", "requests", "throttled_requests")
+_CELL: Final = np.dtype(
+    [
+        ("meter", np.int32),
+        ("broker_id", np.int32),
+        ("cell_start_ms", np.int64),
+        ("cell_ms", np.int32),
+        ("amount", np.float64),
+        ("amount_max", np.float64),
+        ("requests", np.int32),
+        ("throttled_requests", np.int32),
+    ]
+)
+
+
+def held_by_cells(
+    usage: ArrowSource, clients: DataFrame, replay: Replay, candidates: Candidates = only_its_limit
+) -> DataFrame:
+    """Columns of :data:`HELD`, from cells.
+
+    :param usage: rows of the `usage` table; those of other clients are left aside.
+    :param clients: one row per cluster, user, client_id, ip and key, with meter, limit (null: none) and limit_source.
+    """
+    spark = clients.sparkSession
+    meters = spark.sparkContext.broadcast(Meters.of(clients))
+    return gather_by_meter(
+        spark,
+        usage,
+        (*IDENTITY, *_COLUMNS),
+        lambda batch: _cells(batch, meters.value),
+        _CELL,
+        lambda cells: _held_cells(cells, meters.value, replay, candidates),
+        HELD,
+    )
+
+
+def _cells(batch: pa.RecordBatch, meters: Meters) -> Cells:
+    """Of usage rows those that count on a meter."""
+    meter = numbers_of(batch, meters.numbers)
+    rows = np.flatnonzero(meter >= 0)
+    cells = np.empty(len(rows), _CELL)
+    cells["meter"] = meter[rows]
+    for name in _COLUMNS:
+        cells[name] = pc.fill_null(batch.column(name), 0).to_numpy(zero_copy_only=False)[rows]
+    is_mutation = np.array([key == CONTROLLER_MUTATION_RATE for key in meters.names["key"].to_pylist()], bool)
+    if is_mutation.any():
+        cells["broker_id"][is_mutation[cells["meter"]]] = CONTROLLER
+    return cells
+
+
+def _held_cells(cells: Cells, meters: Meters, replay: Replay, candidates: Candidates) -> pa.Table:
+    # Compiled code is loaded where it is needed, not wherever a plan is made.
+    from kquota.pipeline.replay.held_cells import MeterCells, outcomes_of_cells
+
+    order = np.lexsort((cells["cell_start_ms"], cells["broker_id"], cells["meter"]))
+    sorted_cells = cells[order]
+    places = starts_of(sorted_cells["meter"], sorted_cells["broker_id"], sorted_cells["cell_start_ms"])
+    sums = {name: np.add.reduceat(sorted_cells[name], places) for name in ("amount", "requests", "throttled_requests")}
+    most = {name: np.maximum.reduceat(sorted_cells[name], places) for name in ("amount_max", "cell_ms")}
+    first = sorted_cells[places]
+    starts = starts_of(first["meter"], first["broker_id"])
+    names = meters.names.to_pylist()
+    rows: list[tuple[object, ...]] = []
+    for start, stop in zip(starts, [*starts[1:], len(first)], strict=True):
+        one = slice(start, stop)
+        name = names[first["meter"][start]]
+        broker_id = int(first["broker_id"][start])
+        first_ms, last_ms = replay.spans[name["cluster"], broker_id]
+        amount, requests = sums["amount"][one], sums["requests"][one]
+        largest = max(float(most["amount_max"][one].max()), float((amount / np.maximum(requests, 1)).max()))
+        meter_cells = MeterCells(
+            np.ascontiguousarray(first["cell_start_ms"][one]),
+            most["cell_ms"][one].astype(np.int64),
+            np.ascontiguousarray(amount),
+            requests.astype(np.int64),
+            largest,
+        )
+        limit = inf if name["limit"] is None else name["limit"]
+        limits = candidates(limit, amount / most["cell_ms"][one] * 1000)
+        outcomes = outcomes_of_cells(
+            meter_cells,
+            name["key"],
+            limits,
+            replay.windows(name["key"]),
+            in_flight=replay.arrivals.in_flight_of(name["key"]),
+            end_ms=last_ms,
+        )
+        recorded = (
+            float(amount.sum()),
+            int(sums["throttled_requests"][one].sum()),
+            int(requests.sum()),
+            largest,
+            last_ms - first_ms,
+            int(most["cell_ms"][one].max()),
+        )
+        place = (name["cluster"], broker_id, name["meter"], name["key"])
+        rows.extend((*place, limit, *recorded, *outcome) for limit, outcome in zip(limits, outcomes, strict=True))
+    return _held_table(rows)
+
+
+def _held_table(rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [()] * len(HELD)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, HELD, strict=True)], schema=HELD)
+
+
+_PLACE: Final = ("cluster", "home", "key", "meter")
+
+
+class _Request(NamedTuple):
+    """A request on a meter."""
+
+    cluster: str
+    home: int
+    key: str
+    meter: str
+    limit: float | None
+    connection: str
+    is_strict: bool
+    at_ms: float
+    amount: float
+    told: bool
+
+
+def held_by_requests(requests: DataFrame, clients: DataFrame, replay: Replay) -> DataFrame:
+    """Columns of :data:`HELD`, from requests, each meter with its own limit.
+
+    :param requests: rows of the `requests` table.
+    :param clients: as for :func:`held_by_cells`.
+    """
+    on_meters = clients.where(F.col("meter").isNotNull() & F.col("user").isNotNull() & F.col("client_id").isNotNull())
+    limits = on_meters.select("cluster", "user", "client_id", "key", "meter", "limit")
+    # Made of values, because it meets every request.
+    limits = clients.sparkSession.createDataFrame(limits.toArrow(), limits.schema)
+    is_strict = F.lit(False)
+    for api_key, version in STRICT_SINCE.items():
+        is_strict |= (F.col("api_key") == api_key) & (F.col("api_version") >= version)
+    return (
+        requests.join(F.broadcast(limits), ["cluster", "user", "client_id", "key"])
+        .withColumns(
+            {
+                "home": counted_by(),
+                "at_ms": counted_ms(),
+                "amount": F.coalesce("charged", F.lit(0.0)),
+                "told": F.col("throttle_ms") > 0,
+                "is_strict": is_strict,
+            }
+        )
+        .repartition(*_PLACE)
+        .sortWithinPartitions(*_PLACE, "connection", "at_ms", "seq")
+        .select(*_Request._fields)
+        .mapInArrow(_held_requests(replay), from_arrow_schema(HELD))
+    )
+
+
+def _held_requests(replay: Replay) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def work(batches: Batches) -> Iterator[pa.RecordBatch]:
+        forget_zip_importers()
+        rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        requests = map(_Request._make, rows)
+        for place, group in groupby(requests, key=lambda one: (one.cluster, one.home, one.meter, one.key)):
+            yield from _held_table([(*place, *_held_meter(list(group), replay))]).to_batches()
+
+    return work
+
+
+def _held_meter(requests: Sequence[_Request], replay: Replay) -> tuple[object, ...]:
+    # The module counts with numpy, which a plan does not need.
+    from kquota.pipeline.replay.held_requests import Connection, held_requests
+
+    one = requests[0]
+    first_ms, last_ms = replay.spans[one.cluster, one.home]
+    connections = []
+    for (_, is_strict), group in groupby(requests, key=lambda one: (one.connection, one.is_strict)):
+        counted = [(request.at_ms, request.amount) for request in group if request.amount > 0]
+        if counted:  # a throttled fetch brought nothing, and came again
+            at_ms, amounts = zip(*counted, strict=True)
+            connections.append(Connection(at_ms, amounts, is_strict))
+    outcome = NOTHING
+    if connections:
+        in_flight = replay.arrivals.in_flight_of(one.key)
+        outcome = held_requests(
+            connections, one.key, one.limit, replay.windows(one.key), in_flight=in_flight, end_ms=last_ms
+        )
+    return (
+        inf if one.limit is None else one.limit,
+        sum(sum(one.amounts) for one in connections),
+        sum(request.told for request in requests),
+        len(requests),
+        max((max(one.amounts) for one in connections), default=0.0),
+        last_ms - first_ms,
+        None,
+        *outcome,
+    )

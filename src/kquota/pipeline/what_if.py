@@ -1,0 +1,196 @@
+"""The job behind ``kquota pipeline whatif``: what other quotas would have done to recorded usage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from kquota.files import QuotaFile
+from kquota.pipeline.analysis import read_table, read_usage, write_summary
+from kquota.pipeline.jobs import JobOptions, extended, own_quotas, read_summary, spark_for
+from kquota.pipeline.output import OutputDirectory
+from kquota.pipeline.replay.arrivals import Arrivals
+from kquota.pipeline.table_files import write_table
+from kquota.pipeline.tables import CLIENTS, REQUESTS, USAGE, WHATIF
+from kquota.pipeline.transforms.clients import to_client_totals
+from kquota.pipeline.transforms.held import Replay, held_by_cells, held_by_requests, recorded_times
+from kquota.pipeline.transforms.what_if import changed, to_bindings, to_what_if, under_new, under_old
+from kquota.quotas import QuotaSnapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from kquota.pipeline.progress import Progress
+
+__all__ = ["WORST_SHOWN", "WhatIf", "what_if"]
+
+WORST_SHOWN = 30
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What came out: the part of summary.json, and the rows of `whatif` that say most, worst first."""
+
+    directory: Path
+    summary: Mapping[str, Any]
+    rows: tuple[Row, ...]
+
+
+def what_if(
+    usage: Path,
+    new: QuotaFile,
+    options: JobOptions,
+    *,
+    against: QuotaFile | None = None,
+    arrivals: Arrivals | None = None,
+    only_changed: bool = False,
+) -> WhatIf:
+    """Replay the usage of a directory under `new` quotas, into the table `whatif`.
+
+    :param options: with the directory that the table goes to; it may be that of the usage.
+    :param against: the old quotas; without them those that the directory was analysed with, or none.
+    :param only_changed: leave out meters that the change does not touch.
+    """
+    progress = options.progress()
+    OutputDirectory.existing(usage)
+    is_own = options.out.resolve() == usage.resolve()
+    output = OutputDirectory.existing(usage) if is_own else OutputDirectory(options.out, overwrite=options.overwrite)
+    old = against.snapshot() if against is not None else recorded_quotas(usage)
+    with output, spark_for(options, progress, usage) as spark:
+        part = what_if_step(
+            spark,
+            usage,
+            output.staging,
+            old,
+            new.snapshot(),
+            options,
+            arrivals or Arrivals(),
+            progress,
+            is_recorded=against is None,
+            only_changed=only_changed,
+        )
+        summary = extended(read_summary(usage), {"whatif": part}, progress)
+        write_summary(output.staging, summary)
+        rows = worst_rows(read_table(spark, output.staging, WHATIF), WORST_SHOWN)
+        for name in ("whatif", "summary.json"):
+            output.publish(name)
+    return WhatIf(options.out, part, rows)
+
+
+def recorded_quotas(directory: Path) -> QuotaSnapshot:
+    """The quotas that a directory was analysed with; none where it was not."""
+    return own_quotas(directory).snapshot() if (directory / "quotas.yaml").is_file() else {}
+
+
+def what_if_step(
+    spark: SparkSession,
+    directory: Path,
+    staging: Path,
+    old: QuotaSnapshot,
+    new: QuotaSnapshot,
+    options: JobOptions,
+    arrivals: Arrivals,
+    progress: Progress,
+    *,
+    is_recorded: bool,
+    only_changed: bool,
+) -> dict[str, Any]:
+    """`usage` and, where they were kept, `requests` to `whatif`; returns the part of summary.json."""
+    usage = read_usage(spark, directory)
+    config = options.broker_config
+    with progress.stage("resolve both quotas"):
+        has_clients = (directory / CLIENTS.name).is_dir()
+        clients = read_table(spark, directory, CLIENTS) if has_clients else to_client_totals(usage)
+        bindings = to_bindings(clients, old, new, static_defaults=config.static_defaults)
+        if only_changed:
+            bindings = changed(bindings)
+        bindings = bindings.persist()
+        replay = Replay(arrivals, config, recorded_times(read_table(spark, directory, USAGE)))
+        touched = bindings.count()
+    has_requests = (directory / REQUESTS.name).is_dir()
+
+    def held(clients: DataFrame) -> DataFrame:
+        if has_requests:
+            return held_by_requests(read_table(spark, directory, REQUESTS), clients, replay)
+        return held_by_cells(usage, clients, replay)
+
+    with progress.stage("replay under both quotas"):
+        held_new = held(under_new(bindings)).persist()
+        table = to_what_if(
+            bindings,
+            held_new,
+            held(under_old(bindings)),
+            model=arrivals.model,
+            grain="request" if has_requests else "cell",
+            is_recorded=is_recorded,
+        )
+        write_table(table, staging, WHATIF)
+    difference = None
+    if has_requests:
+        with progress.stage("compare with cells"):
+            difference = grain_difference(held_new, held_by_cells(usage, under_new(bindings), replay))
+    totals = read_table(spark, staging, WHATIF).agg(
+        F.count(F.lit(1)).alias("meters"),
+        *(
+            F.count_if(condition).alias(name)
+            for name, condition in {
+                "throttled": F.col("throttled_requests") > 0,
+                "starts": F.col("starts"),
+                "stops": F.col("stops"),
+                "moved": F.col("moved_from").isNotNull(),
+            }.items()
+        ),
+    )
+    found = totals.first()
+    assert found is not None
+    return {
+        "model": arrivals.model.value,
+        "in_flight": arrivals.in_flight,
+        "grain": "request" if has_requests else "cell",
+        "clients": touched,
+        **found.asDict(),
+        "grain_difference": difference,
+    }
+
+
+def grain_difference(by_requests: DataFrame, by_cells: DataFrame) -> dict[str, Any]:
+    """How far cells and requests are apart on the meters that either throttles: throughput, and share of time."""
+    place = ("cluster", "broker_id", "meter", "key")
+    cells = by_cells.select(
+        *place,
+        F.col("amount").alias("cell_amount"),
+        F.col("muted_ms").alias("cell_muted_ms"),
+        F.col("throttled_requests").alias("cell_throttled"),
+    )
+    both = by_requests.join(cells, list(place)).where((F.col("throttled_requests") > 0) | (F.col("cell_throttled") > 0))
+    amount = F.abs(F.col("cell_amount") - F.col("amount")) / F.greatest("amount", F.lit(1.0))
+    share = F.abs(F.col("cell_muted_ms") - F.col("muted_ms")) / F.col("recorded_ms")
+    found = both.agg(
+        F.count(F.lit(1)).alias("meters"),
+        F.avg(amount).alias("amount_mean"),
+        F.max(amount).alias("amount_worst"),
+        F.max_by(F.concat_ws(" ", "meter", "key"), amount).alias("amount_worst_meter"),
+        F.avg(share).alias("share_mean"),
+        F.max(share).alias("share_worst"),
+    ).first()
+    assert found is not None
+    return found.asDict()
+
+
+def worst_rows(table: DataFrame, count: int) -> tuple[Row, ...]:
+    """Rows of `whatif` that say most: who starts to be throttled, who is longest, who stops, who moves."""
+    said = (F.col("throttled_requests") > 0) | F.col("stops") | F.col("moved_from").isNotNull()
+    order: Sequence[Any] = (
+        F.desc("starts"),
+        F.desc("throttled_share"),
+        F.desc("total_delay_ms"),
+        F.desc("stops"),
+        "meter",
+        "key",
+        "broker_id",
+    )
+    return tuple(table.where(said).orderBy(*order).limit(count).collect())
