@@ -16,7 +16,7 @@ from kquota.config import BrokerConfig
 from kquota.errors import CallbackRefusedError, InputError
 from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, Cluster, KafkaPrincipal
 from kquota.metering.contract import CallbackProbe, CallTimes, Finding, Observations
-from kquota.metering.engine import EXPIRY_EVERY_MS, USAGE_EVERY_MS, QuotaManagers
+from kquota.metering.engine import Housekeeping, QuotaManagers
 from kquota.metering.guard import CallbackGuard, Tags
 from kquota.metering.managers import RateQuotaManager
 from kquota.metering.meters import Throttle
@@ -163,9 +163,9 @@ class ContractCheck:
                 if ClientQuotaType.find(key) is not None:
                     ours.update_quota(key, entity, value)
                     kafkas.update_quota(key, entity, value)
-        ticks = _Ticks(ours, kafkas)
+        chores = Housekeeping(ours, kafkas)
         for record in traffic:
-            ticks.pass_until(record.now_ms)
+            chores.pass_until(record.now_ms)
             wait_ms = _record(ours, record)
             tags = answers.last_tags
             # Asked anew for each record, though a broker would not: a limit that wavers shows.
@@ -204,30 +204,6 @@ class ContractCheck:
                 return self._meter(broker_id, quota_type, OTHER_METERS)
             meter = self._meters[place] = MeterOutcome(broker_id, quota_type, dict(tags))
         return meter
-
-
-class _Ticks:
-    """What a broker does from time to time, by the times of the traffic."""
-
-    def __init__(self, *managers: QuotaManagers) -> None:
-        self._managers = managers
-        self._usage_at_ms: int | None = None
-        self._expire_at_ms = 0
-
-    def pass_until(self, now_ms: int) -> None:
-        """Do what was due by now; what was due more than once, with nothing recorded in between, is done once."""
-        if self._usage_at_ms is None:
-            self._usage_at_ms, self._expire_at_ms = now_ms + USAGE_EVERY_MS, now_ms + EXPIRY_EVERY_MS
-        if now_ms >= self._usage_at_ms:
-            passed = (now_ms - self._usage_at_ms) // USAGE_EVERY_MS
-            for one in self._managers:
-                one.update_usage(self._usage_at_ms + passed * USAGE_EVERY_MS)
-            self._usage_at_ms += (passed + 1) * USAGE_EVERY_MS
-        if now_ms >= self._expire_at_ms:
-            passed = (now_ms - self._expire_at_ms) // EXPIRY_EVERY_MS
-            for one in self._managers:
-                one.expire(self._expire_at_ms + passed * EXPIRY_EVERY_MS)
-            self._expire_at_ms += (passed + 1) * EXPIRY_EVERY_MS
 
 
 def _record(managers: QuotaManagers, record: TrafficRecord) -> int:

@@ -21,7 +21,7 @@ from kquota.metering.managers import MutationQuotaManager, RateQuotaManager, Req
 from kquota.metering.statistics import Windows
 from kquota.quotas import CONNECTION_CREATION_RATE, ClientQuotaEntity
 
-__all__ = ["EXPIRY_EVERY_MS", "USAGE_EVERY_MS", "QuotaManagers"]
+__all__ = ["EXPIRY_EVERY_MS", "USAGE_EVERY_MS", "Housekeeping", "QuotaManagers"]
 
 EXPIRY_EVERY_MS: Final = 30_000
 USAGE_EVERY_MS: Final = 1_000
@@ -124,3 +124,27 @@ class QuotaManagers:
         for quota_type in ClientQuotaType:
             self.of(quota_type).expire(now_ms)
         self.connections.expire(now_ms)
+
+
+class Housekeeping:
+    """What a broker does from time to time, by the times of the traffic that is replayed."""
+
+    def __init__(self, *managers: QuotaManagers) -> None:
+        self._managers = managers
+        self._usage_at_ms: int | None = None
+        self._expire_at_ms = 0
+
+    def pass_until(self, now_ms: int) -> None:
+        """Do what was due by now; what was due more than once, with nothing recorded in between, is done once."""
+        if self._usage_at_ms is None:
+            self._usage_at_ms, self._expire_at_ms = now_ms + USAGE_EVERY_MS, now_ms + EXPIRY_EVERY_MS
+        if now_ms >= self._usage_at_ms:
+            passed = (now_ms - self._usage_at_ms) // USAGE_EVERY_MS
+            for one in self._managers:
+                one.update_usage(self._usage_at_ms + passed * USAGE_EVERY_MS)
+            self._usage_at_ms += (passed + 1) * USAGE_EVERY_MS
+        if now_ms >= self._expire_at_ms:
+            passed = (now_ms - self._expire_at_ms) // EXPIRY_EVERY_MS
+            for one in self._managers:
+                one.expire(self._expire_at_ms + passed * EXPIRY_EVERY_MS)
+            self._expire_at_ms += (passed + 1) * EXPIRY_EVERY_MS

@@ -45,10 +45,13 @@ class Counted(NamedTuple):
 class Counter(Protocol):
     """What the requests of a connection are counted on; other connections may share the meter."""
 
-    largest: float
-    """More than this much does not go into one request, whatever its client asks for."""
-    joins: bool
-    """Whether what has queued up goes out joined: records do, other requests do not."""
+    @property
+    def largest(self) -> float:
+        """More than this much does not go into one request, whatever its client asks for."""
+
+    @property
+    def joins(self) -> bool:
+        """Whether what has queued up goes out joined: records do, other requests do not."""
 
     def count(self, amount: float, now_ms: int) -> Counted:
         """Count a request."""

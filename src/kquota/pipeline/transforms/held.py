@@ -33,7 +33,16 @@ from kquota.quotas import CONTROLLER_MUTATION_RATE
 if TYPE_CHECKING:
     from kquota.pipeline.arrow_source import ArrowSource, Batches
 
-__all__ = ["HELD", "Candidates", "Replay", "held_by_cells", "held_by_requests", "only_its_limit", "recorded_times"]
+__all__ = [
+    "HELD",
+    "Candidates",
+    "Replay",
+    "held_by_cells",
+    "held_by_requests",
+    "only_its_limit",
+    "recorded_times",
+    "with_counting",
+]
 
 HELD: Final = pa.schema(
     [
@@ -248,24 +257,28 @@ def held_by_requests(requests: DataFrame, clients: DataFrame, replay: Replay) ->
     limits = on_meters.select("cluster", "user", "client_id", "key", "meter", "limit")
     # Made of values, because it meets every request.
     limits = clients.sparkSession.createDataFrame(limits.toArrow(), limits.schema)
+    return (
+        with_counting(requests.join(F.broadcast(limits), ["cluster", "user", "client_id", "key"]))
+        .repartition(*_PLACE)
+        .sortWithinPartitions(*_PLACE, "connection", "is_strict", "at_ms", "seq")
+        .select(*_Request._fields)
+        .mapInArrow(_held_requests(replay), from_arrow_schema(HELD))
+    )
+
+
+def with_counting(requests: DataFrame) -> DataFrame:
+    """Rows of `requests` with what their counting depends on: home, at_ms, amount, told, is_strict."""
     is_strict = F.lit(False)
     for api_key, version in STRICT_SINCE.items():
         is_strict |= (F.col("api_key") == api_key) & (F.col("api_version") >= version)
-    return (
-        requests.join(F.broadcast(limits), ["cluster", "user", "client_id", "key"])
-        .withColumns(
-            {
-                "home": counted_by(),
-                "at_ms": counted_ms(),
-                "amount": F.coalesce("charged", F.lit(0.0)),
-                "told": F.col("throttle_ms") > 0,
-                "is_strict": is_strict,
-            }
-        )
-        .repartition(*_PLACE)
-        .sortWithinPartitions(*_PLACE, "connection", "at_ms", "seq")
-        .select(*_Request._fields)
-        .mapInArrow(_held_requests(replay), from_arrow_schema(HELD))
+    return requests.withColumns(
+        {
+            "home": counted_by(),
+            "at_ms": counted_ms(),
+            "amount": F.coalesce("charged", F.lit(0.0)),
+            "told": F.col("throttle_ms") > 0,
+            "is_strict": is_strict,
+        }
     )
 
 

@@ -1,0 +1,299 @@
+"""Not a timing but a check: what a capture without limits says about limits, beside captures that had them.
+
+Takes directories that ``python -m examples.capture.capture --workload examples/capture/whatif/workload.yaml`` made:
+some without limits, and others with, the same limits at least twice. From the first one without limits it predicts
+each of the others, per request and per cell, each meter with the arrival model that its clients have, and says how far
+from the truth that is, beside how far two captures with the same limits are from each other.
+Ends with 1 where a prediction is further off than `benchmarks/README.md` promises.
+
+Usage: ``python -m benchmarks.check_what_if --unlimited CAPTURE... --limited CAPTURE...``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+import yaml
+from pyspark.sql import functions as F
+
+from kquota.config import BrokerConfig
+from kquota.files import QuotaFile, read_quota_file
+from kquota.pipeline.analysis import LogSettings, RejectLimit, read_table
+from kquota.pipeline.jobs import JobOptions, analyze
+from kquota.pipeline.replay.arrivals import ArrivalModel, Arrivals
+from kquota.pipeline.session import start_session
+from kquota.pipeline.tables import CLIENTS, REQUESTS, USAGE
+from kquota.pipeline.transforms.counted_times import counted_ms
+from kquota.pipeline.transforms.held import Replay, held_by_cells, held_by_requests, recorded_times
+from kquota.pipeline.transforms.what_if import to_bindings, under_new
+from kquota.quotas import CONTROLLER_MUTATION_RATE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+AMOUNT_WITHIN: Final = 0.05
+SHARED_AMOUNT_WITHIN: Final = 0.07
+CELLS_WITHIN: Final = 0.05
+CELLS_MEAN: Final = 0.01
+SHARE_WITHIN: Final = 0.10
+DELAY_WITHIN: Final = 0.20
+BOUND: Final = (0.2, 0.8)
+"""Meters are judged that are muted for this share of the time; of those always muted the limit itself is the answer."""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One capture, and its analysis."""
+
+    folder: Path
+    analysis: Path
+    start_ms: float
+    quotas: QuotaFile
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What happened on one meter of one capture."""
+
+    amount: float
+    share: float
+    delay_ms: float
+    """Of all requests together, by how far the amounts so far lie behind those without limits."""
+    told: int
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.check_what_if", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--unlimited", nargs="+", type=Path, required=True, metavar="CAPTURE")
+    parser.add_argument("--limited", nargs="+", type=Path, required=True, metavar="CAPTURE")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the analyses there, and take those that are")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = options.keep or Path(temporary)
+        unlimited = [analysed(one, work) for one in options.unlimited]
+        groups: dict[str, list[Capture]] = defaultdict(list)
+        for folder in options.limited:
+            one = analysed(folder, work)
+            groups[(folder / "quotas.yaml").read_text(encoding="utf-8")].append(one)
+        spark = start_session()
+        spark.sparkContext.setLogLevel("ERROR")
+        rows = [row for group in groups.values() for row in compared(spark, unlimited, group)]
+        spark.stop()
+    table = pd.DataFrame(rows)
+    return report(table)
+
+
+def analysed(folder: Path, work: Path) -> Capture:
+    """The analysis of a capture, with its requests."""
+    out = work / folder.name
+    quotas = read_quota_file((folder / "quotas.yaml").read_bytes(), name=str(folder))
+    if not out.exists():
+        analyze(
+            [f"1={folder / 'kafka-request.log.gz'}"],
+            quotas,
+            LogSettings(keep_requests=True),
+            JobOptions(out, quiet=True),
+            max_rejected=RejectLimit(0, per_cent=False),
+            report=False,
+        )
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    return Capture(folder, out, datetime.fromisoformat(manifest["start"]).timestamp() * 1000, quotas)
+
+
+def compared(spark: SparkSession, unlimited: Sequence[Capture], limited: Sequence[Capture]) -> Iterable[dict[str, Any]]:
+    """One row per meter: what was predicted from the first capture without limits, and what happened in each with."""
+    base, quotas = unlimited[0], limited[0].quotas
+    clients = read_table(spark, base.analysis, CLIENTS)
+    bindings = to_bindings(clients, {}, quotas.snapshot(), static_defaults={}).persist()
+    spans = recorded_times(read_table(spark, base.analysis, USAGE))
+    seconds = min(manifest_seconds(one.folder) for one in (*unlimited, *limited))
+    spans = {place: (int(base.start_ms), int(base.start_ms + seconds * 1000)) for place in spans}
+    kinds = client_kinds()
+    predictions: dict[tuple[str, str, str], dict[tuple[str, str], Any]] = {}
+    for model in ArrivalModel:
+        replay = Replay(Arrivals(model), BrokerConfig(), spans)
+        until = F.col("cell_start_ms") < spans[next(iter(spans))][1]
+        by_request = held_by_requests(read_table(spark, base.analysis, REQUESTS), under_new(bindings), replay)
+        by_cell = held_by_cells(read_table(spark, base.analysis, USAGE).where(until), under_new(bindings), replay)
+        for grain, frame in (("request", by_request), ("cell", by_cell)):
+            predictions[model.value, grain, ""] = {(row.meter, row.key): row for row in frame.collect()}
+    members = bindings.select("meter", "key", "user", "client_id", "limit").collect()
+    meters: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for row in members:
+        if row.limit is not None and (row.meter, row.key) in predictions["open", "request", ""]:
+            meters[row.meter, row.key].append(row)
+    curves = [Curves(spark, one, seconds) for one in (*unlimited, *limited)]
+    for (meter, key), of_meter in sorted(meters.items()):
+        names = [(row.user, row.client_id) for row in of_meter]
+        kind = kinds.get((*names[0], key)) or next(
+            (kinds[(*name, key)] for name in names if (*name, key) in kinds), None
+        )
+        if kind is None:
+            continue
+        model = "closed" if kind.startswith("greedy") or kind == "mutations" else "open"
+        request, cell = (predictions[model, grain, ""][meter, key] for grain in ("request", "cell"))
+        truths = [curve.truth(names, key, curves[0]) for curve in curves[len(unlimited) :]]
+        base_truth = curves[0].truth(names, key, curves[0])
+        yield {
+            "capture": limited[0].folder.name,
+            "meter": meter,
+            "key": key,
+            "kind": kind,
+            "clients": len([name for name in names if (*name, key) in kinds]),
+            "limit": of_meter[0].limit,
+            "recorded": base_truth.amount,
+            "recorded_again": [curve.truth(names, key, curve).amount for curve in curves[1 : len(unlimited)]],
+            "amount": [truth.amount for truth in truths],
+            "share": [truth.share for truth in truths],
+            "delay_ms": [truth.delay_ms for truth in truths],
+            "told": [truth.told for truth in truths],
+            "largest": request.largest,
+            "by_request": request,
+            "by_cell": cell,
+            "duration_ms": seconds * 1000,
+        }
+
+
+def manifest_seconds(folder: Path) -> float:
+    return float(json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["seconds"])
+
+
+def client_kinds() -> dict[tuple[str, str, str], str]:
+    """By user, client id and key, from the workload."""
+    workload = yaml.safe_load((Path("examples") / "capture" / "whatif" / "workload.yaml").read_text(encoding="utf-8"))
+    keys = {
+        "produce": "producer_byte_rate",
+        "fetch": "consumer_byte_rate",
+        "create-topics": CONTROLLER_MUTATION_RATE,
+    }
+    kinds = {}
+    for one in workload["clients"]:
+        key = keys[one["kind"]]
+        if one["kind"] == "create-topics":
+            kind = "mutations"
+        elif "work" in one:
+            kind = f"greedy {one['kind']}"
+        elif one["kind"] == "fetch":
+            kind = "fetch"
+        else:
+            kind = "bursty" if "burst" in one and one["burst"][0] < 20 else "steady"
+        kinds[one["user"], one["client_id"], key] = kind
+    return kinds
+
+
+class Curves:
+    """The requests of a capture, with times from its start."""
+
+    def __init__(self, spark: SparkSession, capture: Capture, seconds: float) -> None:
+        requests: DataFrame = read_table(spark, capture.analysis, REQUESTS)
+        frame = requests.withColumn("at_ms", counted_ms() - capture.start_ms).select(
+            "user", "client_id", "key", "at_ms", F.coalesce("charged", F.lit(0.0)).alias("amount"), "throttle_ms"
+        )
+        self.end_ms = seconds * 1000
+        self.requests = frame.where(F.col("at_ms") <= self.end_ms).orderBy("at_ms").toPandas()
+
+    def of(self, clients: Sequence[tuple[str, str]], key: str) -> pd.DataFrame:
+        """The requests of these clients on a key."""
+        requests = self.requests
+        names = list(zip(requests.user, requests.client_id, strict=True))
+        return requests[(requests.key == key) & [name in clients for name in names]]
+
+    def truth(self, clients: Sequence[tuple[str, str]], key: str, unlimited: Curves) -> Truth:
+        """What happened to these clients' requests, beside a capture without limits."""
+        mine, free = self.of(clients, key), unlimited.of(clients, key)
+        muted_ms = until_ms = 0.0
+        for at_ms, throttle_ms in zip(mine.at_ms, mine.throttle_ms, strict=True):
+            if throttle_ms > 0:
+                end_ms = min(at_ms + throttle_ms, self.end_ms)
+                muted_ms += max(0.0, end_ms - max(at_ms, until_ms))
+                until_ms = max(until_ms, end_ms)
+        edges = np.arange(0.0, self.end_ms, 100.0)
+
+        def so_far(one: pd.DataFrame) -> Any:
+            sums = np.concatenate([[0.0], np.cumsum(one.amount.to_numpy())])
+            return sums[np.searchsorted(one.at_ms.to_numpy(), edges, side="right")]
+
+        size = free.amount[free.amount > 0].mean()
+        behind = np.maximum(so_far(free) - so_far(mine), 0.0)
+        return Truth(
+            float(mine.amount.sum()),
+            muted_ms / self.end_ms,
+            float(behind.sum() * 100.0 / size),
+            int((mine.throttle_ms > 0).sum()),
+        )
+
+
+def report(table: pd.DataFrame) -> int:
+    """Print what was found; 1 where something is further off than promised."""
+    failed = 0
+    off: dict[str, list[float]] = defaultdict(list)
+    cell_off: list[float] = []
+    for capture, rows in table.groupby("capture", sort=False):
+        print(f"\n{capture}")
+        for row in rows.itertuples():
+            request, cell = row.by_request, row.by_cell
+            amount, share = float(np.mean(row.amount)), float(np.mean(row.share))
+            again = spread(row.amount)
+            is_shared = row.clients > 1
+            error = request.amount / amount - 1
+            by_cell = cell.amount / request.amount - 1
+            predicted_share = request.muted_ms / row.duration_ms
+            cell_share = cell.muted_ms / row.duration_ms
+            judged = BOUND[0] <= share <= BOUND[1]
+            is_large = row.largest > row.limit
+            is_open = row.kind in ("steady", "bursty", "fetch")
+            starts, predicted_starts = max(row.told) > 0, request.throttled_requests > 0
+            delay = float(np.mean(row.delay_ms))
+            delay_error = request.total_delay_ms / delay - 1 if delay else 0.0
+            allowed = max(DELAY_WITHIN, 2 * spread(row.delay_ms))
+            misses = []
+            if judged:
+                off[row.kind].append(abs(error))
+                cell_off.append(abs(by_cell))
+                if abs(error) > (SHARED_AMOUNT_WITHIN if is_shared else AMOUNT_WITHIN):
+                    misses.append("throughput")
+                if abs(by_cell) > CELLS_WITHIN and not is_large:
+                    misses.append("cells")
+                if is_open and abs(predicted_share - share) > SHARE_WITHIN:
+                    misses.append("share")
+                if is_open and abs(delay_error) > allowed:
+                    misses.append("delay")
+            if starts != predicted_starts:
+                misses.append("missed" if starts else "invented")
+            failed += bool(misses)
+            print(
+                f"  {'*' if judged else ' '} {row.meter:26} {row.key.split('_')[0]:10} {row.kind:14} "
+                f"bound {share:4.0%} (again {row.share[-1]:4.0%}) predicted {predicted_share:4.0%}, "
+                f"cells {cell_share:4.0%}"
+                f" | throughput {error:+6.1%} (again {again:5.1%}), cells {by_cell:+6.1%}"
+                f" | delay {delay_error:+6.0%} (allowed {allowed:4.0%}) | told {row.told} predicted "
+                f"{request.throttled_requests}{' large' if is_large else ''}  {' '.join(misses)}"
+            )
+    print("\nthroughput of judged meters (*), predicted per request, by kind: mean and worst error")
+    for kind, errors in sorted(off.items()):
+        print(f"  {kind:14} {len(errors):3} meters, {np.mean(errors):.1%}, {max(errors):.1%}")
+    if cell_off:
+        print(f"cells beside requests: mean {np.mean(cell_off):.1%}, worst {max(cell_off):.1%}")
+        failed += float(np.mean(cell_off)) > CELLS_MEAN
+    print(f"{failed} of {len(table)} meters are further off than promised")
+    return 1 if failed else 0
+
+
+def spread(values: Sequence[float]) -> float:
+    """How far apart two runs are, as a part of their mean."""
+    return float((max(values) - min(values)) / np.mean(values)) if np.mean(values) else 0.0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

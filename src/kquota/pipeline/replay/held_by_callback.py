@@ -1,0 +1,146 @@
+"""What a quota callback would have done to recorded requests: it says what they count on, and under which limit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+from kquota.config import BrokerConfig
+from kquota.metering.callback import ClientQuotaType, Cluster
+from kquota.metering.engine import Housekeeping, QuotaManagers
+from kquota.metering.loading import load_callback
+from kquota.metering.managers import RateQuotaManager
+from kquota.metering.meters import Throttle
+from kquota.pipeline.replay.arrivals import Outcome
+from kquota.pipeline.replay.held_requests import Connection, Counted, Passage, outcome_of, passages
+from kquota.quotas import QuotaSnapshot
+
+__all__ = ["CallbackOutcome", "CallbackSetup", "held_by_callback"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackSetup:
+    """A callback, to be made for each broker as brokers make their own, and what it is told first."""
+
+    name: str
+    """``package.module:Class``, or that of an installed one."""
+    search_path: str
+    """The directory in which its module may be, too."""
+    configs: Mapping[str, str]
+    quotas: QuotaSnapshot
+    broker_config: BrokerConfig
+
+    def managers(self, broker_id: int) -> QuotaManagers:
+        """A broker's managers, with a callback of their own.
+
+        :raises InputError: there is no such callback.
+        :raises CallbackRefusedError: it cannot be set up.
+        """
+        if self.search_path not in sys.path:
+            sys.path.append(self.search_path)
+        managers = QuotaManagers(self.broker_config)
+        managers.swap_callback(
+            load_callback(self.name), {"broker.id": str(broker_id), "node.id": str(broker_id), **self.configs}
+        )
+        managers.update_cluster_metadata(Cluster())
+        for entity, values in self.quotas.items():
+            for key, value in values.items():
+                if ClientQuotaType.find(key) is not None:
+                    managers.update_quota(key, entity, value)
+        return managers
+
+
+class CallbackOutcome(NamedTuple):
+    """What came of one of the callback's meters."""
+
+    meter: str
+    """Its tags, as canonical text; '' where the callback has nothing counted."""
+    limit: float | None
+    """The last one."""
+    connections: Sequence[int]
+    outcome: Outcome
+
+
+class _Managed:
+    """What the requests of one client's connection are counted on."""
+
+    def __init__(
+        self, managers: QuotaManagers, chores: Housekeeping, key: str, client: tuple[str, str], *, is_strict: bool
+    ) -> None:
+        quota_type = ClientQuotaType.of_key(key)
+        self._manager = managers.of(quota_type)
+        self._chores = chores
+        self._client = client
+        self._is_strict = is_strict
+        self._is_fetch = quota_type is ClientQuotaType.FETCH
+        self.joins = quota_type in (ClientQuotaType.PRODUCE, ClientQuotaType.FETCH)
+
+    @property
+    def largest(self) -> float:
+        if not self._is_fetch or not isinstance(self._manager, RateQuotaManager):
+            return inf
+        return self._manager.max_value_in_quota_window(*self._client) or inf
+
+    def count(self, amount: float, now_ms: int) -> Counted:
+        self._chores.pass_until(now_ms)
+        manager = self._manager
+        is_refused = False
+        if isinstance(manager, RateQuotaManager):
+            throttle = manager.record(*self._client, amount, now_ms)
+        elif self._is_strict:
+            is_refused, throttle = manager.record_strict(*self._client, amount, now_ms)
+        else:
+            throttle = manager.record_permissive(*self._client, amount, now_ms)
+        told_ms = 0 if throttle is None else max(throttle.throttle_ms, int(is_refused))
+        if isinstance(manager, RateQuotaManager) and self._is_fetch and told_ms > 0:
+            manager.unrecord(*self._client, amount, now_ms)  # its answer goes out empty
+            is_refused = True
+        return Counted(told_ms, not is_refused, _level(throttle))
+
+    def meter(self) -> tuple[str, float | None]:
+        """What it is counted on, and the limit of that."""
+        meter = self._manager.meter(*self._client)
+        if meter is None:
+            return "", None
+        return meter.key.to_text(), self._manager.limit(*self._client)
+
+
+def held_by_callback(
+    connections: Sequence[Connection],
+    clients: Sequence[tuple[str, str]],
+    key: str,
+    managers: QuotaManagers,
+    *,
+    in_flight: int,
+    end_ms: float,
+) -> Iterator[CallbackOutcome]:
+    """What a callback does to all requests of a broker that count on one key, meter by meter.
+
+    :param clients: user and client id of each connection.
+    :param in_flight: how many requests a connection has in flight; with 0 they come as they were recorded.
+    """
+    chores = Housekeeping(managers)
+    counters = [
+        _Managed(managers, chores, key, client, is_strict=one.is_strict)
+        for one, client in zip(connections, clients, strict=True)
+    ]
+    turns: dict[str, list[Passage]] = {}
+    limits: dict[str, float | None] = {}
+    members: dict[str, set[int]] = {}
+    for turn in passages(connections, counters, in_flight=in_flight, end_ms=end_ms):
+        meter, limits[meter] = counters[turn.connection].meter()
+        turns.setdefault(meter, []).append(turn)
+        members.setdefault(meter, set()).add(turn.connection)
+    for meter, found in turns.items():
+        yield CallbackOutcome(
+            meter, limits[meter], sorted(members[meter]), outcome_of(connections, found, end_ms=end_ms)
+        )
+
+
+def _level(throttle: Throttle | None) -> float:
+    if throttle is None or not throttle.limit:
+        return 0.0
+    return throttle.value / throttle.limit

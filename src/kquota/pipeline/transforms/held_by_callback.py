@@ -1,0 +1,142 @@
+"""What a quota callback does to recorded requests, meter by meter of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from kquota.pipeline.transforms.held import HELD, Replay, with_counting
+from kquota.pipeline.workers import forget_zip_importers
+from kquota.quotas import KAFKA, USER
+
+if TYPE_CHECKING:
+    from kquota.pipeline.arrow_source import Batches
+    from kquota.pipeline.replay.held_by_callback import CallbackSetup
+
+__all__ = ["callback_bindings", "held_by_callback"]
+
+_MEMBERS: Final = pa.list_(pa.struct([("user", pa.string()), ("client_id", pa.string())]))
+_HELD: Final = pa.schema([*HELD, ("members", _MEMBERS)])
+_PLACE: Final = ("cluster", "home", "key")
+
+
+class _Request(NamedTuple):
+    """A request of a broker."""
+
+    cluster: str
+    home: int
+    key: str
+    connection: str
+    user: str
+    client_id: str
+    is_strict: bool
+    at_ms: float
+    amount: float
+    told: bool
+
+
+def held_by_callback(requests: DataFrame, setup: CallbackSetup, replay: Replay) -> DataFrame:
+    """Columns of :data:`~kquota.pipeline.transforms.held.HELD`, and members: the clients that counted on the meter.
+
+    A callback sees all that a broker does, so all requests of one on a key are one task.
+
+    :param requests: rows of the `requests` table.
+    """
+    keys = [key.name for key in KAFKA.keys if frozenset({USER}) in key.shapes]
+    known = F.col("user").isNotNull() & F.col("client_id").isNotNull() & F.col("key").isin(keys)
+    return (
+        with_counting(requests.where(known))
+        .repartition(*_PLACE)
+        .sortWithinPartitions(*_PLACE, "connection", "user", "client_id", "is_strict", "at_ms", "seq")
+        .select(*_Request._fields)
+        .mapInArrow(_held(setup, replay), from_arrow_schema(_HELD))
+    )
+
+
+def callback_bindings(held: DataFrame, bindings: DataFrame) -> DataFrame:
+    """Clients with the meters that a callback gave them, beside what they are bound by under `bindings`.
+
+    :param held: as :func:`held_by_callback` gives it.
+    :param bindings: as :func:`~kquota.pipeline.transforms.what_if.to_bindings` gives it, of all clients.
+    """
+    members = held.select("cluster", "key", "meter", "limit", F.explode("members").alias("client")).select(
+        "cluster", "key", F.col("client.user"), F.col("client.client_id"), "meter", "limit"
+    )
+    old = bindings.select("cluster", "key", "user", "client_id", "limit_old", "meter_old")
+    return (
+        members.distinct()
+        .join(old, ["cluster", "key", "user", "client_id"], "left")
+        .withColumns(
+            {
+                "limit": F.when(F.col("limit") < float("inf"), F.col("limit")),
+                "meter_old": F.coalesce("meter_old", "meter"),
+                "ip": F.lit(None).cast("string"),
+                "limit_source": F.lit(""),
+            }
+        )
+    )
+
+
+def _held(setup: CallbackSetup, replay: Replay) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def work(batches: Batches) -> Iterator[pa.RecordBatch]:
+        forget_zip_importers()
+        rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        for _, group in groupby(map(_Request._make, rows), key=lambda one: (one.cluster, one.home, one.key)):
+            found = list(_held_broker(list(group), setup, replay))
+            columns = zip(*found, strict=True) if found else [()] * len(_HELD)
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, _HELD, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=_HELD)
+
+    return work
+
+
+def _held_broker(requests: Sequence[_Request], setup: CallbackSetup, replay: Replay) -> Iterator[tuple[object, ...]]:
+    from kquota.pipeline.replay.held_by_callback import held_by_callback
+    from kquota.pipeline.replay.held_requests import Connection
+
+    one = requests[0]
+    first_ms, last_ms = replay.spans[one.cluster, one.home]
+    connections: list[Connection] = []
+    clients: list[tuple[str, str]] = []
+    told: list[tuple[int, int]] = []
+    of_client = groupby(requests, key=lambda one: (one.connection, one.user, one.client_id, one.is_strict))
+    for (_, user, client_id, is_strict), of_connection in of_client:
+        group = list(of_connection)
+        counted = [(request.at_ms, request.amount) for request in group if request.amount > 0]
+        if counted:
+            at_ms, amounts = zip(*counted, strict=True)
+            connections.append(Connection(at_ms, amounts, is_strict))
+            clients.append((user, client_id))
+            told.append((sum(request.told for request in group), len(group)))
+    found = held_by_callback(
+        connections,
+        clients,
+        one.key,
+        setup.managers(one.home),
+        in_flight=replay.arrivals.in_flight_of(one.key),
+        end_ms=last_ms,
+    )
+    for meter in found:
+        own = meter.connections
+        yield (
+            one.cluster,
+            one.home,
+            meter.meter,
+            one.key,
+            inf if meter.limit is None else meter.limit,
+            sum(sum(connections[number].amounts) for number in own),
+            sum(told[number][0] for number in own),
+            sum(told[number][1] for number in own),
+            max(max(connections[number].amounts) for number in own),
+            last_ms - first_ms,
+            None,
+            *meter.outcome,
+            [dict(zip(("user", "client_id"), client, strict=True)) for client in sorted({clients[n] for n in own})],
+        )
