@@ -15,13 +15,19 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 
-__all__ = ["IN_FLIGHT", "NOTHING", "ArrivalModel", "Arrivals", "Outcome"]
+__all__ = ["IN_FLIGHT", "NOTHING", "ArrivalModel", "Arrivals", "Outcome", "most_at_a_time"]
 
 IN_FLIGHT: Final = {PRODUCER_BYTE_RATE: 5, CONSUMER_BYTE_RATE: 1}
 """Requests in flight on a connection of a Java client, by key: its ``max.in.flight.requests.per.connection``, and one
 fetch for each broker. One for all other keys."""
+
+
+Floats = npt.NDArray[np.float64]
 
 
 class ArrivalModel(Enum):
@@ -65,3 +71,9 @@ class Outcome(NamedTuple):
 
 
 NOTHING: Final = Outcome(0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def most_at_a_time(came_ms: Floats, left_ms: Floats, amounts: Floats) -> float:
+    """The largest sum of what had come and had not left."""
+    order = np.argsort(np.concatenate([left_ms, came_ms]), kind="stable")  # who leaves makes room for who comes then
+    return float(np.cumsum(np.concatenate([-amounts, amounts])[order]).max(initial=0.0))

@@ -20,7 +20,8 @@ from numba import njit
 
 from kquota.metering.statistics import Windows
 from kquota.metering.throttling import LONGEST_MS
-from kquota.pipeline.replay.arrivals import Outcome
+from kquota.pipeline.replay.arrivals import NOTHING, Outcome, most_at_a_time
+from kquota.pipeline.replay.mutation_waits import missing_tokens, mutation_waits_ms
 from kquota.quotas import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
@@ -68,15 +69,61 @@ def outcomes_of_cells(
     :param windows: of byte rates and request time, or of mutations, by the key.
     :param in_flight: how many requests a client has in flight; with 0 they come as they were recorded.
     """
-    found = np.zeros((len(limits), len(Outcome._fields)))
     kind = _KINDS[key]
-    for limit, out in zip(limits, found, strict=True):
+    found = np.zeros((len(limits), len(Outcome._fields)))
+    has_closed_form = np.array([kind == _TOKENS and not in_flight and 0 < limit < math.inf for limit in limits], bool)
+    if has_closed_form.any():
+        found[has_closed_form] = _mutations(cells, np.asarray(limits)[has_closed_form].tolist(), windows, end_ms)
+    for limit, out, is_found in zip(limits, found, has_closed_form, strict=True):
         rule = _Rule(kind, windows.samples, windows.size_ms, float(limit), float(end_ms))
+        if is_found:
+            continue
         if in_flight:
             _replay_closed(cells, rule, in_flight, out)
         else:
             _replay_open(cells, rule, out)
     return [Outcome(row[0], int(row[1]), *row[2:]) for row in found.tolist()]
+
+
+def _mutations(cells: MeterCells, limits: Sequence[float], windows: Windows, end_ms: int) -> list[Outcome]:
+    """Of mutations that come as recorded, by the closed form."""
+    at_ms, amounts, requests = _expanded(cells)
+    outcomes = []
+    if not len(at_ms):
+        return [NOTHING] * len(limits)
+    per_second = np.asarray(limits, np.float64)
+    waits = mutation_waits_ms(np.floor(at_ms), amounts, per_second, windows)
+    used = (missing_tokens(np.floor(at_ms), amounts, per_second) + amounts).max(axis=1)
+    for limit, waited_ms, most_used in zip(limits, waits, used, strict=True):
+        done_ms = at_ms + waited_ms
+        turn_ms = np.maximum(at_ms, np.concatenate([[-np.inf], done_ms[:-1]]))
+        told_ms = np.where(turn_ms < end_ms, done_ms - turn_ms, 0.0)
+        muted_ms = np.where(told_ms > 0, np.minimum(done_ms, end_ms) - turn_ms, 0.0)
+        shown_ms = np.minimum(done_ms, end_ms) - at_ms
+        waiting = shown_ms > 0
+        outcomes.append(
+            Outcome(
+                float(amounts[done_ms <= end_ms].sum()),
+                int((told_ms > 0).sum()),
+                float(told_ms.sum()),
+                float(muted_ms.sum()),
+                float(shown_ms.max()),
+                float((shown_ms * requests).sum()),
+                most_at_a_time(at_ms[waiting], done_ms[waiting], amounts[waiting]),
+                float(most_used / (limit * windows.span_ms / 1000)),
+            )
+        )
+    return outcomes
+
+
+def _expanded(cells: MeterCells) -> tuple[Floats, Floats, Floats]:
+    """The parts of all cells: when they come, their amounts, and how many requests each stands for."""
+    used = cells.amount > 0
+    parts = np.clip(cells.requests[used], 1, REQUESTS_PER_CELL)
+    number = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
+    at_ms = np.repeat(cells.start_ms[used], parts) + (number + 0.5) * np.repeat(cells.size_ms[used] / parts, parts)
+    amounts = np.repeat(cells.amount[used] / parts, parts)
+    return at_ms, amounts, np.repeat(np.maximum(cells.requests[used], 1) / parts, parts)
 
 
 class _Rule(NamedTuple):

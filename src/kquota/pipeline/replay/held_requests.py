@@ -16,7 +16,7 @@ import numpy as np
 
 from kquota.metering.statistics import SampledRate, TokenBucket, Windows
 from kquota.metering.throttling import LONGEST_MS, bucket_throttle_ms, rate_throttle_ms
-from kquota.pipeline.replay.arrivals import Outcome
+from kquota.pipeline.replay.arrivals import NOTHING, Outcome, most_at_a_time
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
 __all__ = ["Connection", "Counted", "Counter", "Passage", "counters_for", "held_requests", "outcome_of", "passages"]
@@ -162,7 +162,7 @@ def held_requests(
     :param in_flight: how many requests a connection has in flight; with 0 they come as they were recorded.
     """
     if limit is None or _is_far_below(connections, limit, windows):
-        return Outcome(sum(sum(one.amounts) for one in connections), 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return NOTHING._replace(amount=sum(sum(one.amounts) for one in connections))
     turns = passages(connections, counters_for(key, limit, windows, connections), in_flight=in_flight, end_ms=end_ms)
     return outcome_of(connections, turns, end_ms=end_ms)
 
@@ -243,16 +243,9 @@ def outcome_of(connections: Sequence[Connection], turns: Iterable[Passage], *, e
         muted_ms,
         float(waited_ms.max(initial=0.0)),
         float(waited_ms.sum()),
-        _most_at_a_time(came, left, amounts),
+        most_at_a_time(np.array(came), np.array(left), np.array(amounts)),
         peak,
     )
-
-
-def _most_at_a_time(came: Sequence[float], left: Sequence[float], amounts: Sequence[float]) -> float:
-    """The largest sum of what had come and had not left."""
-    at_ms = np.concatenate([left, came])  # what leaves as something comes makes room for it
-    order = np.argsort(at_ms, kind="stable")
-    return float(np.cumsum(np.concatenate([np.negative(amounts), amounts])[order]).max(initial=0.0))
 
 
 class _Waiting:
