@@ -36,6 +36,7 @@ def to_cells(rows: list[tuple[int, float, int]], *, largest: float | None = None
         amounts,
         requests,
         float((amounts / np.maximum(requests, 1)).max(initial=0.0)) if largest is None else largest,
+        np.zeros(len(rows), np.int64),
     )
 
 

@@ -5,8 +5,8 @@ how is a matter of who sends them:
 
 open     requests come as they were recorded, and queue up while their connection is muted: a schedule, or other people,
          bring them. What has queued up goes out joined, in requests as large as the largest that was recorded.
-closed   a connection has so many requests in flight, and the next comes as long after the answer to the one before it
-         as in the recording: a program that waits for its answers. What is held up moves all that comes after it.
+closed   a connection has so many requests in flight, and the next comes as long after the answer that it waited for as
+         in the recording: a program that waits for its answers. What is held up moves all that comes after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 
-__all__ = ["IN_FLIGHT", "NOTHING", "ArrivalModel", "Arrivals", "Outcome", "most_at_a_time"]
+__all__ = ["ANSWERED_MS", "IN_FLIGHT", "NOTHING", "ArrivalModel", "Arrivals", "Outcome", "most_at_a_time"]
 
 IN_FLIGHT: Final = {PRODUCER_BYTE_RATE: 5, CONSUMER_BYTE_RATE: 1}
 """Requests in flight on a connection of a Java client, by key: its ``max.in.flight.requests.per.connection``, and one
@@ -28,6 +28,10 @@ fetch for each broker. One for all other keys."""
 
 
 Floats = npt.NDArray[np.float64]
+
+
+ANSWERED_MS: Final = 10.0
+"""A request that came so long after another had that one's answer in hand, whatever else may have been in flight."""
 
 
 class ArrivalModel(Enum):

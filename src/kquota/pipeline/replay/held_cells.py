@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -50,7 +51,7 @@ _KINDS: Final = {
 
 
 class MeterCells(NamedTuple):
-    """The cells of one meter on one broker, in the order of their times."""
+    """The cells of one meter on one broker, in the order of their times; for the closed model client by client."""
 
     start_ms: Ints
     size_ms: Ints
@@ -59,6 +60,8 @@ class MeterCells(NamedTuple):
     """1 where it is not known."""
     largest: float
     """The largest request there was: what waits leaves joined, up to this."""
+    client: Ints
+    """Whose cells they are, a number."""
 
 
 def outcomes_of_cells(
@@ -67,7 +70,7 @@ def outcomes_of_cells(
     """What each of the limits does to the cells, up to `end_ms`; an infinite limit is none.
 
     :param windows: of byte rates and request time, or of mutations, by the key.
-    :param in_flight: how many requests a client has in flight; with 0 they come as they were recorded.
+    :param in_flight: with 0 requests come as they were recorded, otherwise each waits for its client's one before it.
     """
     kind = _KINDS[key]
     found = np.zeros((len(limits), len(Outcome._fields)))
@@ -79,7 +82,7 @@ def outcomes_of_cells(
         if is_found:
             continue
         if in_flight:
-            _replay_closed(cells, rule, in_flight, out)
+            _replay_closed(cells, rule, out)
         else:
             _replay_open(cells, rule, out)
     return [Outcome(row[0], int(row[1]), *row[2:]) for row in found.tolist()]
@@ -147,7 +150,7 @@ class _Meter(NamedTuple):
     bucket: Floats
     """The tokens, and when they were counted."""
     held: Floats
-    """The sum of all slots, or more where some are to be forgotten."""
+    """The sum of all slots, or more where some are to be forgotten; and until when anybody is muted."""
 
 
 class _Queue(NamedTuple):
@@ -172,7 +175,7 @@ def _new_meter(rule: _Rule) -> _Meter:
     slots = rule.windows + 1
     place = np.zeros(2, np.int64)
     place[0] = -1
-    return _Meter(np.zeros(slots), np.zeros(slots), np.zeros(slots), place, np.zeros(2), np.zeros(1))
+    return _Meter(np.zeros(slots), np.zeros(slots), np.zeros(slots), place, np.zeros(2), np.zeros(2))
 
 
 @compiled
@@ -253,13 +256,25 @@ def _count(meter: _Meter, rule: _Rule, amount: float, now_ms: float) -> tuple[fl
 
 
 @compiled
+def _far_below(rule: _Rule) -> float:
+    """A sum of samples that gives no rate near the limit."""
+    return rule.limit * (rule.windows - 1) * (rule.window_ms / 1000.0) * _NEAR
+
+
+@compiled
 def _turn(meter: _Meter, rule: _Rule, amount: float, at_ms: float, out: Floats) -> tuple[float, bool]:
     """Count a request, and note what came of it: when the mute ends, and whether it was let through."""
+    if rule.kind != _TOKENS and meter.held[0] + amount <= _far_below(rule):
+        _record(meter, rule, amount, math.floor(at_ms))
+        out[_AMOUNT] += amount
+        return at_ms, True
     throttle_ms, is_through, level = _count(meter, rule, amount, math.floor(at_ms))
     if throttle_ms > 0.0:
         out[_THROTTLED] += 1.0
         out[_THROTTLED_MS] += throttle_ms
-        out[_MUTED_MS] += min(throttle_ms, rule.end_ms - at_ms)  # turns of one queue do not overlap
+        until_ms = min(at_ms + throttle_ms, rule.end_ms)
+        out[_MUTED_MS] += max(until_ms - max(at_ms, meter.held[1]), 0.0)
+        meter.held[1] = max(meter.held[1], until_ms)
     if is_through:
         out[_AMOUNT] += amount
     out[_PEAK] = max(out[_PEAK], level)
@@ -287,22 +302,13 @@ def _waited(cells: MeterCells, cell: int, waited_ms: float, out: Floats) -> None
 
 
 @compiled
-def _far_below(rule: _Rule) -> float:
-    """A sum of samples that gives no rate near the limit."""
-    return rule.limit * (rule.windows - 1) * (rule.window_ms / 1000.0) * _NEAR
-
-
-@compiled
-def _record_cell(meter: _Meter, rule: _Rule, cells: MeterCells, cell: int, later_ms: float, out: Floats) -> float:
-    """Count a cell that nothing of can be throttled; gives when its last part came."""
+def _record_cell(meter: _Meter, rule: _Rule, cells: MeterCells, cell: int, out: Floats) -> None:
+    """Count a cell that nothing of can be throttled."""
     parts = _parts(cells, cell)
     amount = cells.amount[cell] / parts
-    at_ms = 0.0
     for part in range(parts):
-        at_ms = _came_ms(cells, cell, part) + later_ms
-        _record(meter, rule, amount, math.floor(at_ms))
+        _record(meter, rule, amount, math.floor(_came_ms(cells, cell, part)))
         out[_AMOUNT] += amount
-    return at_ms
 
 
 @compiled
@@ -394,7 +400,7 @@ def _replay_open(cells: MeterCells, rule: _Rule, out: Floats) -> None:
         free_ms = _let_out(meter, rule, cells, queue, free_ms, cell, 0, _came_ms(cells, cell, 0), out)
         is_idle = queue.left[1] == 0.0 and free_ms <= _came_ms(cells, cell, 0)
         if is_idle and rule.kind != _TOKENS and meter.held[0] + amount <= far:
-            _record_cell(meter, rule, cells, cell, 0.0, out)
+            _record_cell(meter, rule, cells, cell, out)
             continue
         amount /= _parts(cells, cell)
         for part in range(_parts(cells, cell)):
@@ -414,43 +420,51 @@ def _replay_open(cells: MeterCells, rule: _Rule, out: Floats) -> None:
 
 
 @compiled
-def _replay_closed(cells: MeterCells, rule: _Rule, in_flight: int, out: Floats) -> None:
-    """A request comes after the answer to the one so many before it; what is held up moves all that comes after."""
+def _replay_closed(cells: MeterCells, rule: _Rule, out: Floats) -> None:
+    """A client's request comes after the answer to the one before it; what is held up moves all that comes after.
+
+    The parts of a cell lie so far apart that each has the answer to the one before it in hand.
+    """
     meter = _new_meter(rule)
-    far, most = _far_below(rule), _most(cells, rule)
-    later_ms = np.zeros(in_flight)  # by how much the last requests were let through later than recorded
-    free_ms = came_ms = -math.inf
-    number = 0
-    for cell in range(len(cells.amount)):
-        amount = cells.amount[cell]
-        if amount <= 0.0:
-            continue
-        parts = _parts(cells, cell)
-        shift_ms = later_ms[0]
-        is_idle = later_ms.min() == shift_ms == later_ms.max() and free_ms <= _came_ms(cells, cell, 0) + shift_ms
-        is_over = _came_ms(cells, cell, parts - 1) + shift_ms > rule.end_ms
-        if is_idle and rule.kind != _TOKENS and not is_over and meter.held[0] + amount <= far:
-            came_ms = _record_cell(meter, rule, cells, cell, shift_ms, out)
-            number += parts
-            continue
-        for part in range(parts):
-            at_ms = _came_ms(cells, cell, part)
-            came_ms = max(came_ms, at_ms + later_ms[number % in_flight])
-            if came_ms > rule.end_ms:
-                return
-            passed_ms = came_ms
-            left = amount / parts
-            while left > 0.0:
-                passed_ms = max(passed_ms, free_ms)
-                if passed_ms > rule.end_ms:
-                    _waited(cells, cell, rule.end_ms - came_ms, out)
-                    out[_BACKLOG_MAX] = max(out[_BACKLOG_MAX], left)
-                    return
-                turn = min(left, most)
-                free_ms, is_through = _turn(meter, rule, turn, passed_ms, out)
-                if is_through:
-                    left -= turn
-            _waited(cells, cell, passed_ms - came_ms, out)
-            out[_BACKLOG_MAX] = max(out[_BACKLOG_MAX], amount / parts if passed_ms > came_ms else 0.0)
-            later_ms[number % in_flight] = passed_ms - at_ms
-            number += 1
+    most = _most(cells, rule)
+    starts = np.flatnonzero(cells.client[1:] != cells.client[:-1]) + 1
+    first = np.concatenate((np.zeros(1, np.int64), starts))
+    last = np.concatenate((starts, np.full(1, len(cells.client))))
+    cell, part = first.copy(), np.zeros(len(first), np.int64)
+    came_ms, left = np.zeros(len(first)), np.zeros(len(first))
+    turns = [(math.inf, -1)]
+    for client in range(len(first)):
+        while cell[client] < last[client] and cells.amount[cell[client]] <= 0.0:
+            cell[client] += 1
+        if cell[client] < last[client]:
+            left[client] = cells.amount[cell[client]] / _parts(cells, cell[client])
+            came_ms[client] = _came_ms(cells, cell[client], 0)
+            heappush(turns, (came_ms[client], client))
+    waiting = 0.0
+    while turns[0][0] <= rule.end_ms:
+        now_ms, client = turns[0]
+        turn = min(left[client], most)
+        free_ms, is_through = _turn(meter, rule, turn, now_ms, out)
+        was_waiting = now_ms > came_ms[client]
+        if is_through:
+            left[client] -= turn
+            waiting -= turn if was_waiting else 0.0
+        if left[client] <= 0.0:
+            _waited(cells, cell[client], now_ms - came_ms[client], out)
+            later_ms = now_ms - _came_ms(cells, cell[client], part[client])
+            next_cell, part[client] = _after(cells, cell[client], part[client])
+            cell[client] = next_cell
+            if next_cell >= last[client]:
+                heappop(turns)
+                continue
+            left[client] = cells.amount[next_cell] / _parts(cells, next_cell)
+            came_ms[client] = max(came_ms[client], _came_ms(cells, next_cell, part[client]) + later_ms)
+            was_waiting = False
+        turn_ms = max(came_ms[client], free_ms)
+        if turn_ms > came_ms[client] and not was_waiting:
+            waiting += left[client]
+            out[_BACKLOG_MAX] = max(out[_BACKLOG_MAX], waiting)
+        heapreplace(turns, (turn_ms, client))
+    for _, client in turns:
+        if client >= 0 and came_ms[client] <= rule.end_ms:
+            _waited(cells, cell[client], rule.end_ms - came_ms[client], out)

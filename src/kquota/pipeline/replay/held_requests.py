@@ -16,7 +16,7 @@ import numpy as np
 
 from kquota.metering.statistics import SampledRate, TokenBucket, Windows
 from kquota.metering.throttling import LONGEST_MS, bucket_throttle_ms, rate_throttle_ms
-from kquota.pipeline.replay.arrivals import NOTHING, Outcome, most_at_a_time
+from kquota.pipeline.replay.arrivals import ANSWERED_MS, NOTHING, Outcome, most_at_a_time
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
 __all__ = ["Connection", "Counted", "Counter", "Passage", "counters_for", "held_requests", "outcome_of", "passages"]
@@ -319,13 +319,18 @@ class _Waiting:
         return came_ms
 
     def _came(self, number: int, before_ms: float) -> float:
-        """When a request came, the one before it having come at `before_ms`."""
+        """When a request came, the one before it having come at `before_ms`; infinite where that is not known yet."""
         at_ms = self.at_ms[number]
         if not self._in_flight:
             return at_ms
-        answered = number - self._in_flight
+        # It was sent with the answer in hand to the last one that had come well before it.
+        answered = number - 1
+        while answered >= 0 and answered > number - self._in_flight and self.at_ms[answered] > at_ms - ANSWERED_MS:
+            answered -= 1
         if answered < 0:
             return max(before_ms, at_ms)
+        if answered >= len(self._passed_ms):
+            return inf
         return max(before_ms, at_ms + self._passed_ms[answered] - self.at_ms[answered])
 
 

@@ -22,7 +22,7 @@ from kquota.config import BrokerConfig
 from kquota.metering.requests import STRICT_SINCE
 from kquota.metering.statistics import Windows
 from kquota.pipeline.gathering import starts_of
-from kquota.pipeline.replay.arrivals import NOTHING, Arrivals
+from kquota.pipeline.replay.arrivals import NOTHING, ArrivalModel, Arrivals
 from kquota.pipeline.transforms.counted_times import CONTROLLER, counted_by, counted_ms
 from kquota.pipeline.transforms.identities import IDENTITY, numbers_of
 from kquota.pipeline.transforms.meter_cells import Cells, gather_by_meter
@@ -128,6 +128,7 @@ _COLUMNS: Final = ("broker_id", "cell_start_ms", "cell_ms", "amount", "amount_ma
 _CELL: Final = np.dtype(
     [
         ("meter", np.int32),
+        ("client", np.int32),
         ("broker_id", np.int32),
         ("cell_start_ms", np.int64),
         ("cell_ms", np.int32),
@@ -149,23 +150,25 @@ def held_by_cells(
     """
     spark = clients.sparkSession
     meters = spark.sparkContext.broadcast(Meters.of(clients))
+    by_client = replay.arrivals.model is ArrivalModel.CLOSED
     return gather_by_meter(
         spark,
         usage,
         (*IDENTITY, *_COLUMNS),
-        lambda batch: _cells(batch, meters.value),
+        lambda batch: _cells(batch, meters.value, by_client=by_client),
         _CELL,
         lambda cells: _held_cells(cells, meters.value, replay, candidates),
         HELD,
     )
 
 
-def _cells(batch: pa.RecordBatch, meters: Meters) -> Cells:
-    """Of usage rows those that count on a meter."""
-    meter = numbers_of(batch, meters.numbers)
-    rows = np.flatnonzero(meter >= 0)
+def _cells(batch: pa.RecordBatch, meters: Meters, *, by_client: bool) -> Cells:
+    """Of usage rows those that count on a meter; all of a meter's clients are one unless `by_client`."""
+    client = numbers_of(batch, meters.clients)
+    rows = np.flatnonzero(client >= 0)
     cells = np.empty(len(rows), _CELL)
-    cells["meter"] = meter[rows]
+    cells["meter"] = meters.of_client[client[rows]]
+    cells["client"] = client[rows] if by_client else 0
     for name in _COLUMNS:
         cells[name] = pc.fill_null(batch.column(name), 0).to_numpy(zero_copy_only=False)[rows]
     is_mutation = np.array([key == CONTROLLER_MUTATION_RATE for key in meters.names["key"].to_pylist()], bool)
@@ -178,9 +181,9 @@ def _held_cells(cells: Cells, meters: Meters, replay: Replay, candidates: Candid
     # Compiled code is loaded where it is needed, not wherever a plan is made.
     from kquota.pipeline.replay.held_cells import MeterCells, outcomes_of_cells
 
-    order = np.lexsort((cells["cell_start_ms"], cells["broker_id"], cells["meter"]))
+    order = np.lexsort((cells["cell_start_ms"], cells["client"], cells["broker_id"], cells["meter"]))
     sorted_cells = cells[order]
-    places = starts_of(sorted_cells["meter"], sorted_cells["broker_id"], sorted_cells["cell_start_ms"])
+    places = starts_of(*(sorted_cells[name] for name in ("meter", "broker_id", "client", "cell_start_ms")))
     sums = {name: np.add.reduceat(sorted_cells[name], places) for name in ("amount", "requests", "throttled_requests")}
     most = {name: np.maximum.reduceat(sorted_cells[name], places) for name in ("amount_max", "cell_ms")}
     first = sorted_cells[places]
@@ -200,6 +203,7 @@ def _held_cells(cells: Cells, meters: Meters, replay: Replay, candidates: Candid
             np.ascontiguousarray(amount),
             requests.astype(np.int64),
             largest,
+            first["client"][one].astype(np.int64),
         )
         limit = inf if name["limit"] is None else name["limit"]
         limits = candidates(limit, amount / most["cell_ms"][one] * 1000)

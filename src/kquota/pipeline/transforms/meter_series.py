@@ -53,6 +53,16 @@ class Meters:
     names: pa.Table
     """cluster, meter, key, limit, limit_source: one row per meter."""
 
+    @property
+    def clients(self) -> dict[Identity, int]:
+        """The identities, numbered each for itself."""
+        return {identity: number for number, identity in enumerate(self.numbers)}
+
+    @property
+    def of_client(self) -> Ints:
+        """The meter of each of :attr:`clients`."""
+        return np.array(list(self.numbers.values()), np.int64)
+
     @classmethod
     def of(cls, clients: DataFrame) -> Self:
         """Those of resolved clients. Like all that is broadcast they have to fit into the driver and each worker."""
