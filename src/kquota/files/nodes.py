@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 import yaml
 from yaml.events import (
@@ -19,12 +19,11 @@ from yaml.events import (
     ScalarEvent,
     SequenceEndEvent,
     SequenceStartEvent,
-    StreamEndEvent,
 )
 
 from kquota.errors import QuotaFileProblem
 
-__all__ = ["Mapping", "Node", "Scalar", "Sequence", "json_nodes", "yaml_nodes"]
+__all__ = ["Document", "Mapping", "Node", "Scalar", "Sequence", "json_nodes", "kind", "yaml_documents"]
 
 _DEEPEST: Final = 50
 """A quota file is five levels deep; aliases may add some."""
@@ -62,6 +61,29 @@ class Mapping:
 
 Node: TypeAlias = Scalar | Sequence | Mapping
 
+
+class Document(NamedTuple):
+    """One document, and the line on which it begins."""
+
+    line: int
+    root: Node
+
+
+def kind(node: Node) -> str:
+    """What `node` is, for messages."""
+    match node:
+        case Sequence():
+            return "a list"
+        case Mapping():
+            return "a mapping"
+        case Scalar(is_null=True):
+            return "nothing"
+        case Scalar(text=text):
+            return repr(text if len(text) <= 40 else text[:40] + "...")
+        case _:
+            assert_never(node)
+
+
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
 # The one of libyaml comes with PyYAML's wheels; without it the other does the same, ten times slower.
@@ -70,10 +92,10 @@ _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TOO_DEEP = QuotaFileProblem(None, None, "", "this is nested too deeply to be a quota file")
 
 
-def yaml_nodes(text: str) -> Node | QuotaFileProblem | None:
-    """The root node of the only document; None if there is none."""
+def yaml_documents(text: str) -> list[Document] | QuotaFileProblem:
+    """All documents; where there are several, without those that hold nothing."""
     try:
-        return _YamlBuilder(yaml.parse(text, Loader=_Loader)).document()
+        documents = list(_YamlBuilder(yaml.parse(text, Loader=_Loader)).documents())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         last_line = text.count("\n") + 1  # libyaml puts the end of the text on the line after
@@ -88,6 +110,11 @@ def yaml_nodes(text: str) -> Node | QuotaFileProblem | None:
         return QuotaFileProblem(line, None, "", f"YAML has no character U+{code:04X}; write it as an escape in quotes")
     except _ProblemError as error:
         return error.problem
+    if len(documents) > 1:
+        documents = [one for one in documents if not (isinstance(one.root, Scalar) and not one.root.text)] or documents[
+            :1
+        ]
+    return documents
 
 
 class _ProblemError(Exception):
@@ -104,17 +131,14 @@ class _YamlBuilder:
         self.events = events
         self.anchors: dict[str, Node] = {}
 
-    def document(self) -> Node | QuotaFileProblem | None:
+    def documents(self) -> Iterator[Document]:
         events = self.events
         next(events)  # the start of the stream
-        if not isinstance(next(events), DocumentStartEvent):
-            return None
-        root = self.node(next(events), 1)
-        next(events)  # the end of the document
-        following = next(events)
-        if isinstance(following, StreamEndEvent):
-            return root
-        return QuotaFileProblem(following.start_mark.line + 1, 1, "", "a second document begins here; one is read")
+        while isinstance(start := next(events), DocumentStartEvent):
+            self.anchors = {}
+            line = start.start_mark.line + 1  # type: ignore[union-attr] # PyYAML's events have their marks
+            yield Document(line, self.node(next(events), 1))
+            next(events)  # the end of the document
 
     def node(self, event: Any, depth: int) -> Node:
         mark = event.start_mark

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from kquota.errors import QuotaFileProblem
 from kquota.quotas import ClientQuotaEntity, QuotaSnapshot
 
 __all__ = ["QuotaFile", "QuotaFileEntry"]
@@ -25,6 +26,8 @@ class QuotaFile:
     """A whole file, in its own order. No entity stands twice, and each has at least one value."""
 
     entries: tuple[QuotaFileEntry, ...]
+    left_out: tuple[QuotaFileProblem, ...] = field(default=(), compare=False)
+    """What a file of another program says and Kafka has no quota for, with its place; no part of equality."""
 
     @classmethod
     def of(cls, snapshot: QuotaSnapshot) -> Self:

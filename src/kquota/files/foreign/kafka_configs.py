@@ -1,0 +1,136 @@
+"""What ``kafka-configs --describe`` prints about users, clients and ips, of today and of the times of ZooKeeper.
+
+    Quota configs for user-principal 'alice', the default client-id are producer_byte_rate=1024.0
+    Configs for user-principal 'alice', default client-id are producer_byte_rate=1024,request_percentage=5
+
+Names stand there as they are, between quotes that nothing escapes. What can be read in several ways is refused; a user
+whose name holds ``', client-id '`` once is taken for a user with a client id. Credentials are passed over.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from kquota.files.checker import Checker, Field
+from kquota.files.nodes import Scalar
+from kquota.files.quota_file import QuotaFileEntry
+from kquota.quotas import CLIENT_ID, IP, USER
+
+__all__ = ["is_described", "read"]
+
+_TYPES: Final = {"user-principal": USER, "client-id": CLIENT_ID, "ip": IP}
+_BEGINS: Final = re.compile(r"(?:Quota configs|Configs|SCRAM credential configs) for ")
+_RECORD: Final = re.compile(r"(Quota configs|Configs|SCRAM credential configs) for (.*) are(?: (.*))?", re.DOTALL)
+_NAMED: Final = re.compile(r"(user-principal|client-id|ip) '(.*)'", re.DOTALL)
+_DEFAULT: Final = re.compile(r"(?:the )?default (user-principal|client-id|ip)")
+_NEXT_PART: Final = re.compile(r"', (?=client-id '|(?:the )?default client-id$)")
+_CREDENTIAL: Final = re.compile(r"SCRAM-SHA-\d+=|(?:salt|stored_key|server_key|iterations)=")
+_VALUES: Final = re.compile(r"(?:[A-Za-z0-9_.-]+=[^\n]*)?")
+_NOTICES: Final = (
+    "Warning: --zookeeper is deprecated and will be removed in a future version of Kafka.",
+    "Use --bootstrap-server instead to specify a broker to connect to.",
+)
+
+
+class _Record(NamedTuple):
+    """What is said about one entity, on one line but for names with line breaks."""
+
+    line: int
+    text: str
+
+
+def is_described(text: str) -> bool:
+    """Whether the first line that says something is one of this tool's."""
+    first = next((line for line in text.split("\n") if line.strip() and line.strip() not in _NOTICES), "")
+    return bool(_BEGINS.match(first))
+
+
+def read(text: str, checker: Checker) -> list[QuotaFileEntry]:
+    """The entries of all that was described."""
+    entries: list[QuotaFileEntry] = []
+    for record in _records(text):
+        node = Scalar(record.line, 1, record.text)
+        parts = _RECORD.fullmatch(record.text.removesuffix("\r"))
+        if parts is None or not _VALUES.fullmatch(parts[3] or ""):
+            reason = (
+                f"this is not what kafka-configs --describe prints about users, clients or ips: {_short(record.text)}"
+            )
+            checker.report(node, "", reason)
+            continue
+        if parts[1].startswith("SCRAM"):
+            continue
+        names = _names(parts[2], node, checker)
+        entity = None if names is None else checker.entity(names, node, "")
+        values: dict[str, float] = {}
+        for pair in re.split(", ?", parts[3]) if parts[3] else []:
+            if _CREDENTIAL.match(pair):
+                continue
+            key, _, number = pair.partition("=")
+            key_node, number_node = Scalar(record.line, 1, key), Scalar(record.line, 1, number)
+            if key in values:
+                checker.report(node, key, f"{key} stands twice")
+                continue
+            value = checker.value(key, Field(key_node, number_node), key, entity)
+            if value is not None:
+                values[key] = value
+        if entity is not None and values:
+            entries.append(checker.entry(entity, values, node, ""))
+    return entries
+
+
+def _records(text: str) -> Iterator[_Record]:
+    """Each entity's text: a line, or several where a name holds line breaks."""
+    begun: _Record | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        if begun is not None and not _BEGINS.match(line) and not _is_whole(begun.text):
+            begun = _Record(begun.line, f"{begun.text}\n{line}")
+            continue
+        if begun is not None:
+            yield begun
+        is_notice = not line.strip() or line.strip() in _NOTICES
+        begun = None if is_notice else _Record(number, line)
+    if begun is not None:
+        yield begun
+
+
+def _is_whole(text: str) -> bool:
+    """Whether nothing has to follow: it says what a record has to say, or is none."""
+    found = _RECORD.fullmatch(text.removesuffix("\r"))
+    return not _BEGINS.match(text) or (found is not None and _VALUES.fullmatch(found[3] or "") is not None)
+
+
+def _names(text: str, node: Scalar, checker: Checker) -> dict[str, str | None] | None:
+    """The parts of an entity; None where there is not exactly one way to read them, which is reported."""
+    pairs = []
+    for found in _NEXT_PART.finditer(text):
+        user, client_id = _part(text[: found.start() + 1]), _part(text[found.end() :])
+        if user is not None and client_id is not None and user.keys() == {USER}:
+            pairs.append(user | client_id)
+    for default in ("the default user-principal, ", "default user-principal, "):
+        client_id = _part(text.removeprefix(default)) if text.startswith(default) else None
+        if client_id is not None and client_id.keys() == {CLIENT_ID}:
+            pairs = [{USER: None, **client_id}]
+    if len(pairs) > 1:
+        reason = (
+            f"this can be read in {len(pairs)} ways, because a name holds quotes: {_short(text)}; write the entity in "
+            "a quota file of kquota"
+        )
+        checker.report(node, "", reason)
+        return None
+    names = pairs[0] if pairs else _part(text)
+    if names is None:
+        reason = f"this is no user-principal, client-id or ip, or a user-principal with a client-id: {_short(text)}"
+        checker.report(node, "", reason)
+    return names
+
+
+def _part(text: str) -> dict[str, str | None] | None:
+    named = _NAMED.fullmatch(text)
+    if named is not None:
+        return {_TYPES[named[1]]: named[2]}
+    default = _DEFAULT.fullmatch(text)
+    return None if default is None else {_TYPES[default[1]]: None}
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 100 else text[:100] + "...")
