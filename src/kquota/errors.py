@@ -154,6 +154,12 @@ class QuotaFileProblem:
     where: str
     reason: str
 
+    def told_of(self, path: str) -> str:
+        """The problem as one of the file at `path`: its place, then the reason."""
+        numbers = [path] + [str(number) for number in (self.line, self.column) if number is not None]
+        where = f"{self.where}: " if self.where else ""
+        return f"{':'.join(numbers)}: {where}{self.reason}"
+
 
 class QuotaFileError(InputError):
     """A quota file that cannot be used. ``problems`` holds everything found, in the order of the file."""
@@ -181,20 +187,11 @@ class QuotaFileError(InputError):
         return self.problems[0].reason if self.problems else ""
 
     def __str__(self) -> str:
-        lines = [self._line(problem) for problem in self.problems[: self.SHOWN]]
+        lines = [problem.told_of(self.path) for problem in self.problems[: self.SHOWN]]
         hidden = len(self.problems) - len(lines)
         if hidden > 0:
             lines.append(f"{self.path}: ... and {hidden} more problem{'s' if hidden > 1 else ''}")
         return "\n".join(lines) or self.path
-
-    def _line(self, problem: QuotaFileProblem) -> str:
-        place = self.path
-        if problem.line is not None:
-            place += f":{problem.line}"
-            if problem.column is not None:
-                place += f":{problem.column}"
-        where = f"{problem.where}: " if problem.where else ""
-        return f"{place}: {where}{problem.reason}"
 
 
 class StoreError(KquotaError):

@@ -29,6 +29,7 @@ COMMANDS: Final[Mapping[str, _Lazy]] = {
     "describe": _Lazy("kquota.cli.describe:describe", "List the entities that match, with their values."),
     "alter": _Lazy("kquota.cli.alter:alter", "Change what is set on one entity."),
     "export": _Lazy("kquota.cli.export:export", "Write all quotas as a quota file."),
+    "lint": _Lazy("kquota.cli.lint:lint", "Find quotas that bind nobody, or not as they were meant."),
     "apply": _Lazy("kquota.cli.apply:apply", "Make quotas those of a file."),
     "serve": _Lazy("kquota.cli.serve:serve", "Answer Kafka's quota APIs, from a store of ours."),
     "callback": _Lazy("kquota.cli.callback:callback", "Try a quota callback on recorded traffic."),

@@ -7,7 +7,7 @@ import click
 from kquota.cli.alter import local_principal
 from kquota.cli.outcomes import outcomes, write_outcomes
 from kquota.cli.output import format_option
-from kquota.cli.targets import Target, read_quotas, target_options
+from kquota.cli.targets import QUOTA_FILE, Target, read_quotas, target_options
 from kquota.errors import ApiError, failed
 from kquota.files import alterations, difference
 from kquota.quotas import ClientQuotaFilter
@@ -27,7 +27,7 @@ Examples:
 Exit codes: 0 done or nothing to do, 1 some or all failed, 2 something given cannot be used, 4 not authorised,
 5 unreachable or timed out."""
 )
-@click.option("-f", "--file", required=True, metavar="FILE", help="A quota file, YAML or JSON; - is standard input.")
+@click.option("-f", "--file", required=True, metavar="FILE", help=QUOTA_FILE)
 @target_options()
 @click.option("--prune", is_flag=True, help="Also remove entities and values that are not in the file.")
 @click.option("--dry-run", "--validate-only", "dry_run", is_flag=True, help="Only ask whether it could be done.")

@@ -10,7 +10,7 @@ import click
 from kquota.cli.callback_outcome import print_json, print_text
 from kquota.cli.callback_settings import callback_settings, import_from_here
 from kquota.cli.jobs import load_pipeline
-from kquota.cli.targets import broker_options, read_quotas
+from kquota.cli.targets import QUOTA_FILE, broker_options, read_quotas
 from kquota.clock import SystemClock
 from kquota.config import load_broker_config
 
@@ -53,9 +53,7 @@ Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be 
     metavar="KEY=VALUE",
     help="One of its settings, over those of --callback-config. Repeatable.",
 )
-@click.option(
-    "--quotas", metavar="FILE", help="A quota file, YAML or JSON; - is standard input.  [default: DIR/quotas.yaml]"
-)
+@click.option("--quotas", metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]")
 @click.option(
     "--budget-ms",
     type=click.FloatRange(0, min_open=True),

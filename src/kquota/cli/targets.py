@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kquota.stores.cluster import ClusterStore
 
 __all__ = [
+    "QUOTA_FILE",
     "Target",
     "broker_options",
     "filter_options",
@@ -33,9 +34,12 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-quotas_option = click.option(
-    "--quotas", metavar="FILE", required=True, help="A quota file, YAML or JSON; - is standard input."
+QUOTA_FILE: Final = (
+    "A quota file: ours, rpk's, Strimzi's or Jikkou's, YAML or JSON, or what kafka-configs --describe printed; - is "
+    "standard input."
 )
+
+quotas_option = click.option("--quotas", metavar="FILE", required=True, help=QUOTA_FILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +127,18 @@ class Target:
         return QuotaFile.of(found)
 
 
-def target_options(*, files: bool = False) -> Callable[[F], F]:
+def target_options(*, files: bool = False, required: bool = True) -> Callable[[F], F]:
     """``--bootstrap-server``, ``--command-config``, ``-X``, ``--store`` and with `files` ``--quotas``.
 
-    The command gets them as one :class:`Target`, called `target`.
+    The command gets them as one :class:`Target`, called `target`. Where it is not `required`, the command checks it.
     """
 
     def decorate(command: F) -> F:
         @wraps(command)
         def with_target(**options: Any) -> Any:
             target = Target(**_closest({name: options.pop(name) for name in _PLACES if name in options}))
-            target.check(files=files)
+            if required:
+                target.check(files=files)
             return command(target=target, **options)
 
         decorated: Any = with_target
@@ -161,11 +166,7 @@ def target_options(*, files: bool = False) -> Callable[[F], F]:
                     metavar="URL",
                     help="A store of kquota serve, read without it: sqlite:///relative.db or sqlite:////absolute.db",
                 ),
-                *(
-                    [click.option("--quotas", metavar="FILE", help="A quota file, YAML or JSON; - is standard input.")]
-                    if files
-                    else []
-                ),
+                *([click.option("--quotas", metavar="FILE", help=QUOTA_FILE)] if files else []),
             )
         ):
             decorated = option(decorated)
@@ -242,15 +243,21 @@ def filter_options(command: F) -> F:
     return command
 
 
-def read_quotas(path: str) -> QuotaFile:
-    """The quota file at ``path``. Raises :class:`~kquota.errors.InputError`."""
-    if path == "-":
-        return read_quota_file(sys.stdin.buffer.read(), name="<stdin>")
+def read_quotas(path: str, *, tells_left_out: bool = True) -> QuotaFile:
+    """The quota file at ``path``; what it says and Kafka has no quota for is told on standard error.
+
+    Raises :class:`~kquota.errors.InputError`.
+    """
+    name = "<stdin>" if path == "-" else path
     try:
-        content = Path(path).read_bytes()
+        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot read the quotas: {error.strerror}") from None
-    return read_quota_file(content, name=path)
+    file = read_quota_file(content, name=name)
+    if tells_left_out:
+        for left_out in file.left_out:
+            click.echo(f"kquota: warning: {left_out.told_of(name)}", err=True)
+    return file
 
 
 def parse_name(text: str, option: str) -> tuple[str, str]:

@@ -47,6 +47,9 @@ def lint(file: QuotaFile, *, broker: BrokerConfig = _DEFAULTS) -> tuple[Finding,
         for key, value in values.items():
             findings += _value(entity, key, value, broker)
     findings += lint_names(snapshot)
+    for one in file.left_out:
+        line = "" if one.line is None else f"line {one.line}: "
+        findings.append(Finding("not-carried", Severity.WARNING, None, None, f"{line}{one.reason}"))
     return in_order(findings)
 
 
@@ -130,29 +133,32 @@ def _size(entity: ClientQuotaEntity, key: str, value: float, broker: BrokerConfi
     largest = broker.message_max_bytes
     match key:
         case _ if key == CONSUMER_BYTE_RATE and value * window_s < largest:
-            text = (
-                f"{_bytes(value)} in {window_s} s come to {_bytes(value * window_s)}, and a batch may have "
-                f"{_bytes(largest)} (message.max.bytes): a consumer that meets one larger than the limit lets through "
-                "gets empty answers again and again, and may never get past it"
+            enough = (
+                f"set {format_number(math.ceil(largest / window_s))} or more"
+                if window_s
+                else "set quota.window.num to 2 or more"
             )
-            if window_s:
-                text += f"; set {_bytes(math.ceil(largest / window_s))} or more"
-            else:
-                text += "; set quota.window.num to 2 or more"
+            text = (
+                f"lets {format_number(value * window_s)} bytes pass at once, and a batch may have {largest} "
+                "(message.max.bytes): a consumer that meets a larger one gets empty answers again and again; "
+                f"{enough}"
+            )
             yield Finding("under-one-fetch", Severity.WARNING, entity, key, text)
         case _ if key == PRODUCER_BYTE_RATE and largest / value - window_s > _REQUEST_TIMEOUT_S:
+            enough = format_number(math.ceil(largest / (window_s + _REQUEST_TIMEOUT_S)))
             text = (
-                f"one request of {_bytes(largest)} (message.max.bytes) is made to wait "
+                f"one request of {largest} bytes (message.max.bytes) makes its client wait for "
                 f"{largest / value - window_s:,.0f} s, and clients give up after {_REQUEST_TIMEOUT_S} "
-                f"(request.timeout.ms); set {_bytes(math.ceil(largest / (window_s + _REQUEST_TIMEOUT_S)))} or more"
+                f"(request.timeout.ms); set {enough} or more"
             )
             yield Finding("under-one-request", Severity.WARNING, entity, key, text)
         case _ if key == CONTROLLER_MUTATION_RATE:
             seconds = broker.controller_quota_window_num * broker.controller_quota_window_size_seconds
             if value * seconds < 1:
+                enough = format_number(math.ceil(1000 / seconds) / 1000)
                 text = (
                     f"a full bucket holds {value * seconds:.3g} partitions ({seconds} s): after each topic the next is "
-                    f"refused for {1 / value - seconds:,.0f} s or more; set {1 / seconds:.3g} or more"
+                    f"refused for {1 / value - seconds:,.0f} s or more; set {enough} or more"
                 )
                 yield Finding("under-one-mutation", Severity.WARNING, entity, key, text)
         case _ if key == REQUEST_PERCENTAGE:
@@ -163,10 +169,6 @@ def _size(entity: ClientQuotaEntity, key: str, value: float, broker: BrokerConfi
                     f"{broker.num_network_threads}) have {100 * threads} %, and this is {format_number(value)} %"
                 )
                 yield Finding("above-capacity", Severity.INFO, entity, key, text)
-
-
-def _bytes(value: float) -> str:
-    return f"{format_number(value)} bytes"
 
 
 def _quoted(name: str) -> str:

@@ -188,7 +188,7 @@ def test_a_produce_limit_is_too_low_where_one_request_waits_longer_than_clients_
     if abs(wait.throttle_ms - 30_000) > 1:
         assert bool(findings) == (wait.throttle_ms > 30_000)
     if findings:
-        enough = int(findings[0].message.split("; set ")[1].split()[0])
+        enough = int(findings[0].message.rpartition("; set ")[2].split()[0])
         better = requests("producer_byte_rate", enough, broker).produce("a", "c", broker.message_max_bytes, 0.0, 10**12)
         assert better.throttle_ms <= 30_000
 
@@ -203,6 +203,9 @@ def test_a_mutation_limit_is_too_low_where_a_full_bucket_holds_no_partition(num:
     assert not mutations.record_strict("a", "c", 1, 10**12).rejected
     second = mutations.record_strict("a", "c", 1, 10**12)
     assert bool(findings) == second.rejected
+    if findings:
+        enough = float(findings[0].message.rpartition("; set ")[2].split()[0])
+        assert not found("user=a", key="controller_mutation_rate", value=enough, broker=broker)
 
 
 def test_settings_of_the_broker_count() -> None:
