@@ -52,10 +52,16 @@ def read_quota_file(
 
 def _decode(raw: str | bytes) -> str | QuotaFileProblem:
     try:
+        if isinstance(raw, str):
+            raw.encode("utf-8")
         text = raw if isinstance(raw, str) else raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         reason = f"byte {error.object[error.start]:#04x} is not UTF-8; save the file as UTF-8"
+        return QuotaFileProblem(line, None, "", reason)
+    except UnicodeEncodeError as error:
+        line = error.object.count("\n", 0, error.start) + 1
+        reason = f"half a surrogate pair, U+{ord(error.object[error.start]):04X}, is no character"
         return QuotaFileProblem(line, None, "", reason)
     text = text.removeprefix("\ufeff")
     nul = text.find("\x00")

@@ -424,6 +424,36 @@ def test_what_is_written_is_read_back(
     assert write(again) == text
 
 
+CODE_POINTS = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+NUMBERS = [
+    "0", "-0", "+1", "1.", ".5", "1e400", "1E5", "0x10", "0o17", "0b1", "017", "1_0", "1:30", "190:20:30", ".inf",
+    "-.INF", ".nan", "NaN", "Infinity", "10MiB", "12%", "2024-01-01", "2024-01-01T00:00:00Z",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, write", FORMATS)
+def test_every_character_of_a_name_is_read_back(name: str, write: Callable[[QuotaFile], str]) -> None:
+    """All of Unicode: in the middle of long names, and what is special to anybody also first, last and alone."""
+    special = [
+        chr(code) for code in (*range(0x300), *range(0x2000, 0x2070), 0x3000, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF, 0x1FFFF)
+    ]
+    names = {c + more for c in special for more in ("", "a", c)} | {f"a{c}" for c in special}
+    names |= {"".join(map(chr, CODE_POINTS[i : i + 5000])) for i in range(0, len(CODE_POINTS), 5000)}
+    names |= {"<default>", "%3Cdefault%3E", "null", "x" * 1_000_000, " " * 2000, *NUMBERS}
+    file = QuotaFile.of({ClientQuotaEntity({USER: one, CLIENT_ID: None}): {"producer_byte_rate": 1.0} for one in names})
+    assert read_quota_file(write(file).encode(), name=name) == file
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb", '"\\ud800"', '"\\udfff\\ud800"'])
+def test_half_a_surrogate_pair_is_refused(text: str) -> None:
+    """As a character or as an escape; nobody could send it."""
+    quoted = text if text.startswith('"') else f'"{text}"'
+    for name in ("q.yaml", "q.json"):
+        line, _, reason = problem(f'[{{"entity": {{"user": {quoted}}},\n"values": {{"producer_byte_rate": 1}}}}]', name)
+        assert line == 1
+        assert "surrogate" in reason or "invalid Unicode character escape" in reason
+
+
 @given(snapshots(), legal_names)
 def test_other_readers_see_the_same(snapshot: dict[ClientQuotaEntity, dict[str, float]], owner: str) -> None:
     """PyYAML's and Python's own parsers find the names that were written, as text."""
