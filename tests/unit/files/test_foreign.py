@@ -429,3 +429,20 @@ def test_the_formats_that_are_read_are_named(text: str) -> None:
     (_, _, reason) = problems(text)[0]
     for program in ("rpk cluster quotas describe", "kafka-configs --describe", "KafkaUser", "KafkaClientQuota"):
         assert program in reason
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "quota-files.md"
+
+
+def test_the_examples_of_the_page_are_read() -> None:
+    """Ours, and one of every other program, each with the same entities in our own words."""
+    blocks = re.findall(r"^```(?:yaml|text)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    entities = [[entry.entity.to_text() for entry in read(block).entries] for block in blocks]
+    assert entities == [
+        ["user=alice,client-id=etl", "user=<default>", "ip=10.0.0.1"],
+        ["client-id=etl"],
+        ["user=CN%3Dshop"],
+        ["user=alice,client-id=<default>"],
+        ["user=alice,client-id=<default>", "ip=10.0.0.1"],
+        ["user=alice,client-id=<default>"],
+    ]
