@@ -5,6 +5,7 @@ Every rule has its paragraph in ``docs/lint.md``, with an example that is a test
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from kquota.config import BrokerConfig
@@ -86,10 +87,10 @@ def _taken(
     entity: ClientQuotaEntity, key: str, client_id: str, users: list[str], with_pair: set[str]
 ) -> Iterator[Finding]:
     """A rule on a client id, and the users whose own rule stands above it, but for those with a rule for the pair."""
-    count = len(users) - sum(user in with_pair for user in users) if with_pair else len(users)
-    if not count:
+    shown = list(islice((user for user in users if user not in with_pair), _SHOWN))
+    if not shown:
         return
-    shown = [user for user in users if user not in with_pair][:_SHOWN]
+    count = len(users) - len(with_pair.intersection(users))
     more = f" and {count - len(shown)} more" if count > len(shown) else ""
     whom = f"user{'s' if count > 1 else ''} {', '.join(map(_quoted, shown))}{more}"
     pair = ClientQuotaEntity({USER: shown[0], CLIENT_ID: client_id})
