@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from kquota.quotas import CLIENT_ID, IP, USER, ClientQuotaEntity, QuotaSnapshot, format_number
+from kquota.quotas import CLIENT_ID, IP, USER, QuotaSnapshot, format_number
 
-__all__ = ["described_today", "described_with_zookeeper", "java_text", "jikkou", "rpk", "strimzi"]
+__all__ = ["as_json", "as_list", "as_yaml", "described_today", "described_with_zookeeper", "jikkou", "rpk", "strimzi"]
 
 _CAMEL = {
     "producer_byte_rate": "producerByteRate",
@@ -53,7 +53,7 @@ def strimzi(users: Mapping[str, tuple[str | None, Mapping[str, float]]]) -> list
             "metadata": {"name": name, "labels": {"strimzi.io/cluster": "c"}},
             "spec": {
                 **({} if authentication is None else {"authentication": {"type": authentication}}),
-                "quotas": {_CAMEL[key]: plain(value) for key, value in values.items()},
+                "quotas": {_CAMEL[key]: _plain(value) for key, value in values.items()},
             },
         }
         for name, (authentication, values) in users.items()
@@ -75,7 +75,7 @@ def jikkou(snapshot: QuotaSnapshot) -> list[dict[str, Any]]:
                 "spec": {
                     "type": _JIKKOU_TYPES[user, client_id],
                     "entity": names,
-                    "configs": {_CAMEL[key]: plain(value) for key, value in values.items()},
+                    "configs": {_CAMEL[key]: _plain(value) for key, value in values.items()},
                 },
             }
         )
@@ -91,7 +91,7 @@ def described_today(snapshot: QuotaSnapshot) -> str:
             for t in (USER, CLIENT_ID, IP)
             if t in entity.entries
         ]
-        pairs = ", ".join(f"{key}={java_text(value)}" for key, value in values.items())
+        pairs = ", ".join(f"{key}={_java_text(value)}" for key, value in values.items())
         lines.append(f"Quota configs for {', '.join(parts)} are {pairs}\n")
     return "".join(lines)
 
@@ -110,7 +110,7 @@ def described_with_zookeeper(snapshot: QuotaSnapshot) -> str:
     return "".join(lines)
 
 
-def java_text(value: float) -> str:
+def _java_text(value: float) -> str:
     """``Double.toString``."""
     if not math.isfinite(value):
         return format_number(value)
@@ -123,7 +123,7 @@ def java_text(value: float) -> str:
     return f"{significant[0]}.{significant[1:].rstrip('0') or '0'}E{power}"
 
 
-def plain(value: float) -> int | float | str:
+def _plain(value: float) -> int | float | str:
     """A number as resources have it."""
     if not math.isfinite(value):
         return format_number(value)
@@ -144,8 +144,3 @@ def as_yaml(documents: Sequence[object]) -> str:
 def as_list(resources: Sequence[object]) -> dict[str, Any]:
     """As ``kubectl get -o yaml`` has several."""
     return {"apiVersion": "v1", "kind": "List", "items": list(resources), "metadata": {"resourceVersion": ""}}
-
-
-def named(**entries: str | None) -> ClientQuotaEntity:
-    """An entity, with ``client_id`` for the type client-id."""
-    return ClientQuotaEntity({entity_type.replace("_", "-"): name for entity_type, name in entries.items()})

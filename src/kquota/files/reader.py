@@ -4,6 +4,7 @@ Which format it is shows in the content; a file that could be of two formats is 
 """
 
 import json
+from dataclasses import replace
 from typing import Final, Literal
 
 from kquota.errors import QuotaFileError, QuotaFileProblem
@@ -20,6 +21,7 @@ __all__ = ["read_quota_file"]
 
 Format = Literal["yaml", "json"]
 
+_EXTENSIONS: Final = (".json", ".yaml", ".yml")
 _LOOKS_LIKE: Final = f"""a quota file looks like this:
 {EXAMPLE}
 Also read: what `rpk cluster quotas describe --format yaml` (or json) and `kafka-configs --describe` print, Strimzi's \
@@ -43,6 +45,8 @@ def read_quota_file(
     else:
         documents = _documents(decoded, is_json=_is_json(decoded, name, format))
         if isinstance(documents, QuotaFileProblem):
+            if not name.endswith(_EXTENSIONS):  # it may be something else altogether
+                documents = replace(documents, reason=f"{documents.reason}; {_LOOKS_LIKE}")
             raise QuotaFileError(name, [documents])
         entries = _entries(documents, checker)
     if checker.problems:
@@ -75,7 +79,7 @@ def _decode(raw: str | bytes) -> str | QuotaFileProblem:
 def _is_json(text: str, name: str, format: Format | None) -> bool:
     if format is not None:
         return format == "json"
-    if name.endswith((".json", ".yaml", ".yml")):
+    if name.endswith(_EXTENSIONS):
         return name.endswith(".json")
     if text.lstrip()[0] not in "[{":
         return False

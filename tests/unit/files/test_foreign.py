@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kquota.errors import QuotaFileError
 from kquota.files import QuotaFile, read_quota_file
-from kquota.quotas import CLIENT_ID, IP, USER, ClientQuotaEntity
+from kquota.quotas import CLIENT_ID, IP, KAFKA, USER, ClientQuotaEntity
 from tests.kit.foreign_quotas import (
     as_json,
     as_list,
@@ -415,7 +415,39 @@ def test_what_is_refused(text: str, line: int | None, where: str, reason: str) -
     assert reason in found[0][2]
 
 
-@pytest.mark.parametrize("text", ["just text", "a: 1", "[1]", "- a: 1", "Quotas for user 'a'"])
+def test_lines_of_something_else_around_a_description_are_named() -> None:
+    text = "[WARN] a log line\nQuota configs for ip '::1' are connection_creation_rate=1.0\n$ exit\n"
+    assert [(line, reason[-20:]) for line, _, reason in problems(text)] == [
+        (1, "s: '[WARN] a log line'"[-20:]),
+        (3, "clients or ips: '$ exit'"[-20:]),
+    ]
+
+
+TEXTS = [path.read_text(encoding="utf-8") for path in sorted(FILES.iterdir())]
+
+
+@given(
+    st.sampled_from(TEXTS),
+    st.integers(0, 2000),
+    st.integers(0, 40),
+    st.one_of(st.text(max_size=5), st.sampled_from(TEXTS)),
+)
+def test_a_damaged_file_is_read_or_refused_with_a_reason(text: str, at: int, length: int, put_in: str) -> None:
+    """And nothing else; whatever was read is quotas that Kafka would take."""
+    damaged = text[:at] + put_in + text[at + length :]
+    try:
+        file = read(damaged)
+    except QuotaFileError:
+        assert all(reason for _, _, reason in problems(damaged))
+        return
+    for entry in file.entries:
+        keys = KAFKA.keys_for(entry.entity.entries)
+        assert keys is not None
+        assert entry.values
+        assert all(keys[key].refusal(value) is None for key, value in entry.values.items())
+
+
+@pytest.mark.parametrize("text", ["just text", "a: 1", "[1]", "- a: 1", "Quotas for user 'a'", "a: [", "{", "\tx: {"])
 def test_an_unknown_file_is_told_what_is_understood(text: str) -> None:
     """Nothing is guessed."""
     reasons = " ".join(reason for _, _, reason in problems(text))

@@ -19,7 +19,7 @@ from kquota.quotas import CLIENT_ID, IP, USER
 __all__ = ["is_described", "read"]
 
 _TYPES: Final = {"user-principal": USER, "client-id": CLIENT_ID, "ip": IP}
-_BEGINS: Final = re.compile(r"(?:Quota configs|Configs|SCRAM credential configs) for ")
+_BEGINS: Final = re.compile(r"^(?:Quota configs|Configs|SCRAM credential configs) for ", re.MULTILINE)
 _RECORD: Final = re.compile(r"(Quota configs|Configs|SCRAM credential configs) for (.*) are(?: (.*))?", re.DOTALL)
 _NAMED: Final = re.compile(r"(user-principal|client-id|ip) '(.*)'", re.DOTALL)
 _DEFAULT: Final = re.compile(r"(?:the )?default (user-principal|client-id|ip)")
@@ -40,9 +40,8 @@ class _Record(NamedTuple):
 
 
 def is_described(text: str) -> bool:
-    """Whether the first line that says something is one of this tool's."""
-    first = next((line for line in text.split("\n") if line.strip() and line.strip() not in _NOTICES), "")
-    return bool(_BEGINS.match(first))
+    """Whether some line begins as the tool's do, which none of YAML or JSON can."""
+    return _BEGINS.search(text) is not None
 
 
 def read(text: str, checker: Checker) -> list[QuotaFileEntry]:
