@@ -392,7 +392,7 @@ spec:
             "Quota configs for user-principal 'a', client-id 'b', client-id 'c' are producer_byte_rate=1.0",
             1,
             "",
-            "this can be read in 2 ways, because a name holds quotes",
+            "this can be read in several ways, because a name holds quotes",
         ),
         (
             "Quota configs for ip '::1' are connection_creation_rate=1.0\n" * 2,
@@ -413,6 +413,22 @@ def test_what_is_refused(text: str, line: int | None, where: str, reason: str) -
     found = problems(text)
     assert found[0][:2] == (line, where)
     assert reason in found[0][2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Quota configs for user-principal 'a\n" + "x are y\n" * 200_000,
+        "Quota configs for user-principal 'a" + "', client-id 'b" * 100_000 + " are producer_byte_rate=1.0",
+        "Quota configs for user-principal 'a" + "', client-id 'b" * 100_000 + "' are producer_byte_rate=1.0",
+        "Quota configs for " + " are a=" * 200_000,
+        "Quota configs for ip '" + "::1" * 100_000 + "' are connection_creation_rate=1.0" + ", a=1" * 1000,
+    ],
+    ids=["line breaks", "no end", "many pairs", "many ends", "long"],
+)
+def test_no_description_takes_more_than_its_length(text: str) -> None:
+    """What takes its square would run for hours."""
+    assert problems(text)
 
 
 def test_lines_of_something_else_around_a_description_are_named() -> None:

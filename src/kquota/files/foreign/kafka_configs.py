@@ -20,12 +20,13 @@ __all__ = ["is_described", "read"]
 
 _TYPES: Final = {"user-principal": USER, "client-id": CLIENT_ID, "ip": IP}
 _BEGINS: Final = re.compile(r"^(?:Quota configs|Configs|SCRAM credential configs) for ", re.MULTILINE)
-_RECORD: Final = re.compile(r"(Quota configs|Configs|SCRAM credential configs) for (.*) are(?: (.*))?", re.DOTALL)
 _NAMED: Final = re.compile(r"(user-principal|client-id|ip) '(.*)'", re.DOTALL)
 _DEFAULT: Final = re.compile(r"(?:the )?default (user-principal|client-id|ip)")
 _NEXT_PART: Final = re.compile(r"', (?=client-id '|(?:the )?default client-id$)")
 _CREDENTIAL: Final = re.compile(r"SCRAM-SHA-\d+=|(?:salt|stored_key|server_key|iterations)=")
-_VALUES: Final = re.compile(r"(?:[A-Za-z0-9_.-]+=[^\n]*)?")
+_VALUES: Final = r"(?: (?:[A-Za-z0-9_.-]+=[^\n]*)?)?"
+_END: Final = re.compile(rf".* are{_VALUES}")
+_RECORD: Final = re.compile(rf"(Quota configs|Configs|SCRAM credential configs) for (.*) are({_VALUES})", re.DOTALL)
 _NOTICES: Final = (
     "Warning: --zookeeper is deprecated and will be removed in a future version of Kafka.",
     "Use --bootstrap-server instead to specify a broker to connect to.",
@@ -50,7 +51,7 @@ def read(text: str, checker: Checker) -> list[QuotaFileEntry]:
     for record in _records(text):
         node = Scalar(record.line, 1, record.text)
         parts = _RECORD.fullmatch(record.text.removesuffix("\r"))
-        if parts is None or not _VALUES.fullmatch(parts[3] or ""):
+        if parts is None:
             reason = (
                 f"this is not what kafka-configs --describe prints about users, clients or ips: {_short(record.text)}"
             )
@@ -61,7 +62,8 @@ def read(text: str, checker: Checker) -> list[QuotaFileEntry]:
         names = _names(parts[2], node, checker)
         entity = None if names is None else checker.entity(names, node, "")
         values: dict[str, float] = {}
-        for pair in re.split(", ?", parts[3]) if parts[3] else []:
+        pairs = parts[3].strip()
+        for pair in re.split(", ?", pairs) if pairs else []:
             if _CREDENTIAL.match(pair):
                 continue
             key, _, number = pair.partition("=")
@@ -79,43 +81,37 @@ def read(text: str, checker: Checker) -> list[QuotaFileEntry]:
 
 def _records(text: str) -> Iterator[_Record]:
     """Each entity's text: a line, or several where a name holds line breaks."""
-    begun: _Record | None = None
+    first, lines = 0, list[str]()
     for number, line in enumerate(text.split("\n"), 1):
-        if begun is not None and not _BEGINS.match(line) and not _is_whole(begun.text):
-            begun = _Record(begun.line, f"{begun.text}\n{line}")
+        is_begun = bool(lines) and _BEGINS.match(lines[0]) is not None and not _END.fullmatch(lines[-1].rstrip("\r"))
+        if is_begun and not _BEGINS.match(line):
+            lines.append(line)
             continue
-        if begun is not None:
-            yield begun
-        is_notice = not line.strip() or line.strip() in _NOTICES
-        begun = None if is_notice else _Record(number, line)
-    if begun is not None:
-        yield begun
-
-
-def _is_whole(text: str) -> bool:
-    """Whether nothing has to follow: it says what a record has to say, or is none."""
-    found = _RECORD.fullmatch(text.removesuffix("\r"))
-    return not _BEGINS.match(text) or (found is not None and _VALUES.fullmatch(found[3] or "") is not None)
+        if lines:
+            yield _Record(first, "\n".join(lines))
+        first, lines = number, [line] if line.strip() and line.strip() not in _NOTICES else []
+    if lines:
+        yield _Record(first, "\n".join(lines))
 
 
 def _names(text: str, node: Scalar, checker: Checker) -> dict[str, str | None] | None:
     """The parts of an entity; None where there is not exactly one way to read them, which is reported."""
     pairs = []
-    for found in _NEXT_PART.finditer(text):
+    for found in _NEXT_PART.finditer(text) if text.endswith(("'", "default client-id")) else ():
         user, client_id = _part(text[: found.start() + 1]), _part(text[found.end() :])
         if user is not None and client_id is not None and user.keys() == {USER}:
             pairs.append(user | client_id)
+        if len(pairs) > 1:
+            reason = (
+                f"this can be read in several ways, because a name holds quotes: {_short(text)}; write the entity in a "
+                "quota file of kquota"
+            )
+            checker.report(node, "", reason)
+            return None
     for default in ("the default user-principal, ", "default user-principal, "):
         client_id = _part(text.removeprefix(default)) if text.startswith(default) else None
         if client_id is not None and client_id.keys() == {CLIENT_ID}:
-            pairs = [{USER: None, **client_id}]
-    if len(pairs) > 1:
-        reason = (
-            f"this can be read in {len(pairs)} ways, because a name holds quotes: {_short(text)}; write the entity in "
-            "a quota file of kquota"
-        )
-        checker.report(node, "", reason)
-        return None
+            return {USER: None, **client_id}
     names = pairs[0] if pairs else _part(text)
     if names is None:
         reason = f"this is no user-principal, client-id or ip, or a user-principal with a client-id: {_short(text)}"
