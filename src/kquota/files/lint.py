@@ -16,6 +16,7 @@ from kquota.files.reach import Reach, rules_by_key, shadow, users_with_rules
 from kquota.files.traps import traps
 from kquota.quotas import (
     CLIENT_ID,
+    CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     KAFKA,
@@ -109,7 +110,10 @@ def _value(entity: ClientQuotaEntity, key: str, value: float, broker: BrokerConf
         return
     refusal = known.refusal(value)
     shown = format_number(value)
-    if math.isnan(value):
+    if math.isnan(value) and key == CONNECTION_CREATION_RATE:
+        text = "NaN lets nobody connect: Kafka takes it and makes it 0; remove the value, or write a number"
+        yield Finding("nan-limit", Severity.ERROR, entity, key, text)
+    elif math.isnan(value):
         text = "NaN limits nobody: Kafka takes it and then never waits; remove the value, or write a number"
         yield Finding("nan-limit", Severity.WARNING, entity, key, text)
     elif value <= 0:

@@ -111,9 +111,7 @@ def yaml_documents(text: str) -> list[Document] | QuotaFileProblem:
     except _ProblemError as error:
         return error.problem
     if len(documents) > 1:
-        documents = [one for one in documents if not (isinstance(one.root, Scalar) and not one.root.text)] or documents[
-            :1
-        ]
+        return [one for one in documents if not isinstance(one.root, Scalar) or one.root.text] or documents[:1]
     return documents
 
 

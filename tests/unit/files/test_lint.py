@@ -137,6 +137,17 @@ def test_values(key: str, value: float, rule: str, severity: Severity, message: 
     assert message in one.message
 
 
+def test_nan_is_no_limit_but_for_connections() -> None:
+    """Asked of the engine."""
+    managers = QuotaManagers(BrokerConfig())
+    for key, rule in (("producer_byte_rate", "user=a"), ("connection_creation_rate", "ip=10.0.0.1")):
+        managers.update_quota(key, entity(rule), math.nan)
+    assert RequestQuotas(managers).produce("a", "c", 10**9, 0.0, 10**12).throttle_ms == 0
+    assert managers.connections.accept("L", "10.0.0.1", 10**12) is not None
+    (one,) = found("ip=10.0.0.1", key="connection_creation_rate", value=math.nan)
+    assert (one.rule, one.severity) == ("nan-limit", Severity.ERROR)
+
+
 def test_a_fraction_is_no_fault_where_kafka_takes_one() -> None:
     assert found("user=a", key="request_percentage", value=12.5) == []
     assert found("user=a", key="controller_mutation_rate", value=0.5) == []
