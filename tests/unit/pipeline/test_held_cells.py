@@ -97,6 +97,36 @@ def test_cells_go_through_the_metering_classes_step_by_step(
     assert found.max_delay_ms == pytest.approx(wanted.max_delay_ms)
 
 
+@given(clients=st.lists(traffic(), min_size=2, max_size=4), key=st.sampled_from(KEYS), limit=LIMITS)
+def test_clients_that_wait_for_their_answers_each_do_so_alone(
+    clients: list[MeterCells], key: str, limit: float
+) -> None:
+    largest = max(one.largest for one in clients)
+    clients = [one._replace(largest=largest) for one in clients]
+    merged = MeterCells(
+        np.concatenate([one.start_ms for one in clients]),
+        np.concatenate([one.size_ms for one in clients]),
+        np.concatenate([one.amount for one in clients]),
+        np.concatenate([one.requests for one in clients]),
+        largest,
+        np.repeat(np.arange(len(clients)), [len(one.amount) for one in clients]),
+    )
+    end_ms = max(end_of(one) for one in clients)
+    (found,) = outcomes_of_cells(merged, key, [limit], Windows(), in_flight=1, end_ms=end_ms)
+    wanted = held_requests(
+        [as_connection(one) for one in clients],
+        key,
+        None if limit == inf else limit,
+        Windows(),
+        in_flight=1,
+        end_ms=end_ms,
+    )
+    assert found.throttled_requests == wanted.throttled_requests
+    assert found.amount == pytest.approx(wanted.amount)
+    assert found.muted_ms == pytest.approx(wanted.muted_ms)
+    assert found.max_delay_ms == pytest.approx(wanted.max_delay_ms)
+
+
 @given(
     requests=st.lists(st.tuples(st.sampled_from([1, 40, 400, 3_000, 90_000]), st.integers(1, 40)), min_size=1),
     limit=st.sampled_from([0.5, 1.0, 3.0, 25.0]),
