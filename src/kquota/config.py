@@ -41,6 +41,8 @@ class BrokerConfig:
     num_io_threads: int = 8
     num_network_threads: int = 3
     num_partitions: int = 1
+    message_max_bytes: int = 1_048_588
+    """The largest batch of records that the broker takes."""
 
     @property
     def static_defaults(self) -> dict[str, float]:

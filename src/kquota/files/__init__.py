@@ -4,18 +4,25 @@ Pure: text in, values out; whoever calls reads the file.
 """
 
 from kquota.files.difference import alterations, difference
+from kquota.files.findings import Finding, Severity
+from kquota.files.lint import lint
 from kquota.files.plain_json import dump_json
 from kquota.files.quota_file import QuotaFile, QuotaFileEntry
 from kquota.files.reader import read_quota_file
+from kquota.files.traps import traps
 from kquota.files.writer import write_json, write_yaml
 
 __all__ = [
+    "Finding",
     "QuotaFile",
     "QuotaFileEntry",
+    "Severity",
     "alterations",
     "difference",
     "dump_json",
+    "lint",
     "read_quota_file",
+    "traps",
     "write_json",
     "write_yaml",
 ]
