@@ -26,6 +26,7 @@ __all__ = [
     "filter_options",
     "parse_name",
     "quotas_option",
+    "read_file",
     "read_quotas",
     "target_options",
     "to_filter",
@@ -244,13 +245,18 @@ def filter_options(command: F) -> F:
 
 def read_quotas(path: str) -> QuotaFile:
     """The quota file at ``path``. Raises :class:`~kquota.errors.InputError`."""
+    content, name = read_file(path)
+    return read_quota_file(content, name=name)
+
+
+def read_file(path: str) -> tuple[bytes, str]:
+    """What is in the file at ``path``, and its name; - is standard input. Raises :class:`~kquota.errors.InputError`."""
     if path == "-":
-        return read_quota_file(sys.stdin.buffer.read(), name="<stdin>")
+        return sys.stdin.buffer.read(), "<stdin>"
     try:
-        content = Path(path).read_bytes()
+        return Path(path).read_bytes(), path
     except OSError as error:
         raise InputError(f"{path}: cannot read the quotas: {error.strerror}") from None
-    return read_quota_file(content, name=path)
 
 
 def parse_name(text: str, option: str) -> tuple[str, str]:
