@@ -159,7 +159,7 @@ class TestBase:
         """Whatever the order, and whatever else there is."""
         plan = made(before, after)
         assert plan.base == fingerprint(before, plan.entities)
-        touched = {e: dict(reversed(v.items())) for e, v in reversed(before.items()) if e in plan.entities}
+        touched = {e: dict(reversed(list(before[e].items()))) for e in reversed(list(before)) if e in plan.entities}
         assert plan.base == fingerprint(touched, reversed(plan.entities))
 
     def test_it_is_the_same_for_ever(self) -> None:
@@ -344,7 +344,9 @@ def _changed(fields: dict[str, Any], data: st.DataObject) -> dict[str, Any]:
     """With one thing put in, taken out, or set to something else of its kind."""
     copy: dict[str, Any] = json.loads(json.dumps(fields))
     changes = copy["changes"]
-    kind = data.draw(st.sampled_from(["base", "checksum", "target", *(["after", "before", "name", "less"] if changes else [])]))
+    kind = data.draw(
+        st.sampled_from(["base", "checksum", "target", *(["after", "before", "name", "less"] if changes else [])])
+    )
     index = data.draw(st.integers(0, len(changes) - 1)) if changes else 0
     match kind:
         case "base" | "checksum":

@@ -82,10 +82,10 @@ def made(meddle: Callable[[int, Results], Results]) -> tuple[_Cluster, Results, 
 
 def codes(results: Results) -> list[int | None]:
     """Of each batch the one code that all of it has."""
-    errors = list(results.values())
+    each = [None if error is None else error.code for error in results.values()]
     found = []
-    for start in range(0, len(errors), BATCH_ENTITIES):
-        [code] = {error and error.code for error in errors[start : start + BATCH_ENTITIES]}
+    for start in range(0, len(each), BATCH_ENTITIES):
+        [code] = set(each[start : start + BATCH_ENTITIES])
         found.append(code)
     return found
 

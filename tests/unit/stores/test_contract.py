@@ -25,7 +25,16 @@ from kquota.stores.local import Keeper, LocalStore
 from kquota.stores.memory import MemoryKeeper
 from kquota.stores.sqlite import SqliteKeeper
 from tests.kit.manual_clock import ManualClock
-from tests.kit.store_contract import ALICE, BOB, CONSUME, PRODUCE, ComparesAndSetsContract, StoreContract, everything, set_to
+from tests.kit.store_contract import (
+    ALICE,
+    BOB,
+    CONSUME,
+    PRODUCE,
+    ComparesAndSetsContract,
+    StoreContract,
+    everything,
+    set_to,
+)
 from tests.kit.strategies import AWKWARD_NAMES, arbitrary_entities, crowded_entities, entities
 
 Op = ClientQuotaAlteration.Op
