@@ -167,7 +167,7 @@ class TestPlan:
     def test_a_plan_that_cannot_be_written_is_said(
         self, wanted: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
-        """And leaves nothing half written."""
+        """Before anything is printed."""
         before = sorted(tmp_path.iterdir())
         for out in (tmp_path / "missing" / "plan.json", tmp_path):
             assert run(["plan", "-f", wanted, "--store", "memory:", "--out", str(out)]) == 2

@@ -82,7 +82,7 @@ def history(
 
 def _text_lines(found: Iterator[_Entry]) -> Iterator[str]:
     for commit, entries in groupby(found, key=lambda entry: entry.commit):
-        yield f"{commit.number}  {_time(commit)}  {commit.principal or '(nobody was told)'}"
+        yield f"{commit.number}  {_time(commit)}  {commit.principal or '(unknown)'}"
         rows = []
         for entity, own in groupby(entries, key=lambda entry: entry.change.entity):
             text = entity.to_text()

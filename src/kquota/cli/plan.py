@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -75,18 +72,8 @@ def plan(*, file: str, target: Target, prune: bool, out: str | None, format: str
 
 
 def _write(path: str, text: str) -> None:
-    """Whole or not at all: a plan cut short would be refused, but the one before it would be gone."""
-    parent = Path(path).parent
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=parent, prefix=".plan-")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(temporary).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(temporary).unlink()
-            raise
+        Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"--out {path}: cannot write the plan: {error.strerror}") from None
 
