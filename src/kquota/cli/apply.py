@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import click
 
-from kquota.cli.alter import local_principal
 from kquota.cli.outcomes import outcomes, write_outcomes
 from kquota.cli.output import format_option
-from kquota.cli.planning import all_quotas, check_target, moved_lines, read_given, target_of
+from kquota.cli.planning import (
+    all_quotas,
+    carry_out,
+    check_target,
+    count_entities,
+    moved_lines,
+    read_given,
+    say_summary,
+    target_of,
+)
 from kquota.cli.rollback_file import keep_rollback_file
 from kquota.cli.targets import Target, target_options
-from kquota.errors import ApiError, KquotaError
-from kquota.files import Plan, QuotaFile, alterations, difference
+from kquota.errors import KquotaError
+from kquota.files import Plan, QuotaFile, difference
 from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot
-from kquota.stores import QuotaStore
 
-__all__ = ["apply", "count_entities", "say_progress"]
+__all__ = ["apply"]
 
 
 @click.command(
@@ -90,20 +97,10 @@ def apply(
                 reviewed=given if isinstance(given, Plan) else None,
             )
             click.echo(f"to undo this: kquota rollback {shlex.quote(str(kept))}", err=True)
-        results = _make(store, changes, current, dry_run=dry_run)
+        results = carry_out(store, changes, current, dry_run=dry_run)
     code = write_outcomes(outcomes(entities, changes, results, dry_run=dry_run), format)
-    _summarise(results, sum(entity not in results for entity in entities), dry_run=dry_run)
+    say_summary(results, sum(entity not in results for entity in entities), done="changed", dry_run=dry_run)
     return code
-
-
-def count_entities(number: int) -> str:
-    """So many entities, in words."""
-    return f"{number} {'entity' if number == 1 else 'entities'}"
-
-
-def say_progress(done: int, of: int) -> None:
-    """How far a long apply is, on standard error."""
-    click.echo(f"{done} of {count_entities(of)}", err=True)
 
 
 def _one_of(plan: str | None, file: str | None) -> str:
@@ -130,29 +127,3 @@ def _pending(plan: Plan, current: QuotaSnapshot, path: str) -> tuple[QuotaChange
             + "\nMake a new plan with kquota plan."
         )
     return standing.pending
-
-
-def _make(
-    store: QuotaStore, changes: tuple[QuotaChange, ...], current: QuotaSnapshot, *, dry_run: bool
-) -> Mapping[ClientQuotaEntity, ApiError | None]:
-    if not changes:
-        return {}
-    if dry_run:
-        return store.alter(alterations(changes), validate_only=True, principal=local_principal())
-    from kquota.stores.changes import make_changes
-
-    return make_changes(store, changes, current, principal=local_principal(), report=say_progress)
-
-
-def _summarise(results: Mapping[ClientQuotaEntity, ApiError | None], right: int, *, dry_run: bool) -> None:
-    failures = sum(error is not None and not error.is_unknown for error in results.values())
-    unknown = sum(error is not None and error.is_unknown for error in results.values())
-    say = "would be changed" if dry_run else "changed"
-    click.echo(
-        f"{count_entities(len(results) - failures - unknown)} {say}, {right} were right already"
-        + (f", {failures} failed" if failures else "")
-        + (f", of {unknown} it is unknown" if unknown else ""),
-        err=True,
-    )
-    if (failures or unknown) and not dry_run:
-        click.echo("the same command does the rest, once the reasons are gone", err=True)

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from kquota.cli.output import align
-from kquota.cli.planning import all_quotas, target_of
+from kquota.cli.planning import all_quotas, count_entities, target_of
 from kquota.cli.targets import Target, read_quotas, target_options
 from kquota.errors import InputError
 from kquota.files import Plan, PlannedChange, PlanTarget, difference, traps, write_plan
@@ -118,8 +118,7 @@ def _summary(made: Plan) -> str:
         return "no changes"
     added = sum(change.before is None for change in made.changes)
     removed = sum(change.after is None for change in made.changes)
-    entities = len(made.entities)
     return (
         f"{added} to add, {len(made.changes) - added - removed} to change, {removed} to remove, "
-        f"on {entities} {'entity' if entities == 1 else 'entities'}"
+        f"on {count_entities(len(made.entities))}"
     )

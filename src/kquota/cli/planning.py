@@ -1,16 +1,29 @@
-"""What plan, apply and rollback share: plans and quota files read, and whose quotas they are about."""
+"""What plan, apply and rollback share: plans and quota files read, whose quotas they are about, and carrying them out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
+import click
+
+from kquota.cli.alter import local_principal
 from kquota.cli.targets import Target, read_file
 from kquota.errors import ApiError, InputError, failed
-from kquota.files import Moved, Plan, PlanTarget, QuotaFile, is_plan, read_plan, read_quota_file
-from kquota.quotas import ClientQuotaFilter, QuotaSnapshot, format_number
+from kquota.files import Moved, Plan, PlanTarget, QuotaFile, alterations, is_plan, read_plan, read_quota_file
+from kquota.quotas import ClientQuotaEntity, ClientQuotaFilter, QuotaChange, QuotaSnapshot, format_number
 from kquota.stores import QuotaStore
 
-__all__ = ["all_quotas", "check_target", "moved_lines", "read_given", "target_of", "value_text"]
+__all__ = [
+    "all_quotas",
+    "carry_out",
+    "check_target",
+    "count_entities",
+    "moved_lines",
+    "read_given",
+    "say_summary",
+    "target_of",
+    "value_text",
+]
 
 _SHOWN = 20
 
@@ -50,6 +63,51 @@ def check_target(plan: Plan, here: PlanTarget, path: str) -> None:
     if plan.target.id != here.id:
         theirs, ours = (f"{one.name} (id {one.id})" if one.id else one.name for one in (plan.target, here))
         raise InputError(f"{path} was made for {theirs}, and this is {ours}: make a plan for this one")
+
+
+def carry_out(
+    store: QuotaStore, changes: Sequence[QuotaChange], current: QuotaSnapshot, *, dry_run: bool
+) -> Mapping[ClientQuotaEntity, ApiError | None]:
+    """Make changes that were worked out from `current`, or only ask whether they could be made.
+
+    :raises KquotaError: nothing was done.
+    """
+    if not changes:
+        return {}
+    if dry_run:
+        return store.alter(alterations(changes), validate_only=True, principal=local_principal())
+    from kquota.stores.changes import make_changes
+
+    def say_progress(done: int, of: int) -> None:
+        click.echo(f"{done} of {count_entities(of)}", err=True)
+
+    return make_changes(store, changes, current, principal=local_principal(), report=say_progress)
+
+
+def say_summary(
+    results: Mapping[ClientQuotaEntity, ApiError | None], right: int, *, done: str, dry_run: bool, moved: int = 0
+) -> None:
+    """How many entities were `done` and how many were not, on standard error.
+
+    :param moved: how many of the failures are because somebody else was there.
+    """
+    unknown = sum(error is not None and error.is_unknown for error in results.values())
+    failures = sum(error is not None for error in results.values()) - unknown - moved
+    click.echo(
+        f"{count_entities(len(results) - failures - unknown - moved)} {'would be ' if dry_run else ''}{done}, "
+        f"{right} were right already"
+        + (f", {moved} moved since" if moved else "")
+        + (f", {failures} failed" if failures else "")
+        + (f", of {unknown} it is unknown" if unknown else ""),
+        err=True,
+    )
+    if (failures or unknown) and not dry_run:
+        click.echo("the same command does the rest, once the reasons are gone", err=True)
+
+
+def count_entities(number: int) -> str:
+    """So many entities, in words."""
+    return f"{number} {'entity' if number == 1 else 'entities'}"
 
 
 def moved_lines(moved: Iterable[Moved]) -> list[str]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import click
 
-from kquota.cli.alter import local_principal
-from kquota.cli.apply import count_entities, say_progress
 from kquota.cli.outcomes import outcomes, write_outcomes
 from kquota.cli.output import format_option
-from kquota.cli.planning import all_quotas, check_target, target_of, value_text
+from kquota.cli.planning import all_quotas, carry_out, check_target, say_summary, target_of, value_text
 from kquota.cli.targets import Target, read_file, target_options
 from kquota.errors import ApiError, KafkaErrorCode
-from kquota.files import Moved, alterations, read_plan
-from kquota.quotas import ClientQuotaEntity
+from kquota.files import Moved, read_plan
 
 __all__ = ["rollback"]
 
@@ -49,16 +46,11 @@ def rollback(*, file: str, target: Target, dry_run: bool, force: bool, format: s
         moved = {} if force else {one.entity: one for one in reversed(standing.moved)}
         shown = back.onto(current)
         changes = [change for change in shown if change.entity not in moved]
-        results: dict[ClientQuotaEntity, ApiError | None] = {}
-        if dry_run and changes:
-            results.update(store.alter(alterations(changes), validate_only=True, principal=local_principal()))
-        elif changes:
-            from kquota.stores.changes import make_changes
-
-            results.update(make_changes(store, changes, current, principal=local_principal(), report=say_progress))
+        results = dict(carry_out(store, changes, current, dry_run=dry_run))
+    right = len(back.entities) - len(results) - len(moved)
     results.update({entity: _moved_error(one) for entity, one in moved.items()})
     code = write_outcomes(outcomes(back.entities, shown, results, dry_run=dry_run), format)
-    _summarise(results, len(back.entities) - len(results), len(moved), dry_run=dry_run)
+    say_summary(results, right, done="restored", dry_run=dry_run, moved=len(moved))
     return code
 
 
@@ -67,15 +59,4 @@ def _moved_error(one: Moved) -> ApiError:
         KafkaErrorCode.INVALID_UPDATE_VERSION,
         f"{one.key} was left at {value_text(one.expected)} and is {value_text(one.found)} now; --force restores it all "
         "the same",
-    )
-
-
-def _summarise(results: dict[ClientQuotaEntity, ApiError | None], right: int, moved: int, *, dry_run: bool) -> None:
-    failures = sum(error is not None for error in results.values()) - moved
-    say = "would be restored" if dry_run else "restored"
-    click.echo(
-        f"{count_entities(len(results) - moved - failures)} {say}, {right} were right already"
-        + (f", {moved} moved since" if moved else "")
-        + (f", {failures} failed" if failures else ""),
-        err=True,
     )
