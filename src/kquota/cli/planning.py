@@ -1,4 +1,4 @@
-"""What plan, apply and rollback share: plans and quota files read, whose quotas they are about, and carrying them out."""
+"""What plan, apply and rollback share: what is given, whose quotas it is about, and carrying it out."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from kquota.cli.alter import local_principal
-from kquota.cli.targets import Target, read_file
+from kquota.cli.targets import Target, parse_quotas, read_file
 from kquota.errors import ApiError, InputError, failed
-from kquota.files import Moved, Plan, PlanTarget, QuotaFile, alterations, is_plan, read_plan, read_quota_file
+from kquota.files import Moved, Plan, PlanTarget, QuotaFile, alterations, is_plan, read_plan
 from kquota.quotas import ClientQuotaEntity, ClientQuotaFilter, QuotaChange, QuotaSnapshot, format_number
 from kquota.stores import QuotaStore
 
@@ -34,7 +34,7 @@ def read_given(path: str) -> Plan | QuotaFile:
     :raises InputError: it is neither.
     """
     content, name = read_file(path)
-    return read_plan(content, name=name) if is_plan(content) else read_quota_file(content, name=name)
+    return read_plan(content, name=name) if is_plan(content) else parse_quotas(content, name)
 
 
 def all_quotas(store: QuotaStore) -> QuotaSnapshot:

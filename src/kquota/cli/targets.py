@@ -25,6 +25,7 @@ __all__ = [
     "broker_options",
     "filter_options",
     "parse_name",
+    "parse_quotas",
     "quotas_option",
     "read_file",
     "read_quotas",
@@ -245,7 +246,11 @@ def filter_options(command: F) -> F:
 
 def read_quotas(path: str) -> QuotaFile:
     """The quota file at ``path``. Raises :class:`~kquota.errors.InputError`."""
-    content, name = read_file(path)
+    return parse_quotas(*read_file(path))
+
+
+def parse_quotas(content: bytes, name: str) -> QuotaFile:
+    """What a quota file called ``name`` holds. Raises :class:`~kquota.errors.InputError`."""
     return read_quota_file(content, name=name)
 
 
