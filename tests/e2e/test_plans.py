@@ -244,6 +244,20 @@ class TestApply:
         assert run(["rollback", str(undo), *place.arguments]) == 0
         assert everything(place.store) == BEFORE
 
+    def test_what_the_first_rollback_file_does_not_hold_goes_into_another(
+        self, place: Place, plan: str, tmp_path: Path
+    ) -> None:
+        """Somebody had done a part of the plan by hand, and undone it again: then it is the apply's own work."""
+        set_values(place.store, BOB, producer_byte_rate=None)
+        assert run(["apply", plan, *place.arguments]) == 0
+        set_values(place.store, BOB, producer_byte_rate=7.0)
+        assert run(["apply", plan, *place.arguments]) == 0
+        names = ["plan.rollback-2.json", "plan.rollback.json"]
+        assert (everything(place.store), rollback_files(tmp_path)) == (PRUNED, names)
+        for name in names:
+            assert run(["rollback", str(tmp_path / name), *place.arguments]) == 0
+        assert everything(place.store) == BEFORE
+
     def test_no_rollback_file_is_overwritten(
         self, place: Place, plan: str, wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
