@@ -1,6 +1,7 @@
 """What every store of quotas does, whoever keeps them: to be inherited by tests with a fixture called `store`."""
 
 import math
+import re
 import struct
 
 from kquota.errors import ApiError, KafkaErrorCode
@@ -13,10 +14,19 @@ from kquota.quotas import (
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
 )
-from kquota.stores import QuotaStore
+from kquota.stores import ComparesAndSets, QuotaStore
 from tests.kit.strategies import AWKWARD_NAMES
 
-__all__ = ["ALICE", "BOB", "CONSUME", "PRODUCE", "StoreContract", "everything", "set_to"]
+__all__ = [
+    "ALICE",
+    "BOB",
+    "CONSUME",
+    "PRODUCE",
+    "ComparesAndSetsContract",
+    "StoreContract",
+    "everything",
+    "set_to",
+]
 
 ALICE, BOB = ClientQuotaEntity({USER: "alice"}), ClientQuotaEntity({USER: "bob"})
 PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
@@ -83,6 +93,14 @@ class StoreContract:
         found = store.describe(ClientQuotaFilter.contains([ClientQuotaFilterComponent.of_entity_type("group")]))
         assert found == ApiError(KafkaErrorCode.UNSUPPORTED_VERSION, "Unsupported entity type group")
 
+    def test_it_says_whose_quotas_they_are(self, store: QuotaStore) -> None:
+        """The same for as long as they live, and as Kafka writes the ids of clusters."""
+        identity = store.identity
+        assert identity is not None
+        assert re.fullmatch(r"[A-Za-z0-9_-]{22}", identity)
+        store.alter([set_to(ALICE, producer_byte_rate=5)])
+        assert store.identity == identity
+
     def test_removing_what_is_not_there_is_done(self, store: QuotaStore) -> None:
         """As Kafka has it: nothing to do is no mistake."""
         assert store.alter([set_to(ALICE, producer_byte_rate=None, no_such_key=None)]) == {ALICE: None}
@@ -103,3 +121,50 @@ class StoreContract:
         assert list(found) == sorted(given, key=ClientQuotaEntity.sort_key)
         for entity, value in given.items():
             assert struct.pack(">d", found[entity]["request_percentage"]) == struct.pack(">d", value)
+
+
+class ComparesAndSetsContract:
+    """Changes that depend on what is there."""
+
+    def test_what_is_as_expected_is_changed(self, store: QuotaStore) -> None:
+        """NaN is as expected where NaN is expected, and nothing where nothing is."""
+        assert isinstance(store, ComparesAndSets)
+        store.alter([set_to(ALICE, request_percentage=math.nan, producer_byte_rate=5)])
+        expected = everything(store)
+        changes = [set_to(BOB, producer_byte_rate=7), set_to(ALICE, producer_byte_rate=None)]
+        assert list(store.compare_and_alter(changes, expected).items()) == [(BOB, None), (ALICE, None)]
+        assert everything(store)[BOB] == {PRODUCE: 7.0}
+        assert everything(store)[ALICE].keys() == {"request_percentage"}
+
+    def test_an_entity_that_moved_is_left_alone(self, store: QuotaStore) -> None:
+        """Whichever of its values it was, and whether it came or went; the others are changed."""
+        assert isinstance(store, ComparesAndSets)
+        came, went = ClientQuotaEntity({USER: "came"}), ClientQuotaEntity({USER: "went"})
+        store.alter([set_to(ALICE, producer_byte_rate=5), set_to(went, producer_byte_rate=5)])
+        expected = everything(store)
+        store.alter(
+            [
+                set_to(ALICE, consumer_byte_rate=6),
+                set_to(came, producer_byte_rate=5),
+                set_to(went, producer_byte_rate=None),
+            ]
+        )
+        moved = everything(store)
+        results = store.compare_and_alter(
+            [set_to(one, producer_byte_rate=9) for one in (ALICE, came, BOB, went)], expected
+        )
+        assert {entity: error and error.code for entity, error in results.items()} == {
+            ALICE: KafkaErrorCode.INVALID_UPDATE_VERSION,
+            came: KafkaErrorCode.INVALID_UPDATE_VERSION,
+            BOB: None,
+            went: KafkaErrorCode.INVALID_UPDATE_VERSION,
+        }
+        assert everything(store) == {**moved, BOB: {PRODUCE: 9.0}}
+
+    def test_what_is_refused_is_refused_as_ever(self, store: QuotaStore) -> None:
+        """With Kafka's error."""
+        assert isinstance(store, ComparesAndSets)
+        alterations = [set_to(ALICE, producer_byte_rate=-1), set_to(BOB, producer_byte_rate=5)]
+        refused = store.alter(alterations, validate_only=True)
+        assert store.compare_and_alter(alterations, {}) == refused
+        assert everything(store) == {BOB: {PRODUCE: 5.0}}

@@ -124,13 +124,13 @@ def test_a_file_is_applied_and_exported_again(address: str, kquota: Callable[...
     """Only what differs is sent, what the file does not name stays unless pruned, and the export is the file."""
     wanted = read_quota_file(EXAMPLE.read_bytes(), name=EXAMPLE.name).snapshot()
     kquota("alter", "--name", "user=left-alone", "--add", "producer_byte_rate=1e9")
-    applied = kquota("apply", "-f", str(EXAMPLE))
+    applied = kquota("apply", "-f", str(EXAMPLE), "--no-rollback-file")
     assert (applied.code, applied.err) == (0, f"{len(wanted)} entities changed, 0 were right already\n")
     extra = ClientQuotaEntity({"user": "left-alone"})
     wait_for(address, {**wanted, extra: {"producer_byte_rate": 1e9}})
     again = kquota("apply", "-f", str(EXAMPLE))
     assert again == (0, "", f"0 entities changed, {len(wanted)} were right already\n")
-    pruned = kquota("apply", "-f", str(EXAMPLE), "--prune", "--format", "json")
+    pruned = kquota("apply", "-f", str(EXAMPLE), "--prune", "--format", "json", "--no-rollback-file")
     assert pruned.code == 0
     *others, change = json.loads(pruned.out)
     assert [one["entity"] for one in others] == [dict(entity.entries) for entity in wanted]
@@ -144,6 +144,48 @@ def test_a_file_is_applied_and_exported_again(address: str, kquota: Callable[...
     wait_for(address, wanted)
     exported = kquota("export")
     assert read_quota_file(exported.out, name="exported.yaml").snapshot() == wanted
+
+
+def test_a_plan_is_reviewed_carried_out_and_undone(address: str, kquota: Callable[..., Ran], tmp_path: Path) -> None:
+    """On a cluster that kquota knows nothing about but its id; out of date it is refused."""
+    file, plan, undo = tmp_path / "q.yaml", str(tmp_path / "plan.json"), str(tmp_path / "plan.rollback.json")
+    kquota("alter", "--name", "user=alice", "--add", "producer_byte_rate=1000", "--add", "request_percentage=12.5")
+    kquota("alter", "--name", "user=bob", "--add", "producer_byte_rate=7")
+    before = entities(
+        user__alice={"producer_byte_rate": 1000.0, "request_percentage": 12.5}, user__bob={"producer_byte_rate": 7.0}
+    )
+    wait_for(address, before)
+    file.write_text(
+        "- {entity: {user: alice}, values: {producer_byte_rate: 1500, request_percentage: 12.5}}\n"
+        "- {entity: {user: null, client-id: 'a b'}, values: {consumer_byte_rate: 9e5}}\n"
+    )
+    planned = kquota("plan", "-f", str(file), "--prune", "--out", plan)
+    assert planned.code == 3
+    assert planned.out.endswith("1 to add, 1 to change, 1 to remove, on 3 entities\n")
+    wait_for(address, before)
+
+    kquota("alter", "--name", "user=bob", "--add", "producer_byte_rate=8")
+    wait_for(address, {**before, ClientQuotaEntity({"user": "bob"}): {"producer_byte_rate": 8.0}})
+    refused = kquota("apply", plan)
+    assert refused.code == 1
+    assert "user=bob: producer_byte_rate was 7 and is 8 now" in refused.err
+    kquota("alter", "--name", "user=bob", "--add", "producer_byte_rate=7")
+    wait_for(address, before)
+
+    applied = kquota("apply", plan)
+    assert (applied.code, applied.err) == (
+        0,
+        f"to undo this: kquota rollback {undo}\n3 entities changed, 0 were right already\n",
+    )
+    after = read_quota_file(file.read_bytes(), name=file.name).snapshot()
+    wait_for(address, after)
+    assert kquota("plan", "-f", str(file), "--prune").code == 0
+    assert kquota("apply", plan).err == "0 entities changed, 3 were right already\n"
+
+    undone = kquota("rollback", undo)
+    assert (undone.code, undone.err) == (0, "3 entities restored, 0 were right already\n")
+    wait_for(address, before)
+    assert kquota("history").code == 6
 
 
 def test_what_the_brokers_refuse_is_told_for_each_entity(

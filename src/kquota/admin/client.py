@@ -29,7 +29,7 @@ from kquota.quotas import (
     QuotaResolver,
     StaticSource,
 )
-from kquota.wire.apis import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS, RESOLVE_QUOTAS
+from kquota.wire.apis import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS, METADATA, RESOLVE_QUOTAS
 from kquota.wire.messages.client_quotas import (
     Alteration,
     AlterClientQuotasRequest,
@@ -38,6 +38,7 @@ from kquota.wire.messages.client_quotas import (
     EntityPart,
     Op,
 )
+from kquota.wire.messages.metadata import MetadataRequest
 from kquota.wire.messages.resolve_client_quotas import (
     NamedPart,
     ResolveClientQuotasRequest,
@@ -197,6 +198,15 @@ class AsyncQuotaAdmin:
             values.update({one.entity: found.get(one.entity, missing) for one in chunk})
         left = ApiError(KafkaErrorCode.NETWORK_EXCEPTION, "not sent: an earlier part of the request failed")
         return AlterClientQuotasResult({one.entity: values.get(one.entity, left) for one in asked})
+
+    async def cluster_id(self, *, timeout_ms: int | None = None) -> str | None:
+        """The id of the cluster, which no other one has.
+
+        :raises KquotaError: the cluster could not be asked.
+        """
+        answer = await self._transport.send(METADATA, MetadataRequest([]), timeout_ms=self._timeout(timeout_ms))
+        found: str | None = answer.cluster_id
+        return found
 
     async def close(self) -> None:
         """Close all connections. Safe to call twice."""

@@ -75,6 +75,10 @@ class QuotaAdmin:
         """As :meth:`AsyncQuotaAdmin.alter_client_quotas`."""
         return self._wait(self._admin.alter_client_quotas(alterations, options))
 
+    def cluster_id(self) -> str | None:
+        """As :meth:`AsyncQuotaAdmin.cluster_id`."""
+        return self._wait(self._admin.cluster_id())
+
     def close(self) -> None:
         """Close all connections. Safe to call twice."""
         if self._thread.is_alive():

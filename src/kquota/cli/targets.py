@@ -26,7 +26,9 @@ __all__ = [
     "broker_options",
     "filter_options",
     "parse_name",
+    "parse_quotas",
     "quotas_option",
+    "read_file",
     "read_quotas",
     "target_options",
     "to_filter",
@@ -248,16 +250,29 @@ def read_quotas(path: str, *, tells_left_out: bool = True) -> QuotaFile:
 
     Raises :class:`~kquota.errors.InputError`.
     """
-    name = "<stdin>" if path == "-" else path
-    try:
-        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the quotas: {error.strerror}") from None
+    return parse_quotas(*read_file(path), tells_left_out=tells_left_out)
+
+
+def parse_quotas(content: bytes, name: str, *, tells_left_out: bool = True) -> QuotaFile:
+    """What a quota file called ``name`` holds, told of as by :func:`read_quotas`.
+
+    Raises :class:`~kquota.errors.InputError`.
+    """
     file = read_quota_file(content, name=name)
     if tells_left_out:
         for left_out in file.left_out:
             click.echo(f"kquota: warning: {left_out.told_of(name)}", err=True)
     return file
+
+
+def read_file(path: str) -> tuple[bytes, str]:
+    """What is in the file at ``path``, and its name; - is standard input. Raises :class:`~kquota.errors.InputError`."""
+    if path == "-":
+        return sys.stdin.buffer.read(), "<stdin>"
+    try:
+        return Path(path).read_bytes(), path
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the quotas: {error.strerror}") from None
 
 
 def parse_name(text: str, option: str) -> tuple[str, str]:

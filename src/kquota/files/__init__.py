@@ -1,4 +1,5 @@
-"""Quotas as files: our own quota file in YAML and JSON, and what has to change for quotas to become those of a file.
+"""Quotas as files: our own quota file in YAML and JSON, what has to change for quotas to become those of a file, and
+plans of such changes.
 
 Pure: text in, values out; whoever calls reads the file.
 """
@@ -7,6 +8,8 @@ from kquota.files.difference import alterations, difference
 from kquota.files.findings import Finding, Severity
 from kquota.files.lint import lint
 from kquota.files.plain_json import dump_json
+from kquota.files.plan import Moved, Plan, PlannedChange, PlanTarget, Standing
+from kquota.files.plan_json import is_plan, read_plan, write_plan
 from kquota.files.quota_file import QuotaFile, QuotaFileEntry
 from kquota.files.reader import read_quota_file
 from kquota.files.traps import traps
@@ -14,15 +17,23 @@ from kquota.files.writer import write_json, write_yaml
 
 __all__ = [
     "Finding",
+    "Moved",
+    "Plan",
+    "PlanTarget",
+    "PlannedChange",
     "QuotaFile",
     "QuotaFileEntry",
     "Severity",
+    "Standing",
     "alterations",
     "difference",
     "dump_json",
+    "is_plan",
     "lint",
+    "read_plan",
     "read_quota_file",
     "traps",
     "write_json",
+    "write_plan",
     "write_yaml",
 ]

@@ -6,7 +6,7 @@
 ==================== ==========================================================================
 """
 
-from kquota.stores.port import Commit, HasHistory, QuotaStore
+from kquota.stores.port import Commit, ComparesAndSets, HasHistory, QuotaStore
 from kquota.stores.url import open_store
 
-__all__ = ["Commit", "HasHistory", "QuotaStore", "open_store"]
+__all__ = ["Commit", "ComparesAndSets", "HasHistory", "QuotaStore", "open_store"]

@@ -22,6 +22,14 @@ class ClusterStore:
         """Take the client, which is closed with the store."""
         self.admin = admin
 
+    @property
+    def identity(self) -> str | None:
+        """The cluster's id.
+
+        :raises KquotaError: the cluster could not be asked.
+        """
+        return self.admin.cluster_id()
+
     def describe(self, quota_filter: ClientQuotaFilter) -> Mapping[ClientQuotaEntity, Mapping[str, float]] | ApiError:
         """As :meth:`QuotaStore.describe`.
 

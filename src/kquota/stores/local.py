@@ -8,7 +8,7 @@ from secrets import token_bytes
 from typing import Final, Protocol, Self
 
 from kquota.clock import Clock, SystemClock
-from kquota.errors import ApiError, StoreError
+from kquota.errors import ApiError, KafkaErrorCode, StoreError
 from kquota.quotas import (
     KAFKA,
     MAX_CHANGES_PER_REQUEST,
@@ -18,14 +18,17 @@ from kquota.quotas import (
     QuotaChange,
     QuotaIndex,
     QuotaModel,
+    QuotaSnapshot,
     decide,
     is_literal_ip,
+    is_same_value,
 )
 from kquota.stores.port import Commit
 
 __all__ = ["Keeper", "LocalStore", "new_identity"]
 
 _ATTEMPTS: Final = 100
+_MOVED: Final = ApiError(KafkaErrorCode.INVALID_UPDATE_VERSION, "somebody else changed this entity meanwhile")
 
 
 def new_identity() -> str:
@@ -94,9 +97,31 @@ class LocalStore:
 
         :raises StoreError: others changed something every time that this was about to be kept.
         """
-        alterations = list(alterations)
+        return self._alter(list(alterations), None, validate_only=validate_only, principal=principal)
+
+    def compare_and_alter(
+        self, alterations: Iterable[ClientQuotaAlteration], expected: QuotaSnapshot, *, principal: str = ""
+    ) -> Mapping[ClientQuotaEntity, ApiError | None]:
+        """As :meth:`ComparesAndSets.compare_and_alter`.
+
+        :raises StoreError: as :meth:`alter`.
+        """
+        asked = list(alterations)
+        results = self._alter(asked, expected, validate_only=False, principal=principal)
+        return {one.entity: results.get(one.entity, _MOVED) for one in asked}
+
+    def _alter(
+        self,
+        asked: list[ClientQuotaAlteration],
+        expected: QuotaSnapshot | None,
+        *,
+        validate_only: bool,
+        principal: str,
+    ) -> Mapping[ClientQuotaEntity, ApiError | None]:
+        """Decide on a snapshot, and commit; without entities that are not as expected, if something is."""
         for _ in range(_ATTEMPTS):
             index, number = self._keeper.read()
+            alterations = asked if expected is None else _unmoved(asked, expected, index.snapshot)
             decision = decide(
                 index.snapshot,
                 alterations,
@@ -125,6 +150,18 @@ class LocalStore:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _unmoved(
+    alterations: Iterable[ClientQuotaAlteration], expected: QuotaSnapshot, current: QuotaSnapshot
+) -> list[ClientQuotaAlteration]:
+    """Those of entities whose values are as expected."""
+
+    def is_unmoved(entity: ClientQuotaEntity) -> bool:
+        was, now = expected.get(entity, {}), current.get(entity, {})
+        return was.keys() == now.keys() and all(is_same_value(value, now[key]) for key, value in was.items())
+
+    return [one for one in alterations if is_unmoved(one.entity)]
 
 
 def _net(changes: Iterable[QuotaChange]) -> tuple[QuotaChange, ...]:

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
 from kquota.errors import ApiError
-from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter, QuotaChange
+from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter, QuotaChange, QuotaSnapshot
 
-__all__ = ["Commit", "HasHistory", "QuotaStore"]
+__all__ = ["Commit", "ComparesAndSets", "HasHistory", "QuotaStore"]
 
 
 class QuotaStore(Protocol):
     """Quotas that can be described and altered; a context manager, closed when left."""
+
+    @property
+    def identity(self) -> str | None:
+        """The id that these quotas have, from wherever they are asked: a cluster's; None where it has none."""
 
     def describe(self, quota_filter: ClientQuotaFilter) -> Mapping[ClientQuotaEntity, Mapping[str, float]] | ApiError:
         """The entities that match, with all their values, sorted by entity; or why the filter is refused."""
@@ -51,3 +55,16 @@ class HasHistory(Protocol):
 
     def history(self, *, since: int = 0) -> Iterator[Commit]:
         """The commits after number `since`, oldest first."""
+
+
+@runtime_checkable
+class ComparesAndSets(Protocol):
+    """A store that can make a change depend on what is there, with nobody between looking and changing."""
+
+    def compare_and_alter(
+        self, alterations: Iterable[ClientQuotaAlteration], expected: QuotaSnapshot, *, principal: str = ""
+    ) -> Mapping[ClientQuotaEntity, ApiError | None]:
+        """As :meth:`QuotaStore.alter`, for entities whose values are those of `expected`, where absent is none.
+
+        The others are refused with ``INVALID_UPDATE_VERSION``. Each entity may be named once.
+        """

@@ -73,7 +73,9 @@ def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     assert "Examples:" in text
 
 
-@pytest.mark.parametrize("name", ["resolve", "describe", "alter", "apply", "export", "lint"])
+@pytest.mark.parametrize(
+    "name", ["resolve", "describe", "alter", "export", "plan", "apply", "rollback", "history", "lint"]
+)
 def test_the_help_of_a_command_has_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """And they use only options that it has; the short line of the table is about the same thing."""
     assert run([name, "--help"]) == 0

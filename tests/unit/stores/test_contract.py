@@ -25,7 +25,16 @@ from kquota.stores.local import Keeper, LocalStore
 from kquota.stores.memory import MemoryKeeper
 from kquota.stores.sqlite import SqliteKeeper
 from tests.kit.manual_clock import ManualClock
-from tests.kit.store_contract import ALICE, BOB, CONSUME, PRODUCE, StoreContract, everything, set_to
+from tests.kit.store_contract import (
+    ALICE,
+    BOB,
+    CONSUME,
+    PRODUCE,
+    ComparesAndSetsContract,
+    StoreContract,
+    everything,
+    set_to,
+)
 from tests.kit.strategies import AWKWARD_NAMES, arbitrary_entities, crowded_entities, entities
 
 Op = ClientQuotaAlteration.Op
@@ -59,7 +68,7 @@ def store(reopen: Open) -> LocalStore:
     return reopen()
 
 
-class TestContract(StoreContract):
+class TestContract(StoreContract, ComparesAndSetsContract):
     """The port, on those that keep quotas here."""
 
 
@@ -176,6 +185,15 @@ def test_a_lost_race_is_decided_again(reopen: Open, clock: ManualClock) -> None:
     with pytest.raises(StoreError, match="others changed the store"):
         LocalStore(_Racing(keeper, 1000), clock=clock).alter([set_to(ALICE, producer_byte_rate=6)])
     assert everything(store)[ALICE] == {PRODUCE: 5.0}
+
+
+def test_a_change_is_compared_with_what_is_there_when_it_is_kept(reopen: Open, clock: ManualClock) -> None:
+    """Whoever was faster between looking and keeping is not overwritten."""
+    keeper = reopen()._keeper
+    store = LocalStore(_Racing(keeper, 1), clock=clock)
+    results = store.compare_and_alter([set_to(BOB, producer_byte_rate=9), set_to(ALICE, producer_byte_rate=5)], {})
+    assert (results[BOB] is not None, results[ALICE]) == (True, None)
+    assert everything(store) == {ALICE: {PRODUCE: 5.0}, BOB: {PRODUCE: 1.0}}
 
 
 alterations = st.lists(
