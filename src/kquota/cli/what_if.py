@@ -10,13 +10,12 @@ import click
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, spark_options, usage_option, wide_console
 from kquota.cli.targets import broker_options, quotas_option, read_quotas
 from kquota.config import load_broker_config
-from kquota.errors import InputError
 from kquota.quotas import format_number
 
 if TYPE_CHECKING:
     from kquota.pipeline.what_if import WhatIf
 
-__all__ = ["arrival_options", "whatif"]
+__all__ = ["arrival_options", "check_arrivals", "whatif"]
 
 
 def arrival_options(command: Any) -> Any:
@@ -35,6 +34,15 @@ def arrival_options(command: Any) -> Any:
         help="open: requests come as they were recorded, and queue up while they are held up. "
         "closed: clients wait for their answers, so that all that comes after is later, too.",
     )(command)
+
+
+def check_arrivals(model: str, in_flight: int | None) -> None:
+    """Refuse options that do not go together.
+
+    :raises click.UsageError: with what does.
+    """
+    if in_flight is not None and model == "open":
+        raise click.UsageError("--in-flight goes with --model closed: in the open model clients wait for nothing.")
 
 
 @click.command(
@@ -79,8 +87,7 @@ def whatif(
     """
     new = read_quotas(quotas)
     old = None if against is None else read_quotas(against)
-    if in_flight is not None and model == "open":
-        raise InputError("--in-flight goes with --model closed: in the open model clients wait for nothing")
+    check_arrivals(model, in_flight)
     config = load_broker_config(broker_config, defines)
     arrivals = load_pipeline("replay.arrivals")
     jobs = load_pipeline("jobs")

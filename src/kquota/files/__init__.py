@@ -6,6 +6,7 @@ Pure: text in, values out; whoever calls reads the file.
 
 from kquota.files.difference import alterations, difference
 from kquota.files.findings import Finding, Severity
+from kquota.files.impact import NO_IMPACT, OBJECTIVES, Impact, Objective
 from kquota.files.lint import lint
 from kquota.files.plain_json import dump_json
 from kquota.files.plan import Moved, Plan, PlannedChange, PlanTarget, Standing
@@ -16,8 +17,12 @@ from kquota.files.traps import traps
 from kquota.files.writer import write_json, write_yaml
 
 __all__ = [
+    "NO_IMPACT",
+    "OBJECTIVES",
     "Finding",
+    "Impact",
     "Moved",
+    "Objective",
     "Plan",
     "PlanTarget",
     "PlannedChange",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, Self
 
 from kquota.errors import InputError
 
-__all__ = ["OBJECTIVES", "Impact", "Objective"]
+__all__ = ["NO_IMPACT", "OBJECTIVES", "Impact", "Objective"]
 
 OBJECTIVES: Final[Mapping[str, str]] = {
     "throttled_share": "the share of the recording, 0 to 1 or in %, during which the worst meter is muted",
@@ -34,28 +34,26 @@ class Impact:
     amount_old: float
     amount_new: float
     meters: int
-    starts: tuple[str, ...] = ()
-    """Meters that start to be throttled."""
-    stops: tuple[str, ...] = ()
-    moved: tuple[str, ...] = ()
-    """Meters that take clients of others."""
+    """How many there are, on each broker counted."""
+    starts: int = 0
+    """How many of them start to be throttled."""
+    stops: int = 0
+    moved: int = 0
+    """How many take clients of others."""
+    named_starts: tuple[str, ...] = ()
+    """Some of them, those that wait longest first; so the others."""
+    named_stops: tuple[str, ...] = ()
+    named_moved: tuple[str, ...] = ()
     unknowns: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """As it stands in plan.json."""
-        return {
-            "throttled_share": self.throttled_share,
-            "max_delay_ms": self.max_delay_ms,
-            "throttled_requests": self.throttled_requests,
-            "total_delay_ms": self.total_delay_ms,
-            "amount_old": self.amount_old,
-            "amount_new": self.amount_new,
-            "meters": self.meters,
-            "starts": list(self.starts),
-            "stops": list(self.stops),
-            "moved": list(self.moved),
-            "unknowns": list(self.unknowns),
-        }
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+
+
+NO_IMPACT: Final = Impact(0.0, 0.0, 0, 0.0, 0.0, 0.0, 0)
+"""Of a change that binds nobody who was recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from kquota.files import QuotaFile
+from kquota.files import NO_IMPACT, Impact, QuotaFile
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
 from kquota.pipeline.jobs import JobOptions, extended, own_quotas, read_summary, spark_for
 from kquota.pipeline.output import OutputDirectory
@@ -18,6 +18,7 @@ from kquota.pipeline.table_files import write_table
 from kquota.pipeline.tables import CLIENTS, REQUESTS, USAGE, WHATIF
 from kquota.pipeline.transforms.clients import to_client_totals
 from kquota.pipeline.transforms.held import Replay, held_by_cells, held_by_requests, recorded_times
+from kquota.pipeline.transforms.impact import to_impacts
 from kquota.pipeline.transforms.what_if import changed, to_bindings, to_what_if, under_new, under_old
 from kquota.quotas import QuotaSnapshot
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from kquota.pipeline.progress import Progress
 
-__all__ = ["WORST_SHOWN", "WhatIf", "what_if"]
+__all__ = ["WORST_SHOWN", "ChangeImpacts", "WhatIf", "change_impacts", "what_if"]
 
 WORST_SHOWN = 30
 
@@ -81,9 +82,118 @@ def what_if(
     return WhatIf(options.out, part, rows)
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeImpacts:
+    """What changes would have done to recorded usage, and what the recording is."""
+
+    impacts: Mapping[tuple[str, str], Impact]
+    """By canonical text of the entity, and key; :data:`~kquota.files.NO_IMPACT` where nobody is bound."""
+    grain: str
+    model: str
+    seconds: float
+    """How long the recording is."""
+
+
+def change_impacts(
+    usage: Path,
+    old: QuotaSnapshot,
+    new: QuotaSnapshot,
+    changes: Sequence[tuple[str, str]],
+    options: JobOptions,
+    arrivals: Arrivals,
+) -> ChangeImpacts:
+    """What each of the changes that lead from `old` to `new` would have done to the usage of a directory.
+
+    Nothing is written there.
+
+    :param changes: canonical text of the entity, and key.
+    """
+    progress = options.progress()
+    OutputDirectory.existing(usage)
+    with spark_for(options, progress, usage) as spark:
+        replayed = replay_both(
+            spark, usage, old, new, options, arrivals, progress, is_recorded=False, only_changed=True
+        )
+        with progress.stage("tell what each change does"):
+            rows = to_impacts(replayed.what_if, replayed.bindings, changes).collect()
+        first_ms = min((first for first, _ in replayed.replay.spans.values()), default=0)
+        last_ms = max((last for _, last in replayed.replay.spans.values()), default=0)
+    found = {(row.entity, row.key): _impact(row) for row in rows}
+    return ChangeImpacts(
+        {change: found.get(change, NO_IMPACT) for change in changes},
+        replayed.grain,
+        arrivals.model.value,
+        (last_ms - first_ms) / 1000,
+    )
+
+
+def _impact(row: Row) -> Impact:
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in row.asDict().items()
+        if name not in ("entity", "key")
+    }
+    return Impact(**values)
+
+
 def recorded_quotas(directory: Path) -> QuotaSnapshot:
     """The quotas that a directory was analysed with; none where it was not."""
     return own_quotas(directory).snapshot() if (directory / "quotas.yaml").is_file() else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Both quotas, replayed but not run yet."""
+
+    what_if: DataFrame
+    held: DataFrame
+    """Under the new quotas."""
+    bindings: DataFrame
+    replay: Replay
+    grain: str
+
+
+def replay_both(
+    spark: SparkSession,
+    directory: Path,
+    old: QuotaSnapshot,
+    new: QuotaSnapshot,
+    options: JobOptions,
+    arrivals: Arrivals,
+    progress: Progress,
+    *,
+    is_recorded: bool,
+    only_changed: bool,
+) -> Replayed:
+    """`usage` and, where they were kept, `requests` under both quotas.
+
+    :param is_recorded: whether the usage was recorded under the old ones.
+    """
+    usage = read_usage(spark, directory)
+    config = options.broker_config
+    with progress.stage("resolve both quotas"):
+        has_clients = (directory / CLIENTS.name).is_dir()
+        clients = read_table(spark, directory, CLIENTS) if has_clients else to_client_totals(usage)
+        bindings = to_bindings(clients, old, new, static_defaults=config.static_defaults)
+        if only_changed:
+            bindings = changed(bindings)
+        bindings = bindings.persist()
+        replay = Replay(arrivals, config, recorded_times(read_table(spark, directory, USAGE)))
+    has_requests = (directory / REQUESTS.name).is_dir()
+
+    def held(clients: DataFrame) -> DataFrame:
+        if has_requests:
+            return held_by_requests(read_table(spark, directory, REQUESTS), clients, replay)
+        return held_by_cells(usage, clients, replay)
+
+    grain = "request" if has_requests else "cell"
+    with progress.stage("replay under both quotas"):
+        held_new = held(under_new(bindings)).persist()
+        table = to_what_if(
+            bindings, held_new, held(under_old(bindings)), model=arrivals.model, grain=grain, is_recorded=is_recorded
+        ).persist()
+        table.count()
+    return Replayed(table, held_new, bindings, replay, grain)
 
 
 def what_if_step(
@@ -100,40 +210,16 @@ def what_if_step(
     only_changed: bool,
 ) -> dict[str, Any]:
     """`usage` and, where they were kept, `requests` to `whatif`; returns the part of summary.json."""
-    usage = read_usage(spark, directory)
-    config = options.broker_config
-    with progress.stage("resolve both quotas"):
-        has_clients = (directory / CLIENTS.name).is_dir()
-        clients = read_table(spark, directory, CLIENTS) if has_clients else to_client_totals(usage)
-        bindings = to_bindings(clients, old, new, static_defaults=config.static_defaults)
-        if only_changed:
-            bindings = changed(bindings)
-        bindings = bindings.persist()
-        replay = Replay(arrivals, config, recorded_times(read_table(spark, directory, USAGE)))
-        touched = bindings.count()
-    has_requests = (directory / REQUESTS.name).is_dir()
-
-    def held(clients: DataFrame) -> DataFrame:
-        if has_requests:
-            return held_by_requests(read_table(spark, directory, REQUESTS), clients, replay)
-        return held_by_cells(usage, clients, replay)
-
-    with progress.stage("replay under both quotas"):
-        held_new = held(under_new(bindings)).persist()
-        table = to_what_if(
-            bindings,
-            held_new,
-            held(under_old(bindings)),
-            model=arrivals.model,
-            grain="request" if has_requests else "cell",
-            is_recorded=is_recorded,
-        )
-        write_table(table, staging, WHATIF)
+    replayed = replay_both(
+        spark, directory, old, new, options, arrivals, progress, is_recorded=is_recorded, only_changed=only_changed
+    )
+    write_table(replayed.what_if, staging, WHATIF)
     difference = None
-    if has_requests:
+    if replayed.grain == "request":
         with progress.stage("compare with cells"):
-            difference = grain_difference(held_new, held_by_cells(usage, under_new(bindings), replay))
-    totals = read_table(spark, staging, WHATIF).agg(
+            cells = held_by_cells(read_usage(spark, directory), under_new(replayed.bindings), replayed.replay)
+            difference = grain_difference(replayed.held, cells)
+    totals = replayed.what_if.agg(
         F.count(F.lit(1)).alias("meters"),
         *(
             F.count_if(condition).alias(name)
@@ -150,8 +236,8 @@ def what_if_step(
     return {
         "model": arrivals.model.value,
         "in_flight": arrivals.in_flight,
-        "grain": "request" if has_requests else "cell",
-        "clients": touched,
+        "grain": replayed.grain,
+        "clients": replayed.bindings.count(),
         **found.asDict(),
         "grain_difference": difference,
     }

@@ -69,7 +69,7 @@ def callback_bindings(held: DataFrame, bindings: DataFrame) -> DataFrame:
     members = held.select("cluster", "key", "meter", "limit", F.explode("members").alias("client")).select(
         "cluster", "key", F.col("client.user"), F.col("client.client_id"), "meter", "limit"
     )
-    old = bindings.select("cluster", "key", "user", "client_id", "limit_old", "meter_old")
+    old = bindings.select("cluster", "key", "user", "client_id", "limit_old", "source_old", "meter_old")
     return (
         members.distinct()
         .join(old, ["cluster", "key", "user", "client_id"], "left")

@@ -39,21 +39,27 @@ def to_bindings(
 ) -> DataFrame:
     """Which limit binds each client now, and which would: one row per client and key with a limit under either.
 
-    Columns: cluster, user, client_id, ip, key; limit_old, meter_old; limit, limit_source, meter. A limit is null for
-    none; the meter of such is what Kafka keeps anyway, and without that the one under the other quotas.
+    Columns: cluster, user, client_id, ip, key; limit_old, source_old, meter_old; limit, limit_source, meter. A limit is
+    null for none, and its source ''; the meter of such is what Kafka keeps anyway, and without that the one under the
+    other quotas.
 
     :param clients: the `clients` table, or any with the first five columns, a row for each client and key.
     """
     before = with_limits(clients.select(*IDENTITY), old, static_defaults=static_defaults).withColumn(
         "kept_old", F.coalesce("meter", KEPT_METER)
     )
-    before = before.withColumnsRenamed({"limit": "limit_old", "meter": "bound_old"}).select(
-        *IDENTITY, "limit_old", "bound_old", "kept_old"
+    before = before.select(
+        *IDENTITY,
+        F.col("limit").alias("limit_old"),
+        F.coalesce("limit_source", F.lit("")).alias("source_old"),
+        F.col("meter").alias("bound_old"),
+        "kept_old",
     )
     both = with_limits(before, new, static_defaults=static_defaults)
     return both.where(F.col("bound_old").isNotNull() | F.col("meter").isNotNull()).select(
         *IDENTITY,
         "limit_old",
+        "source_old",
         F.coalesce("bound_old", "kept_old", "meter").alias("meter_old"),
         "limit",
         F.coalesce("limit_source", F.lit("")).alias("limit_source"),
