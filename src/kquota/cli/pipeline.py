@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options, usage_option
+from kquota.cli.sweep import recommend, sweep
 from kquota.cli.targets import broker_options, quotas_option, read_quotas
 from kquota.cli.what_if import whatif
 from kquota.config import load_broker_config
@@ -20,6 +21,7 @@ Examples:
   kquota pipeline resolve --usage usage --quotas quotas.yaml
   kquota pipeline utilisation --usage usage
   kquota pipeline whatif --usage usage --quotas new.yaml
+  kquota pipeline recommend --usage usage --objective 'throttled_share<=1%'
   kquota pipeline report --usage usage
   spark-submit $(kquota pipeline entrypoint) ingest --log 'logs/*' --out /shared/usage"""
 )
@@ -134,4 +136,5 @@ def entrypoint() -> None:
     click.echo(Path(__file__).with_name("entrypoint.py"))
 
 
-pipeline.add_command(whatif)
+for _command in (whatif, sweep, recommend):
+    pipeline.add_command(_command)

@@ -118,11 +118,10 @@ def print_what_if(found: WhatIf) -> None:
         unknowns = sorted({name for row in found.rows for name in row.unknowns}, key=list(UNKNOWNS).index)
         for name in unknowns:
             console.print(f"{name}: not known is {UNKNOWNS[name]}")
-        shown, said = len(found.rows), part["throttled"] + part["stops"]
-        if shown < said:
-            console.print(f"{shown:,} of {said:,} meters are shown; the table has all")
     else:
-        console.print("nobody is throttled, under the old quotas or the new")
+        console.print("nobody is throttled whom the change touches")
+    if part["changed"] and part["changed"] < part["meters"]:
+        console.print(f"the change touches {part['changed']:,} of the meters; the table has the others, too")
     if (difference := part["grain_difference"]) and difference["meters"]:
         console.print(
             f"\nper second instead of per request, throughput differs by {difference['amount_mean']:.1%} in the mean, "

@@ -4,10 +4,11 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from kquota.files.plain_json import dump_json
 from kquota.files.quota_file import QuotaFile, QuotaFileEntry
-from kquota.quotas import CLIENT_ID, IP, USER, format_number
+from kquota.quotas import CLIENT_ID, IP, USER, ClientQuotaEntity, format_number
 
 __all__ = ["entry_fields", "write_json", "write_yaml", "yaml_flow"]
 
@@ -19,11 +20,16 @@ _LONGEST_SIMPLE_KEY = 1000
 _RANK = {USER: 0, CLIENT_ID: 1, IP: 2}
 
 
-def write_yaml(file: QuotaFile) -> str:
-    """YAML, one entry for each entity, sorted by entity; a default is ``null``."""
+def write_yaml(file: QuotaFile, comments: Mapping[ClientQuotaEntity, Sequence[str]] = MappingProxyType({})) -> str:
+    """YAML, one entry for each entity, sorted by entity; a default is ``null``.
+
+    :param comments: lines to stand above the entry of an entity.
+    """
     if not file.entries:
         return "quotas: []\n"
-    return "quotas:\n" + "".join([_yaml_entry(entry) for entry in _sorted(file)])
+    return "quotas:\n" + "".join(
+        ["".join(map(_yaml_comment, comments.get(entry.entity, ()))) + _yaml_entry(entry) for entry in _sorted(file)]
+    )
 
 
 def write_json(file: QuotaFile) -> str:
@@ -47,6 +53,11 @@ def entry_fields(entry: QuotaFileEntry) -> dict[str, object]:
 
 def _sorted(file: QuotaFile) -> list[QuotaFileEntry]:
     return sorted(file.entries, key=lambda entry: entry.entity.sort_key())
+
+
+def _yaml_comment(line: str) -> str:
+    # A line that does not end where it should would be read.
+    return "  # " + "".join([c if c.isprintable() else " " for c in line]) + "\n"
 
 
 def _yaml_entry(entry: QuotaFileEntry) -> str:

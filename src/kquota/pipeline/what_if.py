@@ -228,6 +228,7 @@ def what_if_step(
                 "starts": F.col("starts"),
                 "stops": F.col("stops"),
                 "moved": F.col("moved_from").isNotNull(),
+                "changed": ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("moved_from").isNotNull(),
             }.items()
         ),
     )
@@ -268,7 +269,11 @@ def grain_difference(by_requests: DataFrame, by_cells: DataFrame) -> dict[str, A
 
 
 def worst_rows(table: DataFrame, count: int) -> tuple[Row, ...]:
-    """Rows of `whatif` that say most: who starts to be throttled, who is longest, who stops, who moves."""
+    """Rows of `whatif` that say most: who starts to be throttled, who is longest, who stops, who moves.
+
+    Those that nothing changes for are left out, unless that is all of them.
+    """
+    is_changed = ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("moved_from").isNotNull()
     said = (F.col("throttled_requests") > 0) | F.col("stops") | F.col("moved_from").isNotNull()
     order: Sequence[Any] = (
         F.desc("starts"),
@@ -279,4 +284,6 @@ def worst_rows(table: DataFrame, count: int) -> tuple[Row, ...]:
         "key",
         "broker_id",
     )
-    return tuple(table.where(said).orderBy(*order).limit(count).collect())
+    some_changed = not table.where(is_changed).isEmpty()
+    shown = table.where(said & is_changed) if some_changed else table.where(said)
+    return tuple(shown.orderBy(*order).limit(count).collect())

@@ -126,6 +126,8 @@ def to_what_if(
     limit_new = F.when(F.col("limit") < float("inf"), F.col("limit"))
     is_throttled = F.col("throttled_requests") > 0
     was = F.coalesce("was_throttled", F.lit(False))
+    # Where nothing changes the replay may miss what the broker did, and that is no effect of the change.
+    is_changed = ~F.col("limit_old").eqNullSafe(limit_new) | (F.col("moved_from") != "")
     table = (
         held.join(F.broadcast(meters), [*_METER])
         .join(throttled_before, [*_METER, "broker_id"], "left")
@@ -148,7 +150,7 @@ def to_what_if(
             "backlog_max",
             F.when(F.col("moved_from") != "", F.col("moved_from")).alias("moved_from"),
             (is_throttled & ~was).alias("starts"),
-            (was & ~is_throttled).alias("stops"),
+            (was & ~is_throttled & is_changed).alias("stops"),
             _unknowns(grain, was_bent=(F.col("told_requests") > 0)).alias("unknowns"),
         )
     )

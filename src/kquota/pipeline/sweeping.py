@@ -1,0 +1,235 @@
+"""The jobs behind ``kquota pipeline sweep`` and ``recommend``: many limits on recorded usage, and which to set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from kquota.files import Objective, QuotaFile, QuotaFileEntry, write_yaml
+from kquota.pipeline.analysis import read_table, read_usage, write_summary
+from kquota.pipeline.jobs import JobOptions, extended, read_summary, spark_for
+from kquota.pipeline.output import OutputDirectory
+from kquota.pipeline.replay.arrivals import Arrivals
+from kquota.pipeline.table_files import write_table
+from kquota.pipeline.tables import CLIENTS, CURVE, RECOMMENDATIONS, USAGE
+from kquota.pipeline.transforms.clients import to_client_totals
+from kquota.pipeline.transforms.curve import Grid, to_curve, to_meters
+from kquota.pipeline.transforms.held import Replay, held_by_cells, recorded_times
+from kquota.pipeline.transforms.recommendations import (
+    at_percentile,
+    cut_to_capacity,
+    lowest_limits,
+    rule_values,
+    to_recommendations,
+    with_values,
+)
+from kquota.pipeline.transforms.utilisation import to_utilisation
+from kquota.quotas import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    ClientQuotaEntity,
+    format_number,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from kquota.pipeline.progress import Progress
+
+__all__ = ["PERCENTILES", "RECOMMENDED_KEYS", "Recommended", "Swept", "Wanted", "recommend", "sweep"]
+
+PERCENTILES = (50, 95, 99, 100)
+RECOMMENDED_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE)
+"""Those that logs know the use of. They know only a part of request time, and connections by first sight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What came of a sweep."""
+
+    directory: Path
+    meters: int
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a recommendation is to bring about: objectives, or a percentile of the rate times a headroom."""
+
+    objectives: tuple[Objective, ...] = ()
+    percentile: int | None = None
+    headroom: float = 1.0
+    capacity: Mapping[str, float] | None = None
+    """So much per second on each broker, by key."""
+    keys: tuple[str, ...] = RECOMMENDED_KEYS
+    """Which keys to find limits for."""
+
+    def reason(self) -> str:
+        """How values are found."""
+        if self.percentile is not None:
+            return f"p{self.percentile} of the rate x {self.headroom:g}"
+        return f"the lowest with {' and '.join(map(str, self.objectives))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recommended:
+    """What came of a recommendation; `unmet` are those rows that miss an objective all the same."""
+
+    directory: Path
+    file: QuotaFile
+    text: str
+    rows: tuple[Row, ...]
+    unmet: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """The usage of a directory, with each client's meter."""
+
+    usage: Any
+    meters: DataFrame
+    replay: Replay
+
+
+def _recording(
+    spark: SparkSession,
+    directory: Path,
+    quotas: QuotaFile,
+    options: JobOptions,
+    arrivals: Arrivals,
+    progress: Progress,
+    unlimited_by: str | None,
+) -> _Recording:
+    usage = read_usage(spark, directory)
+    with progress.stage("find the meters"):
+        has_clients = (directory / CLIENTS.name).is_dir()
+        clients = read_table(spark, directory, CLIENTS) if has_clients else to_client_totals(usage)
+        defaults = options.broker_config.static_defaults
+        meters = to_meters(clients, quotas.snapshot(), static_defaults=defaults, unlimited_by=unlimited_by).persist()
+        replay = Replay(arrivals, options.broker_config, recorded_times(read_table(spark, directory, USAGE)))
+    return _Recording(usage, meters, replay)
+
+
+def sweep(
+    usage: Path,
+    quotas: QuotaFile,
+    options: JobOptions,
+    *,
+    grid: Grid,
+    arrivals: Arrivals,
+    unlimited_by: str | None = None,
+) -> Swept:
+    """Try the limits of a grid on all meters, into the table `curve` of the directory."""
+    progress = options.progress()
+    with OutputDirectory.existing(usage) as output, spark_for(options, progress, usage) as spark:
+        found = _recording(spark, usage, quotas, options, arrivals, progress, unlimited_by)
+        with progress.stage("replay under all limits"):
+            held = held_by_cells(found.usage, found.meters, found.replay, grid)
+            write_table(to_curve(held), output.staging, CURVE)
+        totals = (
+            read_table(spark, output.staging, CURVE)
+            .agg(
+                F.count_distinct("cluster", "broker_id", "meter", "key").alias("meters"),
+                F.count(F.lit(1)).alias("candidates"),
+            )
+            .first()
+        )
+        assert totals is not None
+        part = {"curve": {"model": arrivals.model.value, **totals.asDict()}}
+        write_summary(output.staging, extended(read_summary(usage), part, progress))
+        for name in (CURVE.name, "summary.json"):
+            output.publish(name)
+    return Swept(usage, totals.meters, totals.candidates)
+
+
+def recommend(
+    usage: Path,
+    quotas: QuotaFile,
+    options: JobOptions,
+    *,
+    wanted: Wanted,
+    grid: Grid,
+    arrivals: Arrivals,
+    unlimited_by: str | None = None,
+) -> Recommended:
+    """Find the limits to set, into the table `recommendations` of the directory, and as a quota file."""
+    progress = options.progress()
+    with OutputDirectory.existing(usage) as output, spark_for(options, progress, usage) as spark:
+        found = _recording(spark, usage, quotas, options, arrivals, progress, unlimited_by)
+        found = replace(found, meters=found.meters.where(F.col("key").isin(*wanted.keys)))
+        with progress.stage("find what is needed"):
+            needed = _needed(found, wanted, grid, options).persist()
+            values = rule_values(needed, found.meters)
+            values = cut_to_capacity(values, needed, found.meters, wanted.capacity or {}).persist()
+        with progress.stage("replay what is recommended"):
+            new = with_values(found.meters, values).persist()
+            held = held_by_cells(found.usage, new, found.replay).persist()
+            table = to_recommendations(values, held, found.meters, wanted.reason())
+            write_table(table, output.staging, RECOMMENDATIONS)
+            rows = tuple(read_table(spark, output.staging, RECOMMENDATIONS).orderBy("entity", "key").collect())
+        unmet = tuple(row for row in rows if _is_unmet(row, wanted.objectives))
+        write_summary(
+            output.staging,
+            extended(
+                read_summary(usage),
+                {"recommendations": {"wanted": wanted.reason(), "rules": len(rows), "unmet": len(unmet)}},
+                progress,
+            ),
+        )
+        for name in (RECOMMENDATIONS.name, "summary.json"):
+            output.publish(name)
+    file, comments = _as_file(rows, quotas)
+    return Recommended(usage, file, write_yaml(file, comments), rows, unmet)
+
+
+def _needed(found: _Recording, wanted: Wanted, grid: Grid, options: JobOptions) -> DataFrame:
+    if wanted.percentile is None:
+        return lowest_limits(held_by_cells(found.usage, found.meters, found.replay, grid), wanted.objectives)
+    # Rates are those of the meter, whatever its limit.
+    any_limit = found.meters.withColumn("limit", F.coalesce("limit", F.lit(float("inf"))))
+    return at_percentile(
+        to_utilisation(found.usage, any_limit, options.broker_config), wanted.percentile, wanted.headroom
+    )
+
+
+def _is_unmet(row: Row, objectives: Sequence[Objective]) -> bool:
+    if row.value_new is None:
+        return True
+    predicted = {"throttled_share": row.predicted_throttled_share, "max_delay_ms": row.predicted_max_delay_ms}
+    return any(
+        predicted[one.name] is not None and predicted[one.name] > one.most
+        for one in objectives
+        if one.name in predicted
+    )
+
+
+def _as_file(rows: Sequence[Row], quotas: QuotaFile) -> tuple[QuotaFile, dict[ClientQuotaEntity, list[str]]]:
+    """A quota file of what is recommended, and above each entry why and what follows."""
+    before = {entry.entity: entry for entry in quotas.entries}
+    values: dict[ClientQuotaEntity, dict[str, float]] = {}
+    comments: dict[ClientQuotaEntity, list[str]] = {}
+    for row in rows:
+        if row.value_new is None or row.entity == "static":
+            continue
+        entity = ClientQuotaEntity.from_text(row.entity)
+        values.setdefault(entity, {})[row.key] = row.value_new
+        was = "new" if row.value_now is None else f"was {format_number(row.value_now)}"
+        comments.setdefault(entity, []).append(
+            f"{row.key}: {was}; {row.reason}; predicted: muted {row.predicted_throttled_share or 0.0:.2%} of the time, "
+            f"longest wait {(row.predicted_max_delay_ms or 0.0) / 1000:.1f} s"
+        )
+    entries = (
+        QuotaFileEntry(
+            entity,
+            found,
+            owner=before[entity].owner if entity in before else None,
+            labels=before[entity].labels if entity in before else {},
+        )
+        for entity, found in values.items()
+    )
+    return QuotaFile(tuple(entries)), comments

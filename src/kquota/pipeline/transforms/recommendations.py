@@ -1,0 +1,168 @@
+"""What to set: for each rule the lowest limit that does no more than is allowed, on recorded traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from kquota.pipeline.tables import RECOMMENDATIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from kquota.files import Objective
+
+__all__ = ["at_percentile", "cut_to_capacity", "lowest_limits", "rule_values", "to_recommendations", "with_values"]
+
+_PLACE: Final = ("cluster", "broker_id", "meter", "key")
+_RULE: Final = ("cluster", "entity", "key")
+
+
+def lowest_limits(held: DataFrame, objectives: Sequence[Objective]) -> DataFrame:
+    """The lowest candidate that meets all objectives, as all higher ones do: one row per broker, meter and key.
+
+    Columns: cluster, broker_id, meter, key, needed (null where no candidate does).
+
+    :param held: columns of :data:`~kquota.pipeline.transforms.held.HELD`, many candidates for each meter.
+    """
+    meets = F.lit(True)
+    for objective in objectives:
+        meets &= _measure(objective.name) <= objective.most
+    too_low = held.withColumn("meets", meets).withColumn(
+        "too_low", F.max(F.when(~F.col("meets"), F.col("limit"))).over(Window.partitionBy(*_PLACE))
+    )
+    enough = F.col("meets") & (F.col("limit") > F.coalesce("too_low", F.lit(-1.0)))
+    return too_low.groupBy(*_PLACE).agg(F.min(F.when(enough, F.col("limit"))).alias("needed"))
+
+
+def _measure(name: str) -> Column:
+    return F.col("muted_ms") / F.col("recorded_ms") if name == "throttled_share" else F.col(name)
+
+
+def at_percentile(utilisation: DataFrame, percentile: int, headroom: float) -> DataFrame:
+    """A percentile of the rate that limits are compared with, times a headroom; columns as :func:`lowest_limits`.
+
+    :param utilisation: rows of the `utilisation` table.
+    :param percentile: 50, 95, 99 or 100.
+    """
+    rate = "rate_max" if percentile == 100 else f"rate_p{percentile}"
+    return utilisation.select(*_PLACE, (F.col(rate) * headroom).alias("needed"))
+
+
+def rule_values(needed: DataFrame, meters: DataFrame) -> DataFrame:
+    """One value for each rule: the highest that a meter of it needs on any broker, rounded up to two digits.
+
+    Columns: cluster, entity, key, value_now, value_new (null where some meter's need cannot be met), meters. A client
+    without a rule gets one of its own, on what it is measured by.
+
+    :param needed: as :func:`lowest_limits` gives it.
+    :param meters: as :func:`~kquota.pipeline.transforms.curve.to_meters` gives it.
+    """
+    values = (
+        needed.join(_rules(meters), ["cluster", "meter", "key"])
+        .groupBy(*_RULE)
+        .agg(
+            F.first("limit").alias("value_now"),
+            F.when(F.every(F.col("needed").isNotNull()), F.max("needed")).alias("value_new"),
+            F.count_distinct("meter").alias("meters"),
+        )
+    )
+    return values.withColumn("value_new", _rounded_up(F.col("value_new")))
+
+
+def _rules(meters: DataFrame) -> DataFrame:
+    """The rule of each meter: cluster, meter, key, limit, entity."""
+    entity = F.when(F.col("limit_source") != "", F.col("limit_source")).otherwise(F.col("meter"))
+    return meters.select("cluster", "meter", "key", "limit", entity.alias("entity")).distinct()
+
+
+def _rounded_up(value: Column) -> Column:
+    """To two digits that count: limits are for people."""
+    step = F.pow(F.lit(10.0), F.floor(F.log10(value)) - 1)
+    # What is two digits long already, but for the last bit of a double, stays.
+    return F.when(value > 0, F.round(F.ceil(value / step - 1e-9) * step, 6)).otherwise(value)
+
+
+def _rounded_down(value: Column) -> Column:
+    """To three digits that count."""
+    step = F.pow(F.lit(10.0), F.floor(F.log10(value)) - 2)
+    return F.when(value > 0, F.round(F.floor(value / step + 1e-9) * step, 6)).otherwise(value)
+
+
+def cut_to_capacity(
+    values: DataFrame, needed: DataFrame, meters: DataFrame, capacity: Mapping[str, float]
+) -> DataFrame:
+    """The values, cut where all meters of a broker together could use more than it can bear; and by how much: `cut`.
+
+    All values of the key are cut by the same part, so that the fullest broker can bear them. `cut` is null where
+    nothing is.
+
+    :param capacity: so much per second and broker, by key.
+    """
+    if not capacity:
+        return values.withColumn("cut", F.lit(None).cast("double"))
+    spark = values.sparkSession
+    bearable = spark.createDataFrame(sorted(capacity.items()), "key string, capacity double")
+    used = (
+        needed.join(_rules(meters), ["cluster", "meter", "key"])
+        .join(values.select(*_RULE, "value_new"), [*_RULE])
+        .groupBy("cluster", "broker_id", "key")
+        .agg(F.sum("value_new").alias("used"))
+        .groupBy("cluster", "key")
+        .agg(F.max("used").alias("used"))
+        .join(bearable, ["key"])
+        .select(
+            "cluster", "key", F.when(F.col("used") > F.col("capacity"), F.col("capacity") / F.col("used")).alias("cut")
+        )
+    )
+    cut = _rounded_down(F.col("value_new") * F.col("cut"))
+    return values.join(F.broadcast(used), ["cluster", "key"], "left").withColumn(
+        "value_new", F.when(F.col("cut").isNull(), F.col("value_new")).otherwise(cut)
+    )
+
+
+def with_values(meters: DataFrame, values: DataFrame) -> DataFrame:
+    """The meters with the limits that the rules would give them: as :func:`to_meters` gives them."""
+    entity = F.when(F.col("limit_source") != "", F.col("limit_source")).otherwise(F.col("meter"))
+    new = F.broadcast(values.select(*_RULE, F.col("value_new").alias("new_limit")))
+    return (
+        meters.withColumn("entity", entity)
+        .join(new, [*_RULE], "left")
+        .withColumn("limit", F.coalesce("new_limit", "limit"))
+        .drop("new_limit", "entity")
+    )
+
+
+def to_recommendations(values: DataFrame, held: DataFrame, meters: DataFrame, reason: str) -> DataFrame:
+    """The `recommendations` table: one row per rule and key.
+
+    :param held: the meters under their new limits.
+    :param reason: how the values were found.
+    """
+    predicted = (
+        held.join(_rules(meters), ["cluster", "meter", "key"])
+        .groupBy(*_RULE)
+        .agg(
+            F.max(_measure("throttled_share")).alias("predicted_throttled_share"),
+            F.max("max_delay_ms").alias("predicted_max_delay_ms"),
+        )
+    )
+    cut = F.format_string("; cut to %.0f %% of that, so that no broker gives more than it can bear", F.col("cut") * 100)
+    of_all = F.when(F.col("meters") > 1, F.format_string(", of %d meters the one that needs most", F.col("meters")))
+    return RECOMMENDATIONS.conform(
+        values.join(predicted, [*_RULE], "left").select(
+            "cluster",
+            "entity",
+            "key",
+            "value_now",
+            "value_new",
+            F.concat(F.lit(reason), F.coalesce(of_all, F.lit("")), F.when(F.col("cut") < 1, cut).otherwise("")).alias(
+                "reason"
+            ),
+            "predicted_throttled_share",
+            "predicted_max_delay_ms",
+        )
+    )
