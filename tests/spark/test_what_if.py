@@ -1,0 +1,270 @@
+"""What-if, curves and recommendations on traffic that can be followed by hand, and beside the scalar replay."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kquota.config import BrokerConfig
+from kquota.files import Objective
+from kquota.metering.statistics import Windows
+from kquota.pipeline.replay.arrivals import ArrivalModel, Arrivals
+from kquota.pipeline.replay.held_requests import Connection, held_requests
+from kquota.pipeline.transforms.clients import to_client_totals
+from kquota.pipeline.transforms.curve import Grid, to_curve, to_meters
+from kquota.pipeline.transforms.held import Replay, held_by_cells, held_by_requests, recorded_times
+from kquota.pipeline.transforms.impact import to_impacts
+from kquota.pipeline.transforms.recommendations import (
+    cut_to_capacity,
+    lowest_limits,
+    rule_values,
+    to_recommendations,
+    with_values,
+)
+from kquota.pipeline.transforms.what_if import changed, to_bindings, to_what_if, under_new, under_old
+from kquota.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, ClientQuotaEntity
+from tests.kit.pipeline_rows import START_MS, request_rows, usage_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+Rules = dict[str, float]
+OPEN = Arrivals()
+CLOSED = Arrivals(ArrivalModel.CLOSED)
+
+
+def quotas(rules: Rules, key: str = PRODUCER_BYTE_RATE) -> dict[ClientQuotaEntity, dict[str, float]]:
+    """Rules by canonical text."""
+    return {ClientQuotaEntity.from_text(entity): {key: value} for entity, value in rules.items()}
+
+
+def minute(rate: float, *, start: int = 0, seconds: int = 60, **changes: Any) -> list[dict[str, Any]]:
+    """Cells of ten requests a second."""
+    return [{"second": second, "amount": rate, "requests": 10, **changes} for second in range(start, start + seconds)]
+
+
+def what_if(usage: DataFrame, old: Rules, new: Rules, *, arrivals: Arrivals = OPEN, **options: Any) -> list[Row]:
+    bindings = to_bindings(to_client_totals(usage), quotas(old), quotas(new), static_defaults={})
+    replay = Replay(arrivals, BrokerConfig(), recorded_times(usage))
+    table = to_what_if(
+        bindings,
+        held_by_cells(usage, under_new(bindings), replay),
+        held_by_cells(usage, under_old(bindings), replay),
+        model=arrivals.model,
+        grain="cell",
+        is_recorded=options.get("is_recorded", True),
+    )
+    return table.orderBy("broker_id", "meter").collect()
+
+
+def test_a_limit_below_the_traffic_starts_to_throttle(spark: SparkSession) -> None:
+    usage = usage_rows(spark, *minute(1000.0))
+    (row,) = what_if(usage, {}, {"user=alice": 500.0})
+    assert (row.meter, row.limit_old, row.limit_new, row.moved_from) == ("user=alice", None, 500.0, None)
+    assert (row.starts, row.stops) == (True, False)
+    assert row.amount_old == 60_000.0
+    # The first ten seconds let 5,000 through, whenever they come; then 500 a second.
+    assert row.amount_new == pytest.approx(30_000.0, rel=0.05)
+    assert 0.8 < row.throttled_share < 1.0
+    assert row.backlog_max == pytest.approx(30_000.0, rel=0.1)
+    assert row.unknowns == []
+
+
+def test_a_limit_above_the_traffic_stops_what_the_old_one_did(spark: SparkSession) -> None:
+    usage = usage_rows(spark, *minute(1000.0, throttled_requests=1, throttle_ms=100))
+    (row,) = what_if(usage, {"user=alice": 500.0}, {"user=alice": 5_000.0})
+    assert (row.starts, row.stops, row.throttled_requests) == (False, True, 0)
+    assert row.unknowns == ["appetite", "bent"]
+
+
+def test_where_nothing_changes_nothing_starts_or_stops(spark: SparkSession) -> None:
+    # The broker throttled what the replay does not: that is no effect of a change.
+    usage = usage_rows(spark, *minute(100.0, throttled_requests=1, throttle_ms=100))
+    (row,) = what_if(usage, {"user=alice": 500.0}, {"user=alice": 500.0})
+    assert (row.starts, row.stops) == (False, False)
+
+
+def test_clients_move_to_another_meter_and_share_it(spark: SparkSession) -> None:
+    cells = minute(300.0) + minute(300.0, client_id="web") + minute(50.0, user="bob")
+    usage = usage_rows(spark, *cells)
+    old = {"client-id=etl": 10_000.0, "client-id=web": 10_000.0}
+    rows = {row.meter: row for row in what_if(usage, old, old | {"user=alice": 400.0})}
+    alice = rows["user=alice"]
+    assert alice.moved_from == "client-id=etl; client-id=web"
+    assert alice.starts
+    assert "split" in alice.unknowns
+    # Kafka's level mask now knows users, too; bob's client id still binds him.
+    assert rows["client-id=etl"].amount_old == 3_000.0
+    assert not rows["client-id=etl"].throttled_requests
+
+
+def test_each_broker_has_a_meter_of_its_own_but_mutations_are_counted_once(spark: SparkSession) -> None:
+    usage = usage_rows(spark, *minute(300.0), *minute(900.0, broker_id=1))
+    rows = what_if(usage, {}, {"user=alice": 500.0})
+    assert [(row.broker_id, row.throttled_requests > 0) for row in rows] == [(0, False), (1, True)]
+
+    mutations = usage_rows(
+        spark,
+        *minute(1.0, key=CONTROLLER_MUTATION_RATE),
+        *minute(1.0, key=CONTROLLER_MUTATION_RATE, broker_id=1),
+    )
+    new = quotas({"user=alice": 1.0}, CONTROLLER_MUTATION_RATE)
+    bindings = to_bindings(to_client_totals(mutations), {}, new, static_defaults={})
+    replay = Replay(OPEN, BrokerConfig(), recorded_times(mutations))
+    (held,) = held_by_cells(mutations, under_new(bindings), replay).collect()
+    assert (held.broker_id, held.recorded) == (-1, 120.0)
+    assert held.throttled_requests > 0
+
+
+def test_what_the_change_does_not_touch_is_left_out(spark: SparkSession) -> None:
+    usage = usage_rows(spark, *minute(300.0), *minute(300.0, user="bob"), *minute(300.0, user="carol"))
+    rules = {"user=alice": 100.0, "user=bob": 100.0}
+    bindings = to_bindings(
+        to_client_totals(usage), quotas(rules), quotas(rules | {"user=bob": 50.0}), static_defaults={}
+    )
+    assert [row.user for row in changed(bindings).collect()] == ["bob"]
+
+
+def test_usage_of_an_unknown_half_is_never_taken_for_a_client_without_it(spark: SparkSession) -> None:
+    usage = usage_rows(spark, *minute(300.0, client_id=None))
+    assert what_if(usage, {}, {"user=alice": 100.0}) == []
+
+
+@pytest.mark.parametrize("arrivals", [OPEN, CLOSED])
+@pytest.mark.parametrize("limit", [0.0, 400.0, 1_500.0])
+def test_requests_on_spark_are_the_scalar_replay(spark: SparkSession, arrivals: Arrivals, limit: float) -> None:
+    lines = [
+        {"second": second + half / 2, "amount": 500.0 + 7 * second, "connection": f"c{half}"}
+        for second in range(40)
+        for half in (0, 1)
+    ]
+    lines += [{"second": 20.25, "amount": 0.0, "throttle_ms": 50}, {"second": 20.26, "amount": None}]
+    rows = request_rows(spark, *lines)
+    usage = usage_rows(spark, {"second": 0}, {"second": 59})
+    bindings = to_bindings(to_client_totals(usage), {}, quotas({"user=alice": limit}), static_defaults={})
+    replay = Replay(arrivals, BrokerConfig(), recorded_times(usage))
+    (found,) = held_by_requests(rows, under_new(bindings), replay).collect()
+    connections = [
+        Connection(
+            [START_MS + 1000.0 * (second + half / 2) for second in range(40)],
+            [500.0 + 7 * second for second in range(40)],
+            is_strict=False,
+        )
+        for half in (0, 1)
+    ]
+    wanted = held_requests(
+        connections,
+        PRODUCER_BYTE_RATE,
+        limit,
+        Windows(),
+        in_flight=arrivals.in_flight_of(PRODUCER_BYTE_RATE),
+        end_ms=START_MS + 60_000,
+    )
+    assert {name: found[name] for name in wanted._fields} == pytest.approx(wanted._asdict())
+    assert (found.told_requests, found.requests, found.recorded_ms) == (1, 82, 60_000)
+
+
+def test_a_sweep_is_what_single_runs_say(spark: SparkSession) -> None:
+    usage = usage_rows(spark, *minute(1000.0), *minute(100.0, user="bob"), *minute(4000.0, start=30, seconds=5))
+    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
+    rules = {"user=alice": 700.0, "user=bob": 700.0}
+    meters = to_meters(to_client_totals(usage), quotas(rules), static_defaults={}, unlimited_by=None)
+    limits = (100.0, 500.0, 1200.0)
+    swept = {(row.meter, row.limit): row for row in held_by_cells(usage, meters, replay, Grid(limits=limits)).collect()}
+    assert len(swept) == 8
+    for limit in limits:
+        alone = to_meters(
+            to_client_totals(usage),
+            quotas(dict.fromkeys(rules, limit)),
+            static_defaults={},
+            unlimited_by=None,
+        )
+        for row in held_by_cells(usage, alone, replay).collect():
+            assert row == swept[row.meter, limit]
+
+
+def test_a_curve_falls_as_the_limit_rises(spark: SparkSession) -> None:
+    usage = usage_rows(spark, *minute(1000.0), *minute(3000.0, start=60, seconds=20), *minute(200.0, start=80))
+    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
+    meters = to_meters(to_client_totals(usage), {}, static_defaults={}, unlimited_by="user")
+    rows = to_curve(held_by_cells(usage, meters, replay, Grid(8))).orderBy("limit").collect()
+    assert [row.meter for row in rows] == ["user=alice"] * 8
+    shares = [row.throttled_share for row in rows]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.9
+    assert shares[-1] == 0.0
+
+
+def recommended(usage: DataFrame, rules: Rules, capacity: dict[str, float], **options: Any) -> dict[str, Row]:
+    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
+    meters = to_meters(to_client_totals(usage), quotas(rules), static_defaults={}, **options)
+    objectives = [Objective.parse("throttled_share<=1%"), Objective.parse("max_delay_ms<=500")]
+    needed = lowest_limits(held_by_cells(usage, meters, replay, Grid(64)), objectives)
+    values = cut_to_capacity(rule_values(needed, meters), needed, meters, capacity)
+    held = held_by_cells(usage, with_values(meters, values), replay)
+    rows = to_recommendations(values, held, meters, "because").collect()
+    return {row.entity: row for row in rows}
+
+
+def test_a_recommendation_is_the_lowest_limit_that_does_no_more_than_is_allowed(spark: SparkSession) -> None:
+    usage = usage_rows(spark, *minute(1000.0, seconds=120), *minute(200.0, user="bob", seconds=120))
+    rows = recommended(usage, {"user=<default>": 5000.0}, {}, unlimited_by=None)
+    (row,) = rows.values()
+    assert (row.entity, row.value_now) == ("user=<default>", 5000.0)
+    # A sample covers up to a second more than its window: a tenth above the rate is enough.
+    assert 1000.0 <= row.value_new <= 1200.0
+    assert row.predicted_throttled_share <= 0.01
+    assert row.predicted_max_delay_ms <= 500
+    assert row.reason == "because, of 2 meters the one that needs most"
+
+
+def test_clients_without_a_rule_get_one_of_their_own(spark: SparkSession) -> None:
+    usage = usage_rows(spark, *minute(1000.0), *minute(200.0, user="bob"))
+    rows = recommended(usage, {"user=bob": 900.0}, {}, unlimited_by="user,client-id")
+    assert rows.keys() == {"user=bob", "user=alice,client-id=etl"}
+    assert rows["user=alice,client-id=etl"].value_now is None
+
+
+def test_what_a_broker_cannot_bear_is_cut_and_said(spark: SparkSession) -> None:
+    usage = usage_rows(spark, *minute(1000.0), *minute(1000.0, user="bob"))
+    rows = recommended(
+        usage, {"user=alice": 5000.0, "user=bob": 5000.0}, {PRODUCER_BYTE_RATE: 1000.0}, unlimited_by=None
+    )
+    assert sum(row.value_new for row in rows.values()) == pytest.approx(1000.0, rel=0.01)
+    assert all(row.predicted_throttled_share > 0.5 for row in rows.values())
+    assert "cut to" in rows["user=bob"].reason
+
+
+def test_impacts_are_told_to_the_changes_that_they_come_from(spark: SparkSession) -> None:
+    usage = usage_rows(spark, *minute(1000.0), *minute(1000.0, user="bob"), *minute(10.0, user="carol"))
+    old = {"user=alice": 200.0, "user=bob": 5000.0}
+    new = {"user=bob": 500.0, "user=<default>": 300.0}
+    bindings = to_bindings(to_client_totals(usage), quotas(old), quotas(new), static_defaults={})
+    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
+    table = to_what_if(
+        bindings,
+        held_by_cells(usage, under_new(bindings), replay),
+        held_by_cells(usage, under_old(bindings), replay),
+        model=OPEN.model,
+        grain="cell",
+        is_recorded=False,
+    )
+    changes = [(entity, PRODUCER_BYTE_RATE) for entity in ("user=alice", "user=bob", "user=<default>", "user=zoe")]
+    rows = {row.entity: row for row in to_impacts(table, bindings, changes).collect()}
+    assert rows.keys() == {"user=alice", "user=bob", "user=<default>"}
+    assert (rows["user=bob"].starts, rows["user=bob"].named_starts) == (1, ["user=bob"])
+    assert (rows["user=<default>"].meters, rows["user=<default>"].starts) == (2, 0)
+    assert rows["user=alice"].throttled_share > 0.5  # its removal leaves the default in force
+    assert rows["user=bob"].amount_new < rows["user=bob"].amount_old
+
+
+def test_no_limit_is_infinite_for_the_replay_and_null_in_the_table(spark: SparkSession) -> None:
+    usage = usage_rows(spark, *minute(1000.0))
+    bindings = to_bindings(to_client_totals(usage), quotas({"user=alice": 100.0}), {}, static_defaults={})
+    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
+    (held,) = held_by_cells(usage, under_new(bindings), replay).collect()
+    assert held.limit == inf
+    (row,) = what_if(usage, {"user=alice": 100.0}, {}, is_recorded=False)
+    assert (row.limit_new, row.stops, row.amount_new) == (None, True, 60_000.0)
