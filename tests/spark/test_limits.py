@@ -101,7 +101,7 @@ def test_a_meter_has_the_limit_that_is_counted_on_it(
 ) -> None:
     """What a broker counts on a user alone is limited by rules on users alone, whatever binds the user's clients."""
     resolver = QuotaResolver(snapshot, static_defaults=static)
-    meters = [(name, None, None, key, "user") for name in NAMES if name for key in KEYS]
+    meters: list[tuple[str | None, ...]] = [(name, None, None, key, "user") for name in NAMES if name for key in KEYS]
     meters += [(None, name, None, key, "client-id") for name in NAMES for key in KEYS]
     frame = spark.createDataFrame(meters, "user string, client_id string, ip string, key string, grain string")
     for row in with_limits(frame, snapshot, static_defaults=static).collect():

@@ -34,7 +34,9 @@ def lines(form: str) -> list[str]:
 
 
 def read(text: list[str]) -> tuple[list[JmxValue], list[tuple[int, str]]]:
-    table, found, rejected = JmxTable(), [], []
+    table = JmxTable()
+    found: list[JmxValue] = []
+    rejected: list[tuple[int, str]] = []
     for number, line in enumerate(text, 1):
         try:
             found += table.read(line)

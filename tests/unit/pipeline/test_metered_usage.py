@@ -120,7 +120,7 @@ def test_where_a_log_was_kept_nothing_is_taken(tmp_path: Path) -> None:
 
 def test_throttle_times_say_that_there_were_some(tmp_path: Path) -> None:
     """How long one was at least; 0 where the average says that there was none for the whole cell."""
-    averages = [(T, "NaN"), (T + 15, 700.2), (T + 30, 650), (T + 60, "NaN")]
+    averages: list[tuple[float, float | str]] = [(T, "NaN"), (T + 15, 700.2), (T + 30, 650), (T + 60, "NaN")]
     rows, _ = usage(tmp_path, answer((PRODUCE, FAR), (AVERAGE, averages)))
     assert [row["throttle_max_ms"] for row in rows] == [0, 701, 650, None, 0]
     assert {row["throttled_requests"] for row in rows} == {None}
