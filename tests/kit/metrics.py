@@ -11,13 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kquota.pipeline.sources.metric_files import MetricInputs, find_metric_files
-from kquota.pipeline.sources.metric_reader import (
-    READINGS_SCHEMA,
-    SERIES_SCHEMA,
-    MetricManifest,
-    MetricOptions,
-    read_metric_file,
-)
+from kquota.pipeline.sources.metric_reader import read_metric_file
+from kquota.pipeline.sources.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
 from kquota.pipeline.transforms.metered_usage import Intervals, MeteredCounts, metered_usage
 
 __all__ = ["answer", "read_metrics", "usage_of"]

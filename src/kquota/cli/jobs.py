@@ -146,7 +146,7 @@ def print_analysis(analysis: "Analysis") -> None:
     console = wide_console()
     summary = analysis.summary
     metrics = summary.get("metrics")
-    has_log = any(one.get("source", "request-log") == "request-log" for one in summary["inputs"])
+    has_log = metrics is None or any(one.get("source") == "request-log" for one in summary["inputs"])
     if has_log:
         console.print(_counts(summary))
     if metrics is not None:

@@ -18,13 +18,8 @@ from kquota.errors import InputError
 from kquota.pipeline.arrow_source import ParquetSource
 from kquota.pipeline.gathering import BLOCKS, bucket_count, gather, table_blocks
 from kquota.pipeline.sources.metric_files import MetricFile, MetricInputs, find_metric_files
-from kquota.pipeline.sources.metric_reader import (
-    READINGS_SCHEMA,
-    SERIES_SCHEMA,
-    MetricManifest,
-    MetricOptions,
-    read_metric_file,
-)
+from kquota.pipeline.sources.metric_reader import read_metric_file
+from kquota.pipeline.sources.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
 from kquota.pipeline.sources.staging import StagedFile, write_usage
 from kquota.pipeline.table_files import take_in
 from kquota.pipeline.tables import REJECTED, USAGE

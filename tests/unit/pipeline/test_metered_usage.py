@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kquota.pipeline.sources.cells import USAGE_SCHEMA
 from kquota.pipeline.sources.metric_files import MetricInputs
 from kquota.pipeline.sources.metric_mapping import Reading, parse_metric_rules
-from kquota.pipeline.sources.metric_reader import READINGS_SCHEMA, SERIES_SCHEMA, Origin
+from kquota.pipeline.sources.readings import READINGS_SCHEMA, SERIES_SCHEMA, Origin
 from kquota.pipeline.transforms.metered_usage import Intervals, MeteredCounts, metered_usage
 from tests.kit.metrics import answer, usage_of
 

@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 
 from kquota.pipeline.sources.request_line import RejectedLineError
 
-__all__ = ["Sample", "epoch_ms", "parse_labels", "parse_sample", "scraped_at_ms", "time_in_name_ms"]
+__all__ = ["NO_NAME", "Sample", "epoch_ms", "parse_labels", "parse_sample", "scraped_at_ms", "time_in_name_ms"]
+
+NO_NAME: Final = "a series without a name: fetch the metric itself, not a function of it"
 
 _LABELS: Final = r'\{(?:[^"{}]|"(?:[^"\\]|\\.)*")*\}'
 _SAMPLE: Final = re.compile(
@@ -86,9 +88,6 @@ def parse_labels(series: str) -> dict[str, str]:
     if "__name__" not in labels:
         raise RejectedLineError(NO_NAME)
     return labels
-
-
-NO_NAME: Final = "a series without a name: fetch the metric itself, not a function of it"
 
 
 def _unescaped(text: str) -> str:

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from kquota.pipeline.gathering import starts_of
 from kquota.pipeline.sources.cells import USAGE_SCHEMA
 from kquota.pipeline.sources.metric_mapping import Reading
-from kquota.pipeline.sources.metric_reader import READINGS_SCHEMA, Origin
+from kquota.pipeline.sources.readings import READINGS_SCHEMA, Origin
 
 __all__ = ["Conflict", "Intervals", "MeteredCounts", "metered_usage"]
 
