@@ -250,6 +250,19 @@ def test_the_sample_is_read_whole(tmp_path: Path) -> None:
     assert "price list, daily=1" in series["client_id"].to_pylist()
 
 
+@pytest.mark.parametrize("form", ["original", "csv", "tsv", "properties"])
+def test_what_jmxtool_printed_is_read(tmp_path: Path, form: str) -> None:
+    """Kafka's own tool, in each of its formats, with a client id that has commas and quotes."""
+    path = Path("tests/data/jmxtool") / f"{form}.txt"
+    _, readings, series, rejected = read_metrics(tmp_path, MetricInputs(jmx=(str(path),)))
+    assert {(row["key"], row["user"], row["client_id"]) for row in series.to_pylist()} == {
+        ("consumer_byte_rate", None, "etl"),
+        ("producer_byte_rate", "CN=a", 'a*b, "c" \\ d'),
+    }
+    assert sorted(map(str, readings["value"].to_pylist())) == ["12345678.5", "12345678.5", "nan", "nan"]
+    assert rejected == []
+
+
 def test_other_metrics_are_counted_by_name(tmp_path: Path) -> None:
     text = (
         '"time","kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=a:Count",'
