@@ -104,8 +104,8 @@ def some_episodes(*rows: model.Episode) -> model.Episodes:
                 model.MeterThrottle(
                     episodes=sum(one.name == name for one in rows),
                     ambiguous=sum(one.name == name and one.cause == model.AMBIGUOUS for one in rows),
-                    requests=sum(one.requests for one in rows if one.name == name),
-                    throttle_ms=sum(one.throttle_ms for one in rows if one.name == name),
+                    requests=sum(one.requests or 0 for one in rows if one.name == name),
+                    throttle_ms=sum(one.throttle_ms or 0 for one in rows if one.name == name),
                 ),
                 spans=(model.Span(START_MS + 20_000, START_MS + 33_000),),
             )

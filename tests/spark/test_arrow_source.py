@@ -13,7 +13,7 @@ from kquota.pipeline.transforms.clients import to_client_totals
 from tests.kit.analysis_directory import AnalysisDirectory
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def usage(tmp_path: Path) -> Path:
     return analysis.write(tmp_path / "out") / "usage"
 
 
-def totals(source: ArrowSource) -> set[tuple[Any, ...]]:
-    return {tuple(row) for row in to_client_totals(source).collect()}
+def totals(source: ArrowSource) -> "set[Row]":
+    return set(to_client_totals(source).collect())
 
 
 def test_files_and_dataframe_give_the_same(spark: "SparkSession", usage: Path) -> None:
@@ -37,8 +37,8 @@ def test_files_and_dataframe_give_the_same(spark: "SparkSession", usage: Path) -
     frame = spark.read.schema(USAGE.schema).parquet(str(usage))
     assert found == totals(frame)
     assert len(found) == 15
-    assert sum(row[-1] for row in found) == sum(range(500))
-    assert {row[5] for row in found if row[2] is None} == {None}
+    assert sum(row.throttle_ms for row in found) == sum(range(500))
+    assert {row.amount for row in found if row.client_id is None} == {None}
 
 
 def test_only_wanted_columns_are_read_in_the_order_asked_for(spark: "SparkSession", usage: Path) -> None:

@@ -94,6 +94,22 @@ def test_an_unknown_half_is_not_resolved(spark: "SparkSession") -> None:
     assert [row["limit"] for row in with_limits(frame, rules).collect()] == [None, None]
 
 
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(snapshot=snapshots, static=defaults)
+def test_a_meter_has_the_limit_that_is_counted_on_it(
+    spark: "SparkSession", snapshot: dict[ClientQuotaEntity, dict[str, float]], static: dict[str, float]
+) -> None:
+    """What a broker counts on a user alone is limited by rules on users alone, whatever binds the user's clients."""
+    resolver = QuotaResolver(snapshot, static_defaults=static)
+    meters: list[tuple[str | None, ...]] = [(name, None, None, key, "user") for name in NAMES if name for key in KEYS]
+    meters += [(None, name, None, key, "client-id") for name in NAMES for key in KEYS]
+    frame = spark.createDataFrame(meters, "user string, client_id string, ip string, key string, grain string")
+    for row in with_limits(frame, snapshot, static_defaults=static).collect():
+        rule = resolver.rule_of_tags(row.key, row.user or "", row.client_id or "")
+        assert (row["limit"], row.level) == ((None, None) if rule is None else (rule.value, rule.level))
+        assert row.meter == (None if rule is None else row[KEPT_METER])
+
+
 def test_clients_are_written_as_text_that_can_be_read(spark: "SparkSession") -> None:
     """The text of a client holds its two names, an empty one left out."""
     frame = spark.createDataFrame(

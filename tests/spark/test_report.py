@@ -109,7 +109,13 @@ def test_the_drawn_rate_is_the_enforced_rate(spark: SparkSession, tmp_path: Path
     usage, clients = (spark.read.parquet(str(directory / name)) for name in ("usage", "clients"))
     expected = {row.cell_start_ms + 1000: row.rate for row in enforced_rates(usage, clients, BrokerConfig()).collect()}
     cells = usage.select(
-        F.lit(0).alias("index"), "broker_id", F.lit(11_000).alias("window_ms"), "cell_start_ms", "cell_ms", "amount"
+        F.lit(0).alias("index"),
+        "broker_id",
+        F.lit(11_000).alias("window_ms"),
+        "cell_start_ms",
+        "cell_ms",
+        "amount",
+        F.lit(False).alias("is_sampled"),
     )
     steps = sorted((row.at_ms, row.rate) for row in enforced_rate_steps(cells).collect())
 

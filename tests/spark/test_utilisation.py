@@ -251,3 +251,82 @@ def test_a_table_must_have_its_columns(spark: "SparkSession") -> None:
     frame = spark.createDataFrame([(1,)], "amount int")
     with pytest.raises(SchemaMismatchError, match="amount: int, expected double"):
         USAGE.conform(frame)
+
+
+def told_rate(second: int, rate: float, seconds: int, **changes: Any) -> dict[str, Any]:
+    """A cell of a broker's metrics: `rate` over `seconds`; nothing was counted."""
+    unknown = dict.fromkeys(("amount_max", "requests", "throttled_requests", "throttle_ms", "throttle_max_ms"))
+    metered = {"second": second, "cell_ms": seconds * 1000, "amount": rate * seconds, "source": "jmx"}
+    return unknown | metered | {"grain": "user", "client_id": None} | changes
+
+
+def test_rates_that_a_broker_told_are_taken_as_they_are(spark: "SparkSession") -> None:
+    """A gauge is Kafka's sampled rate already, and stands for its whole cell; idle cells are not active."""
+    cells = [told_rate(0, 5.0, 1), told_rate(1, 25.0, 1), told_rate(2, 9.0, 60), told_rate(62, 0.0, 60)]
+    frame = usage(spark, *cells)
+    rules = {"alice": {PRODUCER_BYTE_RATE: 10.0}}
+    found = rates(frame, rules)
+    assert [row.rate for row in found] == [5.0, 25.0, 9.0, 0.0]
+    assert [row.requests for row in found] == [None] * 4
+    [line] = to_utilisation(frame, resolved(frame, rules), PLAIN).collect()
+    assert (line.rate_p50, line.rate_p99, line.rate_max, line.peak_1s) == (9.0, 25.0, 25.0, None)
+    assert line.rate_mean == pytest.approx((5 + 25 + 9 * 60) / 62)
+    assert (line.seconds_active, line.seconds_over_80, line.seconds_over_100) == (62, 61, 1)
+    assert (line.requests, line.throttled_requests, line.throttle_ms) == (None, None, None)
+    assert line.meter == "user=alice"
+
+
+def test_a_log_and_metrics_of_one_meter_are_not_mixed_in_one_window(spark: "SparkSession") -> None:
+    """Seconds of a log are taken over eleven of them; a cell of metrics beside them keeps its rate."""
+    cells = [told_rate(-60, 7.0, 60), {"second": 0, "amount": 110.0}, {"second": 1, "amount": 110.0}]
+    frame = usage(spark, *cells)
+    rules = {"alice": {PRODUCER_BYTE_RATE: 10.0}}
+    assert [row.rate for row in rates(frame, rules)] == [7.0, 10.0, 20.0]
+    [line] = to_utilisation(frame, resolved(frame, rules), PLAIN).collect()
+    assert (line.peak_1s, line.requests, line.seconds_active) == (110.0, 2, 62)
+
+
+def test_cells_longer_than_the_window_stand_for_their_own_mean(spark: "SparkSession") -> None:
+    cells = [{"second": 0, "cell_ms": 60_000, "amount": 600.0}, {"second": 60, "cell_ms": 5_000, "amount": 110.0}]
+    found = rates(usage(spark, *cells), {"alice": {PRODUCER_BYTE_RATE: 1.0}})
+    assert [row.rate for row in found] == [10.0, 10.0]
+
+
+def test_meters_with_several_series_are_added_up_by_time(spark: "SparkSession") -> None:
+    """Pairs that count on one meter under other rules than those in force: their rates at one time are added."""
+    pair = {"grain": "client", "client_id": "b"}
+    cells = [told_rate(0, 1.0, 60, **pair), told_rate(60, 2.0, 60, **pair), told_rate(90, 5.0, 30)]
+    assert [row.rate for row in rates(usage(spark, *cells), {"alice": {PRODUCER_BYTE_RATE: 1.0}})] == [1.0, 7.0]
+
+
+def test_metrics_say_of_which_limit_a_throttle_was(spark: "SparkSession") -> None:
+    """But how many requests and how long in all they do not say."""
+    cells = [
+        told_rate(0, 5.0, 15, throttle_max_ms=800),
+        told_rate(15, 5.0, 15, throttle_max_ms=900),
+        told_rate(30, 5.0, 15, throttle_max_ms=0),
+        told_rate(0, 5.0, 15, key=REQUEST_PERCENTAGE, throttle_max_ms=0),
+    ]
+    rules = {"alice": {PRODUCER_BYTE_RATE: 1.0, REQUEST_PERCENTAGE: 1.0}}
+    [episode] = throttled(usage(spark, *cells), rules)
+    assert (episode.key, episode.cause, episode.clients) == (PRODUCER_BYTE_RATE, PRODUCER_BYTE_RATE, ["user=alice"])
+    assert (episode.requests, episode.throttle_ms, episode.throttle_max_ms) == (None, None, 900)
+    assert (episode.end_ms - episode.start_ms) == 30_000
+
+
+def test_a_throttled_mutation_stands_under_request_time_in_metrics(spark: "SparkSession") -> None:
+    """As on a broker: the mutation's limit is the cause where no other can be, and may be where one can."""
+    cells = [
+        told_rate(0, 0.1, 15, key=REQUEST_PERCENTAGE, throttle_max_ms=800),
+        told_rate(0, 5.0, 15, key=CONTROLLER_MUTATION_RATE, throttle_max_ms=0),
+    ]
+    [episode] = throttled(usage(spark, *cells), {"alice": {CONTROLLER_MUTATION_RATE: 1.0}})
+    assert (episode.key, episode.cause) == (CONTROLLER_MUTATION_RATE, CONTROLLER_MUTATION_RATE)
+    both = {"alice": {CONTROLLER_MUTATION_RATE: 1.0, REQUEST_PERCENTAGE: 1.0}}
+    assert {(row.key, row.cause) for row in throttled(usage(spark, *cells), both)} == {
+        (CONTROLLER_MUTATION_RATE, AMBIGUOUS),
+        (REQUEST_PERCENTAGE, AMBIGUOUS),
+    }
+    cells[0]["throttle_max_ms"] = 1800  # longer than a request percentage throttles
+    [episode] = throttled(usage(spark, *cells), both)
+    assert (episode.key, episode.cause) == (CONTROLLER_MUTATION_RATE, CONTROLLER_MUTATION_RATE)

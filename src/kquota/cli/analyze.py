@@ -1,10 +1,12 @@
 """``kquota analyze``: the main job."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options
+from kquota.cli.metrics import metric_options
 from kquota.cli.targets import Target, broker_options, target_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
@@ -21,13 +23,18 @@ Examples:
   kquota analyze --log 'logs/*' --bootstrap-server broker:9093 --command-config admin.properties --out report
   kquota analyze kafka-request.log.*.gz --quotas quotas.yaml --broker-config server.properties --out report
   kquota analyze --log 'logs/*' --quotas quotas.yaml --master spark://master:7077 --out /shared/report
+  kquota analyze --prometheus 'range-*.json' --broker-label instance --broker 'kafka1:9404=1' \\
+                 --broker 'kafka2:9404=2' --quotas quotas.yaml --out report
+  kquota analyze --jmx 1=jmx-broker1.csv --log '2=broker2/kafka-request.log*' --quotas quotas.yaml --out report
 
 \b
 The log is that of the broker's logger kafka.request.logger at DEBUG, as JSON (Kafka 2.8 and later).
+Metrics tell less (docs/usage-sources.md); where a log covers the same broker and time, the log is taken.
 --out gets the tables (Parquet), summary.json, the quotas and report.html.
 Exit codes: 0 done, 1 failed or too many lines rejected, 2 something given cannot be used."""
 )
 @log_options
+@metric_options
 @target_options(files=True)
 @click.option("--out", required=True, metavar="DIR", help="Where the results go: missing, empty, or with --overwrite.")
 @click.option("--overwrite", is_flag=True, help="Replace the results that kquota wrote to --out before.")
@@ -42,6 +49,7 @@ def analyze(
     out: str,
     overwrite: bool,
     report: bool,
+    metrics: dict[str, Any],
     broker_id: int,
     timezone: str,
     cluster: str,
@@ -53,11 +61,12 @@ def analyze(
     master: str | None,
     quiet: bool,
 ) -> None:
-    """Say who is limited by what, how close, and who was throttled, from brokers' request logs."""
+    """Say who is limited by what, how close, and who was throttled, from brokers' request logs or metrics."""
     patterns = [*logs, *more_logs]
-    if not patterns:
+    if not patterns and not metrics["prometheus"] and not metrics["jmx"]:
         raise InputError(
-            "no log is given: --log FILE, or a quoted glob such as --log '/var/log/kafka/kafka-request.log*'"
+            "no log is given: --log FILE, or a quoted glob such as --log '/var/log/kafka/kafka-request.log*'; or a "
+            "broker's metrics: --prometheus FILE, --jmx FILE"
         )
     quota_file = target.read()
     config = load_broker_config(broker_config, defines)
@@ -69,6 +78,7 @@ def analyze(
         jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
         jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
         broker_id=broker_id,
+        metrics=jobs.metric_inputs(**metrics),
         max_rejected=jobs.RejectLimit.parse(max_rejected),
         report=report,
     )

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kquota.cli.metrics import metric_lines
 from kquota.errors import InputError, KquotaError
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, format_number
 
 if TYPE_CHECKING:
     from kquota.pipeline.jobs import Analysis
-    from kquota.pipeline.overview import MeterLine
+    from kquota.pipeline.overview import MeterLine, UnexplainedLine
 
 __all__ = [
     "UNITS",
@@ -160,13 +161,22 @@ def print_analysis(analysis: "Analysis") -> None:
     """The summary on the terminal: counts, the meters worst first, and where everything is."""
     console = wide_console()
     summary = analysis.summary
-    console.print(_counts(summary))
+    metrics = summary.get("metrics")
+    has_log = metrics is None or any(one.get("source") == "request-log" for one in summary["inputs"])
+    if has_log:
+        console.print(_counts(summary))
+    if metrics is not None:
+        for text in metric_lines(metrics):
+            console.print(text)
     if "limited_meters" in summary:
-        console.print(
+        text = (
             f"{summary['clients']:,} clients, {summary['limited_meters']:,} limited meters, "
-            f"{summary['throttled_meters']:,} throttled; "
-            f"{summary['throttled_requests']:,} requests were told to wait {duration(summary['throttle_ms'])} in all"
+            f"{summary['throttled_meters']:,} throttled"
         )
+        if has_log:
+            waited = f"{summary['throttled_requests']:,} requests were told to wait {duration(summary['throttle_ms'])}"
+            text += f"; {waited} in all" + (" by the logs" if metrics else "")
+        console.print(text)
     if analysis.meters:
         console.print()
         console.print(_meter_table(analysis.meters))
@@ -177,8 +187,9 @@ def print_analysis(analysis: "Analysis") -> None:
             )
     for line in analysis.unexplained:
         console.print(
-            f"broker {line.broker_id}: {line.throttled_requests:,} requests on {line.key} were throttled "
-            f"({duration(line.throttle_ms)}) and no limit given explains it: are these the quotas that were in force?"
+            f"broker {line.broker_id}: {_requests(line)} on {line.key} were throttled"
+            f"{'' if line.throttle_ms is None else f' ({duration(line.throttle_ms)})'} and no limit given explains it: "
+            "are these the quotas that were in force?"
         )
     if summary.get("unknown_amounts"):
         console.print(
@@ -203,9 +214,12 @@ def wide_console() -> Any:
 
 
 def _counts(summary: Mapping[str, Any]) -> str:
-    text = f"{summary['lines']:,} lines: {summary['good']:,} good, {summary['rejected']:,} rejected"
-    if summary["blank"]:
-        text += f", {summary['blank']:,} blank"
+    metrics = summary.get("metrics", {})
+    blank, rejected = (summary[name] - metrics.get(name, 0) for name in ("blank", "rejected"))
+    good = summary["good"] - metrics.get("readings", 0)
+    text = f"{good + rejected + blank:,} lines: {good:,} good, {rejected:,} rejected"
+    if blank:
+        text += f", {blank:,} blank"
     left_out = [
         f"{summary[name]:,} {what}"
         for name, what in (("forwarded", "forwarded duplicates"), ("followers", "followers' fetches"))
@@ -245,11 +259,21 @@ def _meter_table(meters: "tuple[MeterLine, ...]") -> Any:
             _share(line.rate_p95, line.limit),
             _share(line.rate_max, line.limit),
             f"{line.seconds_over_100:,} of {line.seconds_active:,} s",
-            f"{line.throttled_requests:,}{' (?)' if line.ambiguous else ''}" if line.throttled_requests else "-",
-            duration(line.throttle_ms) if line.throttled_requests else "-",
+            _throttled(line) + (" (?)" if line.ambiguous and line.episodes else ""),
+            duration(line.throttle_ms) if line.throttle_ms else "-",
         ]
         table.add_row(*([str(line.broker_id)] if several else []), *map(plain_cell, cells))
     return table
+
+
+def _requests(line: "UnexplainedLine") -> str:
+    return "requests" if line.throttled_requests is None else f"{line.throttled_requests:,} requests"
+
+
+def _throttled(line: "MeterLine") -> str:
+    if line.throttled_requests is None:
+        return "yes"
+    return f"{line.throttled_requests:,}" if line.throttled_requests else "-"
 
 
 def plain_cell(text: str) -> Any:

@@ -1,10 +1,12 @@
 """``kquota pipeline``: the single steps of ``analyze``."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options, usage_option
+from kquota.cli.metrics import metric_options
 from kquota.cli.sweep import recommend, sweep
 from kquota.cli.targets import broker_options, quotas_option, read_quotas
 from kquota.cli.what_if import whatif
@@ -31,10 +33,14 @@ def pipeline() -> None:
 
 @pipeline.command(
     epilog="""\b
-Example:
-  kquota pipeline ingest --log '1=broker1/kafka-request.log*' --cluster prod --out usage"""
+Examples:
+  kquota pipeline ingest --log '1=broker1/kafka-request.log*' --cluster prod --out usage
+  kquota pipeline ingest --prometheus 'range-*.json.gz' --broker-label pod --out usage
+  kquota pipeline ingest --prometheus '1=scrapes/broker1-*.prom' --prometheus '2=scrapes/broker2-*.prom' --out usage
+  kquota pipeline ingest --jmx 1=jmx.csv --out usage"""
 )
 @log_options
+@metric_options
 @click.option("--out", required=True, metavar="DIR", help="Where the tables go: missing, empty, or with --overwrite.")
 @click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
 @broker_options
@@ -45,6 +51,7 @@ def ingest(
     more_logs: tuple[str, ...],
     out: str,
     overwrite: bool,
+    metrics: dict[str, Any],
     broker_id: int,
     timezone: str,
     cluster: str,
@@ -56,10 +63,10 @@ def ingest(
     master: str | None,
     quiet: bool,
 ) -> None:
-    """Request logs to usage per second, client and key."""
+    """Request logs to usage per second, client and key; brokers' metrics to usage per meter and step."""
     patterns = [*logs, *more_logs]
-    if not patterns:
-        raise InputError("no log is given: --log FILE, or a quoted glob")
+    if not patterns and not metrics["prometheus"] and not metrics["jmx"]:
+        raise InputError("no log is given: --log FILE, or a quoted glob; or metrics: --prometheus FILE, --jmx FILE")
     config = load_broker_config(broker_config, defines)
     topics = read_topics(topics_file)
     jobs = load_jobs()
@@ -68,6 +75,7 @@ def ingest(
         jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
         jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
         broker_id=broker_id,
+        metrics=jobs.metric_inputs(**metrics),
         max_rejected=jobs.RejectLimit.parse(max_rejected),
     )
     print_analysis(analysis)

@@ -17,6 +17,7 @@ from kquota.config import BrokerConfig
 from kquota.errors import InputError
 from kquota.pipeline.arrow_source import ArrowSource, ParquetSource
 from kquota.pipeline.ingest import IngestResult, ingest_logs
+from kquota.pipeline.metrics_ingest import MetricSource, MetricsResult, ingest_metrics
 from kquota.pipeline.sources.log_files import LogFile
 from kquota.pipeline.table_files import write_table
 from kquota.pipeline.tables import CALIBRATION, CLIENTS, REQUESTS, THROTTLED, USAGE, UTILISATION, Table
@@ -94,22 +95,30 @@ def ingest_step(
     settings: LogSettings,
     broker_config: BrokerConfig,
     progress: Progress,
+    *,
+    metrics: MetricSource,
 ) -> tuple[IngestResult, dict[str, Any]]:
-    """Logs to `usage`, `rejected` and, if kept, `requests` in the staging folder; also the part of summary.json."""
+    """Logs and metrics to `usage`, `rejected` and, if kept, `requests` in the staging folder; also the part of
+    summary.json.
+    """
     result = ingest_logs(
         spark,
         files,
         output.staging,
         cluster=settings.cluster,
         timezone=settings.timezone,
-        keep_requests=settings.keep_requests,
+        keep_requests=settings.keep_requests if files else False,
         default_partitions=broker_config.num_partitions,
         topics=settings.topics,
         progress=progress,
     )
-    summary = {
+    summary: dict[str, Any] = {
         "kquota": __version__,
-        "inputs": [{"file": file.path, "broker_id": file.broker_id, "bytes": file.size_bytes} for file in files],
+        "inputs": [
+            {"file": file.path, "source": "request-log", "broker_id": file.broker_id, "bytes": file.size_bytes}
+            for file in files
+        ]
+        + metrics.summary(),
         "timezone": settings.timezone,
         "cluster": settings.cluster,
         "start_ms": result.start_ms,
@@ -125,7 +134,33 @@ def ingest_step(
         "kept_requests": result.kept_requests,
         "settings": _settings(broker_config),
     }
+    if metrics.files:
+        read = ingest_metrics(
+            spark,
+            metrics,
+            output.staging,
+            cluster=settings.cluster,
+            covered=result.covered,
+            window_ms=broker_config.quota_window_num * broker_config.quota_window_size_seconds * 1000,
+            progress=progress,
+        )
+        _add_metrics(summary, read)
     return result, summary
+
+
+def _add_metrics(summary: dict[str, Any], read: MetricsResult) -> None:
+    """What metrics add to summary.json: a reading counts as a line does."""
+    counted = {
+        "lines": read.readings + read.rejected + read.blank,
+        "good": read.readings,
+        "rejected": read.rejected,
+        "blank": read.blank,
+    }
+    for name, count in counted.items():
+        summary[name] += count
+    for name, at_ms, pick in (("start_ms", read.counts.start_ms, min), ("end_ms", read.counts.end_ms, max)):
+        summary[name] = pick((one for one in (summary[name], at_ms) if one is not None), default=None)
+    summary["metrics"] = read.summary()
 
 
 def _settings(broker_config: BrokerConfig) -> dict[str, int]:

@@ -67,6 +67,8 @@ class IngestResult:
     versions: Mapping[str, Mapping[str, int]]
     kept_requests: bool
     tables: tuple[str, ...]
+    covered: Mapping[int, Sequence[tuple[int, int]]]
+    """By broker the stretches of time that were logged, from and up to ms; in any order."""
 
 
 def estimate_lines(files: Iterable[LogFile], *, sample_bytes: int = 256 * 1024) -> int:
@@ -125,6 +127,10 @@ def ingest_logs(
         name = API_NAMES[api_key] if 0 <= api_key < len(API_NAMES) else f"API_{api_key}"
         versions[name][number] = count
     seen = [stretch.seen for stretch in stretches if stretch.seen is not None]
+    covered: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for stretch in stretches:
+        if stretch.seen is not None:
+            covered[stretch.broker_id].append((CELL_MS * stretch.seen[0], CELL_MS * (stretch.seen[1] + 1)))
     return IngestResult(
         start_ms=min((CELL_MS * first for first, _ in seen), default=None),
         end_ms=max((CELL_MS * (last + 1) for _, last in seen), default=None),
@@ -138,4 +144,5 @@ def ingest_logs(
         versions=dict(versions),
         kept_requests=keep,
         tables=("usage", "rejected", "requests") if keep else ("usage", "rejected"),
+        covered=covered,
     )

@@ -28,6 +28,7 @@ from kquota.pipeline.analysis import (
     utilisation_step,
     write_summary,
 )
+from kquota.pipeline.metrics_ingest import MetricSource
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.overview import MeterLine, UnexplainedLine, unexplained_throttles, worst_meters
 from kquota.pipeline.progress import Progress
@@ -35,8 +36,10 @@ from kquota.pipeline.report import write_report
 from kquota.pipeline.report.charts import check_extra
 from kquota.pipeline.session import start_session
 from kquota.pipeline.sources.log_files import LogFile, find_log_files
-from kquota.pipeline.tables import CLIENTS, THROTTLED, UTILISATION
-from kquota.pipeline.transforms.clients import with_limits
+from kquota.pipeline.sources.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
+from kquota.pipeline.sources.metric_mapping import MetricRule, parse_metric_rules
+from kquota.pipeline.tables import THROTTLED, UTILISATION
+from kquota.pipeline.transforms.clients import to_client_totals, with_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,6 +50,7 @@ __all__ = [
     "analyze",
     "extended",
     "ingest",
+    "metric_inputs",
     "own_quotas",
     "read_summary",
     "report",
@@ -97,6 +101,38 @@ def check_time_zone(name: str) -> str:
     return name
 
 
+def metric_inputs(
+    *,
+    prometheus: Sequence[str] = (),
+    jmx: Sequence[str] = (),
+    broker_label: str | None = None,
+    brokers: Sequence[str] = (),
+    replica_labels: Sequence[str] = (),
+    mapping: str | None = None,
+) -> MetricInputs:
+    """What a command line says of metrics; `mapping` is the path of a mapping file.
+
+    :raises InputError: it does not go together, or the mapping cannot be used.
+    """
+    if broker_label is None and brokers:
+        raise InputError("--broker says which broker a value of a label is: give --broker-label, too")
+    rules: tuple[MetricRule, ...] = ()
+    if mapping is not None:
+        try:
+            text = Path(mapping).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"--metrics-mapping {mapping}: cannot be read: {error}") from None
+        rules = tuple(parse_metric_rules(text, name=mapping))
+    return MetricInputs(
+        prometheus=tuple(prometheus),
+        jmx=tuple(jmx),
+        broker_label=broker_label,
+        broker_ids=parse_broker_ids(brokers),
+        replica_labels=(*REPLICA_LABELS, *replica_labels),
+        rules=rules,
+    )
+
+
 @contextmanager
 def _spark(options: JobOptions, progress: Progress, *, input_bytes: int = 0) -> Iterator[SparkSession]:
     """A Spark session that ends with the job; what goes wrong in it is told in a line, not in a stack of frames.
@@ -145,18 +181,23 @@ def analyze(
     options: JobOptions,
     *,
     broker_id: int = 0,
+    metrics: MetricInputs | None = None,
     max_rejected: RejectLimit,
     report: bool = True,
 ) -> Analysis:
     """The main job. The result is complete also where too many lines were rejected; see :func:`fail_above`."""
     check_time_zone(log_settings.timezone)
     files = find_log_files(logs, broker_id=broker_id)
+    metric_source = MetricSource.of(metrics or MetricInputs(), broker_id=broker_id)
     if report:
         check_extra()
     progress = options.progress()
     output = OutputDirectory(options.out, overwrite=options.overwrite)
-    with output, _spark(options, progress, input_bytes=_plain_bytes(files)) as spark:
-        result, summary = ingest_step(spark, files, output, log_settings, options.broker_config, progress)
+    input_bytes = _plain_bytes(files) + metric_source.plain_bytes
+    with output, _spark(options, progress, input_bytes=input_bytes) as spark:
+        result, summary = ingest_step(
+            spark, files, output, log_settings, options.broker_config, progress, metrics=metric_source
+        )
         staging = output.staging
         usage = read_usage(spark, staging)
         clients, part = resolve_step(usage, quotas.snapshot(), staging, options.broker_config, progress)
@@ -228,15 +269,20 @@ def ingest(
     options: JobOptions,
     *,
     broker_id: int = 0,
+    metrics: MetricInputs | None = None,
     max_rejected: RejectLimit,
 ) -> Analysis:
-    """Logs to `usage`, `rejected` and `requests` in a new directory."""
+    """Logs and metrics to `usage`, `rejected` and `requests` in a new directory."""
     check_time_zone(log_settings.timezone)
     files = find_log_files(logs, broker_id=broker_id)
+    metric_source = MetricSource.of(metrics or MetricInputs(), broker_id=broker_id)
     progress = options.progress()
     output = OutputDirectory(options.out, overwrite=options.overwrite)
-    with output, _spark(options, progress, input_bytes=_plain_bytes(files)) as spark:
-        result, summary = ingest_step(spark, files, output, log_settings, options.broker_config, progress)
+    input_bytes = _plain_bytes(files) + metric_source.plain_bytes
+    with output, _spark(options, progress, input_bytes=input_bytes) as spark:
+        result, summary = ingest_step(
+            spark, files, output, log_settings, options.broker_config, progress, metrics=metric_source
+        )
         summary["seconds"] = dict(progress.seconds)
         write_summary(output.staging, summary)
         _publish(output, [*result.tables, "summary.json"])
@@ -260,7 +306,7 @@ def resolve(quotas: QuotaFile, options: JobOptions) -> Analysis:
 
 
 def utilisation(options: JobOptions) -> Analysis:
-    """`usage` and `clients` of an existing directory to `utilisation`, `throttled` and, of `requests`, `calibration`.
+    """`usage` of an existing directory to `utilisation`, `throttled` and, of `requests`, `calibration`.
 
     The limits are those of the directory's quotas.yaml.
     """
@@ -268,9 +314,10 @@ def utilisation(options: JobOptions) -> Analysis:
     with OutputDirectory.existing(options.out) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
         usage = read_usage(spark, options.out)
-        identities = read_table(spark, options.out, CLIENTS).drop("limit", "limit_source", "level", "meter")
         clients = with_limits(
-            identities, own_quotas(options.out).snapshot(), static_defaults=options.broker_config.static_defaults
+            to_client_totals(usage),
+            own_quotas(options.out).snapshot(),
+            static_defaults=options.broker_config.static_defaults,
         ).persist()
         part = utilisation_step(usage, clients, output.staging, options.broker_config, progress)
         part |= calibration_step(spark, clients, options.out, output.staging, options.broker_config, progress)

@@ -21,7 +21,8 @@ _METER = ("cluster", "broker_id", "meter", "key")
 class MeterLine:
     """One meter of one broker. Rates are in the unit of the key; times in milliseconds.
 
-    `throttled_requests` and `throttle_ms` are what this limit caused, or may have caused where `ambiguous`.
+    `throttled_requests` and `throttle_ms` are what this limit caused in its `episodes`, or may have caused where
+    `ambiguous`; None where metrics told that there were some, and not how many.
     """
 
     broker_id: int
@@ -35,9 +36,10 @@ class MeterLine:
     rate_max: float | None
     seconds_active: int
     seconds_over_100: int
-    throttled_requests: int
-    throttle_ms: int
+    throttled_requests: int | None
+    throttle_ms: int | None
     ambiguous: bool
+    episodes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,8 @@ class UnexplainedLine:
 
     broker_id: int
     key: str
-    throttled_requests: int
-    throttle_ms: int
+    throttled_requests: int | None
+    throttle_ms: int | None
 
 
 def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFrame, *, count: int) -> list[MeterLine]:
@@ -56,6 +58,7 @@ def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFram
         throttled.where(F.col("meter").isNotNull())
         .groupBy(*_METER)
         .agg(
+            F.count(F.lit(1)).alias("_episodes"),
             F.sum("requests").alias("_requests"),
             F.sum("throttle_ms").alias("_ms"),
             F.every(F.col("cause") == AMBIGUOUS).alias("_ambiguous"),
@@ -70,7 +73,11 @@ def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFram
         utilisation.join(told, list(_METER), "left")
         .join(of_meter, ["cluster", "meter", "key"], "left")
         .orderBy(
-            F.coalesce("_ms", F.lit(0)).desc(), (F.col("rate_max") / F.col("limit")).desc_nulls_last(), "meter", "key"
+            F.coalesce("_ms", F.lit(0)).desc(),
+            F.coalesce("_episodes", F.lit(0)).desc(),
+            (F.col("rate_max") / F.col("limit")).desc_nulls_last(),
+            "meter",
+            "key",
         )
         .limit(count)
     )
@@ -87,9 +94,10 @@ def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFram
             rate_max=row.rate_max,
             seconds_active=row.seconds_active,
             seconds_over_100=row.seconds_over_100,
-            throttled_requests=row["_requests"] or 0,
-            throttle_ms=row["_ms"] or 0,
+            throttled_requests=row["_requests"] if row["_episodes"] else 0,
+            throttle_ms=row["_ms"] if row["_episodes"] else 0,
             ambiguous=bool(row["_ambiguous"]),
+            episodes=row["_episodes"] or 0,
         )
         for row in worst.collect()
     ]
@@ -101,6 +109,6 @@ def unexplained_throttles(throttled: DataFrame) -> list[UnexplainedLine]:
         throttled.where(F.col("meter").isNull())
         .groupBy("broker_id", "key")
         .agg(F.sum("requests").alias("requests"), F.sum("throttle_ms").alias("throttle_ms"))
-        .orderBy(F.col("throttle_ms").desc())
+        .orderBy(F.col("throttle_ms").desc_nulls_last())
     )
     return [UnexplainedLine(row.broker_id, row.key, row.requests, row.throttle_ms) for row in rows.collect()]

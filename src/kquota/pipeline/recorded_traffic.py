@@ -51,7 +51,9 @@ class _File(NamedTuple):
 
 @dataclass(slots=True)
 class RecordedTraffic:
-    """One directory. `skipped` counts what could not be used so far: an unknown client, or an unknown amount."""
+    """One directory. `skipped` counts what could not be used so far: an unknown client, an unknown amount,
+    or a rate that metrics told.
+    """
 
     directory: Path
     is_per_request: bool
@@ -190,7 +192,8 @@ def _cell_records(batch: pa.RecordBatch) -> Iterator[TrafficRecord | None]:
         quota_type = ClientQuotaType.find(key)
         if quota_type is None:
             continue
-        if user is None or client_id is None or amount is None:
+        # A cell of a broker's metrics is a mean over its time, and no traffic to play again.
+        if user is None or client_id is None or amount is None or requests is None:
             yield None
             continue
         yield TrafficRecord(start_ms, quota_type, user, client_id, amount, requests, throttled, throttle_ms, longest_ms)

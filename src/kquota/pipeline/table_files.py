@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["take_in", "write_table"]
+
+_EMPTY: Final = "empty.parquet"
 
 
 def write_table(frame: DataFrame, staging: Path, table: Table) -> None:
@@ -29,6 +31,7 @@ def take_in(staging: Path, table: Table, files: Iterable[StagedFile]) -> None:
     """Make a table of those of the staged files that were written for it."""
     for file in files:
         if file.kind == table.name:
+            (staging / table.name / _EMPTY).unlink(missing_ok=True)
             target = staging / table.name / file.partition
             target.mkdir(parents=True, exist_ok=True)
             (staging / file.path).rename(target / Path(file.path).name)
@@ -40,4 +43,4 @@ def _ensure_file(staging: Path, table: Table) -> None:
     folder = staging / table.name
     if not any(folder.rglob("*.parquet")):
         folder.mkdir(parents=True, exist_ok=True)
-        pq.write_table(to_arrow_schema(table.schema).empty_table(), folder / "empty.parquet", store_schema=False)
+        pq.write_table(to_arrow_schema(table.schema).empty_table(), folder / _EMPTY, store_schema=False)

@@ -94,6 +94,7 @@ def test_without_requests_seconds_are_read(tmp_path: Path) -> None:
     directory.usage("bob", "c", 1, 9.0, requests=4, key="consumer_byte_rate", **told)
     directory.usage("alice", "c", 1, 5.0, requests=2)
     directory.usage("alice", None, 1, 5.0, grain="user")
+    directory.usage("carol", "c", 1, 5.0, source="jmx", requests=None)  # a mean over the cell, not traffic
     directory.usage(None, None, 1, 5.0, key="connection_creation_rate", ip="10.0.0.1")
     traffic = RecordedTraffic.of(directory.write(tmp_path / "out"))
     assert not traffic.is_per_request
@@ -102,7 +103,7 @@ def test_without_requests_seconds_are_read(tmp_path: Path) -> None:
         TrafficRecord(START_MS + 1000, ClientQuotaType.FETCH, "bob", "c", 9.0, 4, 2, 30, 20),
         TrafficRecord(START_MS + 86_400_000, ClientQuotaType.PRODUCE, "bob", "c", 7.0, 3),
     ]
-    assert traffic.skipped == 1
+    assert traffic.skipped == 2
 
 
 def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ def _description(timeline: model.MeterTimeline) -> str:
     key, use = timeline.name.key, timeline.use
     limits = " and ".join(units.rate_figure(key, limit).text for limit in timeline.limits) or "unknown"
     reached = units.percent(model.ratio(use.rate_max, min(timeline.limits, default=None)))
-    throttled = f"{units.count(timeline.told.requests)} requests were throttled" if timeline.told else "no throttling"
+    told = timeline.told
+    throttled = "no throttling" if told is None else f"{units.requests(told.requests)} were throttled"
     return (
         f"Enforced rate against the limit of {limits}: at most {units.rate_figure(key, use.rate_max).text},"
         f" {reached} of the limit, on broker {use.broker_id}; {throttled}. The table above has the figures."

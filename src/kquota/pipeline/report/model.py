@@ -106,6 +106,8 @@ class Summary:
     """Stage and how long it took."""
     settings: tuple[tuple[str, float | str], ...] = ()
     """Broker settings that were used, such as quota.window.num."""
+    metrics: str = ""
+    """What was read of brokers' metrics, in a sentence."""
     kept_requests: bool | None = None
     """Whether the table `requests` was written, of which the log can be replayed."""
 
@@ -155,8 +157,8 @@ class MeterThrottle:
 
     episodes: int
     ambiguous: int
-    requests: int
-    throttle_ms: int
+    requests: int | None
+    throttle_ms: int | None
 
     @property
     def certain(self) -> bool:
@@ -197,9 +199,9 @@ class LimitedClient:
     client: Client
     key: str
     amount: float | None
-    requests: int
-    throttled_requests: int
-    throttle_ms: int
+    requests: int | None
+    throttled_requests: int | None
+    throttle_ms: int | None
     limit: float
     limit_source: str
     level: int | None
@@ -237,9 +239,9 @@ class UnlimitedClient:
     cluster: str
     client: Client
     amount: float | None
-    requests: int
-    throttled_requests: int
-    throttle_ms: int
+    requests: int | None
+    throttled_requests: int | None
+    throttle_ms: int | None
     by_request_time: bool = False
 
 
@@ -307,8 +309,8 @@ class Episode:
     cause: str
     start_ms: int
     end_ms: int
-    requests: int
-    throttle_ms: int
+    requests: int | None
+    throttle_ms: int | None
     throttle_max_ms: int
     clients: int
     largest: tuple[str, ...]

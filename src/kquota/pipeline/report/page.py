@@ -92,7 +92,13 @@ def _environment() -> Environment:
         AMBIGUOUS=model.AMBIGUOUS,
         UNEXPLAINED=model.UNEXPLAINED,
     )
-    environment.filters.update(count=units.count, duration=units.duration, percent=units.percent, share=units.share)
+    environment.filters.update(
+        count=units.count,
+        requests=units.requests,
+        duration=units.duration,
+        percent=units.percent,
+        share=units.share,
+    )
     return environment
 
 

@@ -233,7 +233,7 @@ def _use(row: Row) -> model.MeterUse:
 def _told(row: Row) -> model.MeterThrottle | None:
     if row.episodes is None:
         return None
-    return model.MeterThrottle(row.episodes, row.ambiguous, row.told_requests or 0, row.told_ms or 0)
+    return model.MeterThrottle(row.episodes, row.ambiguous, row.told_requests, row.told_ms)
 
 
 def _timelines(
@@ -298,9 +298,9 @@ def _limited(clients: DataFrame, use: DataFrame, bounds: model.Bounds) -> model.
                 client=_client(row),
                 key=row.key,
                 amount=row.amount,
-                requests=row.requests or 0,
-                throttled_requests=row.throttled_requests or 0,
-                throttle_ms=row.throttle_ms or 0,
+                requests=row.requests,
+                throttled_requests=row.throttled_requests,
+                throttle_ms=row.throttle_ms,
                 limit=row.limit,
                 limit_source=row.limit_source or "",
                 level=row.level,
@@ -320,9 +320,8 @@ def _client(row: Row) -> model.Client:
 
 def _unlimited(clients: DataFrame, bounds: model.Bounds) -> tuple[model.UnlimitedClients, ...]:
     of_key = Window.partitionBy("key")
-    largest_first = of_key.orderBy(
-        F.desc_nulls_last("amount"), F.desc("throttle_ms"), F.desc("requests"), "cluster", *_CLIENT
-    )
+    largest = (F.desc_nulls_last(name) for name in ("amount", "throttle_ms", "requests"))
+    largest_first = of_key.orderBy(*largest, "cluster", *_CLIENT)
     has_request_time = F.max((F.col("key") == REQUEST_PERCENTAGE) & F.col("limit").isNotNull())
     by_request_time = has_request_time.over(Window.partitionBy("cluster", "user", "client_id"))
     unlimited = clients.withColumn("by_request_time", by_request_time).where(F.col("limit").isNull())
@@ -345,9 +344,9 @@ def _unlimited(clients: DataFrame, bounds: model.Bounds) -> tuple[model.Unlimite
                     cluster=row.cluster or "",
                     client=_client(row),
                     amount=row.amount,
-                    requests=row.requests or 0,
-                    throttled_requests=row.throttled_requests or 0,
-                    throttle_ms=row.throttle_ms or 0,
+                    requests=row.requests,
+                    throttled_requests=row.throttled_requests,
+                    throttle_ms=row.throttle_ms,
                     by_request_time=row.by_request_time,
                 )
                 for row in of_one
@@ -362,7 +361,7 @@ def _episodes(
 ) -> model.Episodes:
     if time_range is None:
         return model.Episodes(0, 0, 0, (), ())
-    longest = told.orderBy(F.desc("told_ms"), *_METER).limit(bounds.meters).collect()
+    longest = told.orderBy(F.desc_nulls_last("told_ms"), F.desc("episodes"), *_METER).limit(bounds.meters).collect()
     lanes = [(_name(row), _told(row), spans_of(row.bins, time_range, bounds)) for row in longest]
     counts = throttled.agg(
         F.count(F.lit(1)).alias("total"),
@@ -371,7 +370,7 @@ def _episodes(
     ).first()
     assert counts is not None  # an aggregate without groups always has its row
     rows = (
-        throttled.orderBy(F.desc("throttle_ms"), "start_ms", "broker_id", *_METER)
+        throttled.orderBy(F.desc_nulls_last("throttle_ms"), F.desc("throttle_max_ms"), "start_ms", "broker_id", *_METER)
         .limit(bounds.episodes)
         .select(
             *(name for name in throttled.columns if name != "clients"),
@@ -391,8 +390,8 @@ def _episodes(
                 cause=row.cause or model.UNEXPLAINED,
                 start_ms=row.start_ms,
                 end_ms=row.end_ms,
-                requests=row.requests or 0,
-                throttle_ms=row.throttle_ms or 0,
+                requests=row.requests,
+                throttle_ms=row.throttle_ms,
                 throttle_max_ms=row.throttle_max_ms or 0,
                 clients=row.clients,
                 largest=tuple(one or "" for one in row.largest or ()),

@@ -46,6 +46,7 @@ def read_summary(directory: Path) -> Summary:
             for name, value in _pairs(found.get("settings"))
             if _is_number(value) or isinstance(value, str)
         ),
+        metrics=_metrics(found.get("metrics")),
         kept_requests=kept if isinstance(kept := found.get("kept_requests"), bool) else None,
     )
 
@@ -84,6 +85,28 @@ def rate_window(summary: Summary, key: str) -> RateWindow:
         num=_whole(settings.get(f"{prefix}.num"), default=11),
         size_s=_whole(settings.get(f"{prefix}.size.seconds"), default=1),
     )
+
+
+def _metrics(value: object) -> str:
+    """What was read of brokers' metrics, and what of it was not counted."""
+    if not isinstance(value, Mapping):
+        return ""
+    counts = {name: one for name, one in _pairs(value) if _is_number(one)}
+
+    def some(name: str, words: str) -> str:
+        return f"{counts[name]:,} {words}" if counts.get(name) else ""
+
+    read = f"{counts.get('readings', 0):,} readings of {counts.get('meters', 0):,} meters"
+    if counts.get("step_ms"):
+        read += f", one each {counts['step_ms'] / 1000:g} s"
+    others = (
+        some("under_log", "not counted, because a request log covers their time"),
+        some("duplicates", "told more than once and counted once"),
+        some("gaps", "gaps"),
+        some("other_series", "series of other metrics left out"),
+    )
+    note = "rates are the broker's own averages, and requests are not counted in them"
+    return f"{'; '.join([read, *filter(None, others)])}. From metrics, {note}."
 
 
 def _whole(value: float | str | None, *, default: int) -> int:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 from pyspark.sql.window import Window
 
 from kquota.pipeline.report import model
 from kquota.pipeline.tables import USAGE
 from kquota.pipeline.transforms.identities import IDENTITY, numbers_of
+from kquota.pipeline.transforms.meter_series import is_sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -36,6 +37,7 @@ class Wanted:
 
 _CELL: Final = ("broker_id", "cell_start_ms", "cell_ms", "amount")
 _INDEX, _WINDOW_MS = StructField("index", LongType()), StructField("window_ms", LongType())
+_IS_SAMPLED: Final = StructField("is_sampled", BooleanType())
 
 _BIN_SECONDS: Final = (
     1, 2, 5, 10, 15, 30,
@@ -77,11 +79,11 @@ def meter_steps(
             chosen = np.flatnonzero(is_wanted)
             columns = [pa.array(index[chosen]), pa.array(windows_ms[index[chosen]])]
             columns += [batch.column(name).take(pa.array(chosen)) for name in _CELL]
-            yield pa.record_batch(columns, names=["index", "window_ms", *_CELL])
+            columns.append(pa.array(is_sampled(batch.column("source"))[chosen]))
+            yield pa.record_batch(columns, names=["index", "window_ms", *_CELL, "is_sampled"])
 
-    cells = usage.select(*IDENTITY, *_CELL).mapInArrow(
-        wanted_cells, StructType([_INDEX, _WINDOW_MS, *(USAGE.schema[name] for name in _CELL)])
-    )
+    schema = StructType([_INDEX, _WINDOW_MS, *(USAGE.schema[name] for name in _CELL), _IS_SAMPLED])
+    cells = usage.select(*IDENTITY, *_CELL, "source").mapInArrow(wanted_cells, schema)
     steps = enforced_rate_steps(cells)
     by_bin = _largest_by_bin(steps, time_range, bounds)
     series = by_bin.groupBy("index", "broker_id").agg(
@@ -116,14 +118,16 @@ def _first_of(conditions: Sequence[Column]) -> Column:
 def enforced_rate_steps(cells: DataFrame) -> DataFrame:
     """The enforced rate as a step function: index, broker_id, at_ms, rate; one row per change.
 
-    `cells`: index (of the meter), broker_id, window_ms, cell_start_ms, cell_ms, amount.
+    `cells`: index (of the meter), broker_id, window_ms, cell_start_ms, cell_ms, amount, is_sampled.
 
     A cell counts from its end until it leaves the window: Kafka's rate at the end of second t is the amount of the last
-    `quota.window.num` windows over their length. Cells of unknown amount count nothing.
+    `quota.window.num` windows over their length. A cell of a broker's metrics is drawn where it lies: its rate is one
+    that the broker had already taken over its windows. Cells of unknown amount count nothing.
     """
-    ended = F.col("cell_start_ms") + F.col("cell_ms")
+    counts_from = F.col("cell_start_ms") + F.when(F.col("is_sampled"), 0).otherwise(F.col("cell_ms"))
     # A cell longer than the window stands for its own mean.
-    counted_ms = F.greatest(F.col("window_ms"), F.col("cell_ms").cast("long"))
+    longer_ms = F.greatest(F.col("window_ms"), F.col("cell_ms").cast("long"))
+    counted_ms = F.when(F.col("is_sampled"), F.col("cell_ms").cast("long")).otherwise(longer_ms)
     # Whole amounts are added and taken away exactly as long as nothing is divided before the end.
     counted = F.col("amount") * (F.col("window_ms") / counted_ms)
     changes = cells.where(F.col("amount").isNotNull()).select(
@@ -132,8 +136,8 @@ def enforced_rate_steps(cells: DataFrame) -> DataFrame:
         "window_ms",
         F.explode(
             F.array(
-                F.struct(ended.alias("at_ms"), counted.alias("change")),
-                F.struct((ended + counted_ms).alias("at_ms"), (-counted).alias("change")),
+                F.struct(counts_from.alias("at_ms"), counted.alias("change")),
+                F.struct((counts_from + counted_ms).alias("at_ms"), (-counted).alias("change")),
             )
         ).alias("one"),
     )
@@ -151,7 +155,8 @@ def enforced_rate_steps(cells: DataFrame) -> DataFrame:
 def _largest_by_bin(steps: DataFrame, time_range: model.TimeRange, bounds: model.Bounds) -> DataFrame:
     """Per series and bin the largest rate and the one it ended with."""
     width = bin_ms(time_range, bounds.bins)
-    which = F.floor((F.col("at_ms") - 1 - F.lit(time_range.start_ms)) / width).cast("int")
+    since_ms = F.greatest(F.col("at_ms") - 1 - F.lit(time_range.start_ms), F.lit(0))
+    which = F.floor(since_ms / width).cast("int")
     inside = steps.where(F.col("at_ms") <= time_range.end_ms)
     return inside.groupBy("index", "broker_id", which.alias("bin")).agg(
         F.max("rate").alias("largest"), F.max_by("rate", "at_ms").alias("last")

@@ -20,6 +20,7 @@ __all__ = [
     "percent",
     "rate_figure",
     "rate_scale",
+    "requests",
     "share",
 ]
 
@@ -146,6 +147,11 @@ def share(part: float | None) -> str:
 def count(value: int | None) -> str:
     """'1,234', or that it was not recorded."""
     return "not recorded" if value is None else f"{value:,}"
+
+
+def requests(value: int | None) -> str:
+    """'1,234 requests', or just that there were some."""
+    return "requests" if value is None else f"{value:,} requests"
 
 
 def duration(milliseconds: float | None) -> str:

@@ -78,8 +78,9 @@ def cause_words(cause: str) -> str:
 def state_of(row: model.LimitedClient) -> str:
     """'throttled', 'maybe' (by this limit or another), 'close' (95th percentile at 80 % or more), 'free', 'unknown'."""
     # A request percentage throttles requests of every kind, and those are counted on the key of their API.
-    by_meter = row.key == REQUEST_PERCENTAGE and row.told is not None
-    if row.throttled_requests > 0 or by_meter:
+    # Metrics tell of the meter alone.
+    by_meter = row.told is not None and (row.key == REQUEST_PERCENTAGE or row.throttled_requests is None)
+    if row.throttled_requests or by_meter:
         return "throttled" if row.told is None or row.told.certain else "maybe"
     part = row.ratio_p95
     if part is None:

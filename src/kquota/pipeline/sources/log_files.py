@@ -19,7 +19,17 @@ from typing import Final
 
 from kquota.errors import InputError
 
-__all__ = ["LogFile", "LogRange", "cut_into_ranges", "find_log_files", "group_ranges", "read_blocks"]
+__all__ = [
+    "LogFile",
+    "LogRange",
+    "cut_into_ranges",
+    "find_log_files",
+    "group_ranges",
+    "matching_files",
+    "read_blocks",
+    "read_head",
+    "split_broker",
+]
 
 MIB: Final = 1024 * 1024
 MAX_RANGE_BYTES: Final = 128 * MIB
@@ -79,38 +89,48 @@ def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFi
     """
     found: dict[str, LogFile] = {}
     for pattern in patterns:
-        broker, path_pattern = _split_broker(pattern, broker_id)
-        # Path.glob takes no absolute patterns.
-        matching = glob.glob(path_pattern, recursive=True)  # noqa: PTH207
-        paths = [path_pattern] if Path(path_pattern).is_file() else sorted(matching)
-        files = [path for path in paths if Path(path).is_file()]
+        given, path_pattern = split_broker(pattern)
+        broker = broker_id if given is None else given
+        files = matching_files(path_pattern)
         if not files:
             raise InputError(
                 f"no such log: {path_pattern}: give a file, or a quoted glob such as '/var/log/kafka/*request.log*'"
             )
         for path in files:
-            absolute = str(Path(path).resolve())
-            known = found.get(absolute)
+            known = found.get(path)
             if known is not None and known.broker_id != broker:
                 raise InputError(f"{path} is given as the log of broker {known.broker_id} and of broker {broker}")
-            found[absolute] = _inspect(absolute, broker)
+            found[path] = _inspect(path, broker)
     return list(found.values())
 
 
-def _split_broker(pattern: str, default: int) -> tuple[int, str]:
+def split_broker(pattern: str) -> tuple[int | None, str]:
+    """``3=logs/*`` is broker 3 and ``logs/*``; None where no broker is given."""
     head, equals, rest = pattern.partition("=")
     if equals and rest and head.isascii() and head.isdigit():
         return int(head), rest
-    return default, pattern
+    return None, pattern
 
 
-def _inspect(path: str, broker_id: int) -> LogFile:
+def matching_files(pattern: str) -> list[str]:
+    """The files that a path or a glob stands for, sorted, as absolute paths."""
+    # Path.glob takes no absolute patterns.
+    matching = glob.glob(pattern, recursive=True)  # noqa: PTH207
+    paths = [pattern] if Path(pattern).is_file() else sorted(matching)
+    return [str(Path(path).resolve()) for path in paths if Path(path).is_file()]
+
+
+def read_head(path: str) -> tuple[bytes, int, bool]:
+    """The first bytes of a file, decompressed; its size; and whether it is compressed.
+
+    :raises InputError: it cannot be read, or is compressed in a way other than gzip.
+    """
     try:
         with Path(path).open("rb") as stream:
             head = stream.read(_HEAD_BYTES)
             size = stream.seek(0, 2)
     except OSError as error:
-        raise InputError(f"cannot read the log {path}: {error.strerror}") from error
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
     for prefix, command in _OTHER_COMPRESSION.items():
         if head.startswith(prefix):
             raise InputError(f"{path} is compressed, but not by gzip: decompress it first ({command})")
@@ -118,6 +138,11 @@ def _inspect(path: str, broker_id: int) -> LogFile:
     if compressed:
         with suppress(zlib.error):
             head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)
+    return head, size, compressed
+
+
+def _inspect(path: str, broker_id: int) -> LogFile:
+    head, size, compressed = read_head(path)
     time = _TIME.search(head)
     return LogFile(path, broker_id, size, compressed, time[0].replace(b"T", b" ") if time else b"")
 

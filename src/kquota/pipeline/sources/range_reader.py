@@ -25,6 +25,7 @@ from kquota.pipeline.sources.mutated_topics import MutatedTopic, MutationLine, m
 from kquota.pipeline.sources.names import Names, OriginNumbers, client_of
 from kquota.pipeline.sources.request_line import LogLine, RejectedLineError, decode_lines
 from kquota.pipeline.sources.rows import COLUMNS, Rows, to_rows
+from kquota.pipeline.sources.samples import printable
 from kquota.pipeline.sources.settling import Settled, Settling
 from kquota.pipeline.sources.staging import (
     CONNECTIONS_SCHEMA,
@@ -43,9 +44,7 @@ STRETCH_LINES: Final = 524_288
 MAX_ORIGINS: Final = 262_144
 """A worker forgets whom it has seen, and on which connections, when there are more."""
 
-_SAMPLE_BYTES: Final = 200
 _CONNECTION: Final = re.compile(r".*:\d+-(?P<ip>.*):\d+(?:-\d+)+")
-_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _KEY: Final = COLUMNS.index("key")
 
 
@@ -126,9 +125,7 @@ class RangeReader:
         self.stretch_lines += lines
 
     def _reject(self, line: bytes, reason: str) -> None:
-        sample = line[:_SAMPLE_BYTES].decode("utf-8", "backslashreplace")
-        sample = _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), sample)
-        self._rejected.append((self._index, self._line, reason, sample))
+        self._rejected.append((self._index, self._line, reason, printable(line)))
 
     def read(self, block: bytes) -> None:
         """Take in a block of whole lines. One with a bad line is halved until that stands alone."""

@@ -38,18 +38,25 @@ KEPT_METER = "kept_meter"
 """Column with the meter that Kafka keeps for a client and key, limited or not; null where it keeps none."""
 
 
-_SUMMED = ("amount", "requests", "throttled_requests", "throttle_ms")
+_CLIENT = (*IDENTITY, "grain")
+_TOTALS = {
+    "throttle_max_ms": "max",
+    "amount": "sum",
+    "requests": "sum",
+    "throttled_requests": "sum",
+    "throttle_ms": "sum",
+}
+"""By column how it is summed up, as both Spark and Arrow call it."""
 _HELD_ROWS = 1_000_000
 
 
 def to_client_totals(usage: ArrowSource) -> DataFrame:
-    """Sums per client and key: cluster, user, client_id, ip, key, amount, requests, throttled_requests, throttle_ms.
-
-    `amount` is the sum of the known amounts, null where none is known.
+    """Totals per client and key: cluster, user, client_id, ip, key, grain, throttle_max_ms, amount, requests,
+    throttled_requests, throttle_ms; of what is known, null where nothing is.
 
     :param usage: rows of the `usage` table.
     """
-    columns = (*IDENTITY, *_SUMMED)
+    columns = (*_CLIENT, *_TOTALS)
     schema = StructType([USAGE.schema[name] for name in columns])
 
     def part_sums(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -64,12 +71,16 @@ def to_client_totals(usage: ArrowSource) -> DataFrame:
             yield from held.to_batches()
 
     parts = usage.select(*columns).mapInArrow(part_sums, schema)
-    return parts.groupBy(*IDENTITY).agg(*(F.sum(name).alias(name) for name in _SUMMED))
+    return parts.groupBy(*IDENTITY).agg(
+        F.max("grain").alias("grain"),
+        *(getattr(F, how)(name).alias(name) for name, how in _TOTALS.items()),
+    )
 
 
 def _sums(rows: pa.Table) -> pa.Table:
-    sums = rows.group_by(list(IDENTITY), use_threads=False).aggregate([(name, "sum") for name in _SUMMED])
-    return sums.select([*IDENTITY, *(f"{name}_sum" for name in _SUMMED)]).rename_columns([*IDENTITY, *_SUMMED])
+    sums = rows.group_by(list(_CLIENT), use_threads=False).aggregate(list(_TOTALS.items()))
+    named = [*_CLIENT, *(f"{name}_{how}" for name, how in _TOTALS.items())]
+    return sums.select(named).rename_columns([*_CLIENT, *_TOTALS])
 
 
 def with_limits(
@@ -79,9 +90,10 @@ def with_limits(
 
     The rules are those of :class:`kquota.quotas.QuotaResolver`, called once per row on whole Arrow batches: give it
     distinct identities, not usage. An identity with an unknown half (null) is not resolved: it is not known which
-    rules could bind it.
+    rules could bind it. But where `grain` says that it is a broker's own meter of that user, or of that client-id, the
+    limit is the one that is counted on just that meter.
 
-    :param identities: any columns, among them user, client_id, ip and key.
+    :param identities: any columns, among them user, client_id, ip and key, and if need be `grain`.
     """
     rules = {_plain(entity): dict(values) for entity, values in snapshot.items()}
     defaults = dict(static_defaults or {})
@@ -95,7 +107,8 @@ def with_limits(
             {ClientQuotaEntity(dict(entity)): values for entity, values in rules.items()}, static_defaults=defaults
         )
         for batch in batches:
-            rows = zip(*(batch.column(name).to_pylist() for name in ("user", "client_id", "ip", "key")), strict=True)
+            names = [name for name in ("user", "client_id", "ip", "key", "grain") if name in columns]
+            rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
             resolved = [_limit_of(resolver, limited_keys, *row) for row in rows]
             limit, source, level, meter, client, kept = zip(*resolved, strict=True) if resolved else ((),) * 6
             yield pa.RecordBatch.from_arrays(
@@ -128,6 +141,7 @@ def _limit_of(
     client_id: str | None,
     ip: str | None,
     key: str,
+    grain: str | None = None,
 ) -> tuple[float | None, str | None, int | None, str | None, str, str | None]:
     names = {USER: user, CLIENT_ID: client_id, IP: ip}
     client = ClientQuotaEntity({kind: name for kind, name in names.items() if name})
@@ -143,6 +157,12 @@ def _limit_of(
         if key in limited_keys:
             tags = zip((USER, CLIENT_ID), resolver.tags(key, user, client_id), strict=True)
             kept = MeterKey({tag: name for tag, name in tags if name}).to_text()
+    elif grain in (USER, CLIENT_ID) and (user is None) != (client_id is None):
+        own = MeterKey({USER: user or "", CLIENT_ID: client_id or ""})
+        kept = own.to_text()
+        rule = resolver.rule_of_tags(key, user or "", client_id or "")
+        if rule is not None:
+            return rule.value, rule.source.to_text(), rule.level, kept, text, kept
     if resolved is None or resolved.value is None or resolved.source is None or resolved.meter is None:
         return None, None, None, None, text, kept
     return resolved.value, resolved.source.to_text(), resolved.level, resolved.meter.to_text(), text, kept

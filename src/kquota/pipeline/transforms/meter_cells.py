@@ -16,12 +16,13 @@ from kquota.pipeline.gathering import BLOCKS, blocks_of, bucket_count, by_bucket
 if TYPE_CHECKING:
     from kquota.pipeline.arrow_source import ArrowSource, Batches
 
-__all__ = ["Cells", "Floats", "Ints", "gather_by_meter"]
+__all__ = ["Bools", "Cells", "Floats", "Ints", "gather_by_meter"]
 
 Cells = npt.NDArray[np.void]
 """Structured rows with a field `meter`, a number."""
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 _BLOCK_ROWS: Final = 500_000
 

@@ -1,4 +1,4 @@
-"""Usage of limited meters as series over time: gathered by meter, summed by second."""
+"""Usage of limited meters as series over time: gathered by meter, summed by cell."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from pyspark.sql import functions as F
 
 from kquota.pipeline.gathering import starts_of
 from kquota.pipeline.transforms.identities import IDENTITY, Identity, numbers_of
-from kquota.pipeline.transforms.meter_cells import Cells, Floats, Ints, gather_by_meter
+from kquota.pipeline.transforms.meter_cells import Bools, Cells, Floats, Ints, gather_by_meter
 
 if TYPE_CHECKING:
     from kquota.pipeline.arrow_source import ArrowSource
 
-__all__ = ["Meters", "Series", "series_by_meter"]
+__all__ = ["SAMPLED_SOURCES", "Meters", "Series", "is_sampled", "known_sums", "series_by_meter", "to_counts"]
 
-_SUMMED: Final = ("amount", "requests", "throttled_requests", "throttle_ms")
-_COLUMNS: Final = ("broker_id", "cell_start_ms", *_SUMMED)
+SAMPLED_SOURCES: Final = ("prometheus", "jmx")
+
+_COUNTS: Final = ("requests", "throttled_requests", "throttle_ms")
+_COLUMNS: Final = ("broker_id", "cell_start_ms", "cell_ms", "source", "amount", *_COUNTS)
 _CELL: Final = np.dtype(
     [
         ("meter", np.int32),
         ("broker_id", np.int32),
         ("cell_start_ms", np.int64),
+        ("cell_ms", np.int64),
+        ("is_sampled", np.bool_),
         ("amount", np.float64),
-        ("requests", np.int64),
-        ("throttled_requests", np.int64),
-        ("throttle_ms", np.int64),
+        *((name, np.float64) for name in _COUNTS),
     ]
 )
 _NAMES: Final = pa.schema(
@@ -81,18 +83,23 @@ class Meters:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Columns, one element per meter, broker and second, in that order; a meter that is here is here as a whole.
+    """Columns, one element per meter, broker and cell; a meter that is here is here as a whole.
 
-    `meter` is the row of the meter in :attr:`Meters.names`; an unknown amount counts as 0.
+    They are in the order of meter, broker, `is_sampled`, and time. `meter` is the row of the meter in
+    :attr:`Meters.names`; an unknown amount counts as 0. `is_sampled` where a broker's metrics told a rate: `rate` is
+    that one, and otherwise amount per second. Counts are NaN where they are not known.
     """
 
     meter: Ints
     broker_id: Ints
     cell_start_ms: Ints
+    cell_ms: Ints
+    is_sampled: Bools
     amount: Floats
-    requests: Ints
-    throttled_requests: Ints
-    throttle_ms: Ints
+    rate: Floats
+    requests: Floats
+    throttled_requests: Floats
+    throttle_ms: Floats
 
     @property
     def starts(self) -> Ints:
@@ -128,18 +135,50 @@ def _cells(batch: pa.RecordBatch, meters: Meters) -> Cells:
     rows = np.flatnonzero(meter >= 0)
     cells = np.empty(len(rows), _CELL)
     cells["meter"] = meter[rows]
-    for name in _COLUMNS:
+    cells["is_sampled"] = is_sampled(batch.column("source"))[rows]
+    for name in ("broker_id", "cell_start_ms", "cell_ms", "amount"):
         cells[name] = pc.fill_null(batch.column(name), 0).to_numpy(zero_copy_only=False)[rows]
+    for name in _COUNTS:
+        counts = batch.column(name).cast(pa.float64())
+        cells[name] = pc.fill_null(counts, np.nan).to_numpy(zero_copy_only=False)[rows]
     return cells
 
 
+def is_sampled(source: pa.Array) -> Bools:
+    """Where the amount comes from a rate that the broker itself had taken over its windows."""
+    told: Bools = pc.is_in(source.cast(pa.string()), pa.array(SAMPLED_SOURCES)).to_numpy(zero_copy_only=False)
+    return told
+
+
 def _to_series(cells: Cells) -> Series:
-    order = np.lexsort((cells["cell_start_ms"], cells["broker_id"], cells["meter"]))
-    columns = {name: cells[name][order] for name in ("meter", *_COLUMNS)}
-    starts = starts_of(columns["meter"], columns["broker_id"], columns["cell_start_ms"])
+    ends_ms = cells["cell_start_ms"] + cells["cell_ms"]
+    order = np.lexsort((ends_ms, cells["is_sampled"], cells["broker_id"], cells["meter"]))
+    columns = {name: cells[name][order] for name in cells.dtype.names or ()}
+    starts = starts_of(columns["meter"], columns["broker_id"], columns["is_sampled"], ends_ms[order])
     return Series(
-        **{
-            name: np.add.reduceat(values, starts) if name in _SUMMED else values[starts]
-            for name, values in columns.items()
-        }
+        meter=columns["meter"][starts],
+        broker_id=columns["broker_id"][starts],
+        is_sampled=columns["is_sampled"][starts],
+        # Of several clients of a meter one may just have come: its cell is the shorter.
+        cell_start_ms=np.minimum.reduceat(columns["cell_start_ms"], starts),
+        cell_ms=np.maximum.reduceat(columns["cell_ms"], starts),
+        amount=np.add.reduceat(columns["amount"], starts),
+        rate=np.add.reduceat(columns["amount"] * 1000 / columns["cell_ms"], starts),
+        requests=known_sums(columns["requests"], starts),
+        throttled_requests=known_sums(columns["throttled_requests"], starts),
+        throttle_ms=known_sums(columns["throttle_ms"], starts),
     )
+
+
+def known_sums(values: Floats, starts: Ints) -> Floats:
+    """Sums of what is known from each of `starts` to the next; NaN where nothing is."""
+    is_known = ~np.isnan(values)
+    sums = np.add.reduceat(np.where(is_known, values, 0.0), starts)
+    known: Floats = np.where(np.logical_or.reduceat(is_known, starts), sums, np.nan)
+    return known
+
+
+def to_counts(values: Floats) -> pa.Array:
+    """Counts, null for NaN."""
+    is_unknown = np.isnan(values)
+    return pa.array(np.where(is_unknown, 0, values).astype(np.int64), mask=is_unknown)

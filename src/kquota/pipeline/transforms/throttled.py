@@ -19,8 +19,9 @@ from kquota.pipeline.tables import THROTTLED
 from kquota.pipeline.transforms.clients import CLIENT_TEXT
 from kquota.pipeline.transforms.identities import IDENTITY, Identity, numbers_of
 from kquota.pipeline.transforms.meter_cells import Cells, Ints, gather_by_meter
+from kquota.pipeline.transforms.meter_series import is_sampled, known_sums, to_counts
 from kquota.pipeline.transforms.utilisation import window_seconds
-from kquota.quotas import REQUEST_PERCENTAGE
+from kquota.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
     from kquota.pipeline.arrow_source import ArrowSource
@@ -35,7 +36,7 @@ UNEXPLAINED: Final = "unexplained"
 MAX_CLIENTS: Final = 1000
 
 _COUNTS: Final = ("throttled_requests", "throttle_ms", "throttle_max_ms")
-_COLUMNS: Final = (*IDENTITY, "broker_id", "cell_start_ms", "cell_ms", *_COUNTS)
+_COLUMNS: Final = (*IDENTITY, "broker_id", "cell_start_ms", "cell_ms", "source", *_COUNTS)
 _CELL: Final = np.dtype(
     [
         ("meter", np.int32),
@@ -44,7 +45,7 @@ _CELL: Final = np.dtype(
         ("ambiguous", np.bool_),
         ("start_ms", np.int64),
         ("end_ms", np.int64),
-        *((name, np.int64) for name in _COUNTS),
+        *((name, np.float64) for name in _COUNTS),
     ]
 )
 _SCHEMA: Final = to_arrow_schema(THROTTLED.schema)
@@ -59,8 +60,11 @@ def to_throttled(usage: ArrowSource, clients: DataFrame, broker_config: BrokerCo
     the episode stands once for each meter that it may be. So throttle times must not be summed over this table;
     `usage` and `clients` hold each once.
 
+    A broker's metrics say of which limit a throttle was, but that one of topic changes stands under request time; how
+    many requests there were, and how long they waited in all, they do not say: null.
+
     :param usage: rows of the `usage` table.
-    :param clients: the `clients` table of the same usage with the column CLIENT_TEXT.
+    :param clients: the resolved totals of the same usage.
     """
     spark = clients.sparkSession
     suspects = spark.sparkContext.broadcast(_Suspects.of(clients))
@@ -86,6 +90,8 @@ class _Suspects:
     """By identity: the meter of its key, or what stands for none."""
     percentage: Ints
     """By identity: the meter of its request percentage, -1 for none (as on that key itself, where it is its own)."""
+    mutation: Ints
+    """By identity: of a request percentage the meter of its mutations, -1 for none and on all other keys."""
     client: Ints
     """By identity: its place in `clients`."""
     clients: Sequence[str]
@@ -96,27 +102,35 @@ class _Suspects:
     @classmethod
     def of(cls, clients: DataFrame) -> Self:
         """Those of resolved clients. Like all that is broadcast they have to fit into the driver and each worker."""
-        is_percentage = (F.col("key") == REQUEST_PERCENTAGE) & F.col("meter").isNotNull()
-        wanted = clients.where((F.col("throttled_requests") > 0) | is_percentage)
+        is_other = F.col("key").isin(REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE) & F.col("meter").isNotNull()
+        is_throttled = F.greatest(*(F.coalesce(name, F.lit(0)) for name in _COUNTS)) > 0
+        wanted = clients.where(is_throttled | is_other)
         rows = wanted.select(*IDENTITY, "meter", CLIENT_TEXT).toArrow().to_pylist()
         texts = sorted({row[CLIENT_TEXT] for row in rows})
         place = {text: number for number, text in enumerate(texts)}
         meters: dict[tuple[str, str | None, str], int] = {}
         own = [meters.setdefault((row["cluster"], row["meter"], row["key"]), len(meters)) for row in rows]
         by_client = {
-            _client_of(row): number
+            (row["key"], *_client_of(row)): number
             for row, number in zip(rows, own, strict=True)
-            if row["key"] == REQUEST_PERCENTAGE and row["meter"] is not None
+            if row["key"] in (REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE) and row["meter"] is not None
         }
+
+        def others(key: str, *, is_of: bool) -> Ints:
+            """By identity the meter of another key, if its own key is a request percentage or, respectively, is not."""
+            found = (
+                by_client.get((key, *_client_of(row)), -1) if (row["key"] == REQUEST_PERCENTAGE) == is_of else -1
+                for row in rows
+            )
+            return np.fromiter(found, np.int64, len(rows))
+
         named = pa.schema([_SCHEMA.field(name) for name in ("cluster", "meter", "key")])
         names = [dict(zip(named.names, meter, strict=True)) for meter in meters]
         return cls(
             numbers={tuple(row[name] for name in IDENTITY): number for number, row in enumerate(rows)},
             own=np.array(own, np.int64),
-            percentage=np.array(
-                [-1 if row["key"] == REQUEST_PERCENTAGE else by_client.get(_client_of(row), -1) for row in rows],
-                np.int64,
-            ),
+            percentage=others(REQUEST_PERCENTAGE, is_of=False),
+            mutation=others(CONTROLLER_MUTATION_RATE, is_of=True),
             client=np.array([place[row[CLIENT_TEXT]] for row in rows], np.int64),
             clients=texts,
             meters=pa.Table.from_pylist(
@@ -134,23 +148,30 @@ def _blamed(batch: pa.RecordBatch, suspects: _Suspects, broker_config: BrokerCon
 
     :raises ValueError: a client is not among the resolved ones.
     """
-    batch = batch.filter(pc.greater(batch.column("throttled_requests"), 0))
+    is_throttled = [pc.fill_null(pc.greater(batch.column(name), 0), False) for name in _COUNTS]
+    batch = batch.filter(pc.or_(pc.or_(*is_throttled[:2]), is_throttled[2]))
     identity = numbers_of(batch, suspects.numbers)
     if (identity < 0).any():
         raise ValueError("throttled usage of a client that was not resolved: resolve the clients of this usage")
-    columns = {name: pc.fill_null(batch.column(name), 0).to_numpy(zero_copy_only=False) for name in _COUNTS}
+    columns = {
+        name: pc.fill_null(batch.column(name).cast(pa.float64()), np.nan).to_numpy(zero_copy_only=False)
+        for name in _COUNTS
+    }
     columns["client"] = suspects.client[identity]
     columns["broker_id"] = batch.column("broker_id").to_numpy(zero_copy_only=False)
     columns["start_ms"] = batch.column("cell_start_ms").to_numpy(zero_copy_only=False)
     columns["end_ms"] = columns["start_ms"] + batch.column("cell_ms").to_numpy(zero_copy_only=False)
 
-    own, percentage = suspects.own[identity], suspects.percentage[identity]
+    # A log tells throttles on the key of the API, whichever limit they are of; metrics tell them on the limit's, but
+    # those of mutations on the request time (KafkaApis, ControllerMutationQuotaManager).
+    own, is_told = suspects.own[identity], is_sampled(batch.column("source"))
+    other = np.where(is_told, suspects.mutation[identity], suspects.percentage[identity])
     is_limited = suspects.meters["meter"].is_valid().to_numpy()[own]
     # A request percentage throttles for one window at most (ClientRequestQuotaManager).
     is_too_long = columns["throttle_max_ms"] > broker_config.quota_window_size_seconds * 1000
     are_all_too_long = is_too_long & (columns["throttled_requests"] == 1)
-    may_be_percentage = (percentage >= 0) & ~(is_limited & are_all_too_long)
-    may_be_own = is_limited | ~may_be_percentage
+    may_be_other = (other >= 0) & ~(is_limited & are_all_too_long & ~is_told)
+    may_be_own = is_limited & ~(is_told & is_too_long & (other >= 0)) | ~may_be_other
 
     def cells(rows: Ints, meter: Ints, is_ambiguous: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Cells:
         some = np.empty(len(rows), _CELL)
@@ -162,8 +183,8 @@ def _blamed(batch: pa.RecordBatch, suspects: _Suspects, broker_config: BrokerCon
 
     return np.concatenate(
         [
-            cells(np.flatnonzero(may_be_own), own, is_limited & (percentage >= 0) & ~is_too_long),
-            cells(np.flatnonzero(may_be_percentage), percentage, is_limited),
+            cells(np.flatnonzero(may_be_own), own, is_limited & (other >= 0) & ~is_too_long),
+            cells(np.flatnonzero(may_be_other), other, is_limited & ~(is_told & is_too_long)),
         ]
     )
 
@@ -187,9 +208,9 @@ def _episodes(cells: Cells, suspects: _Suspects, broker_config: BrokerConfig) ->
         "cause": pc.if_else(of_episode["meter"].is_valid().combine_chunks(), explained, UNEXPLAINED),
         "start_ms": cells["start_ms"][starts],
         "end_ms": np.maximum.reduceat(cells["end_ms"], starts),
-        "requests": np.add.reduceat(cells["throttled_requests"], starts),
-        "throttle_ms": np.add.reduceat(cells["throttle_ms"], starts),
-        "throttle_max_ms": np.maximum.reduceat(cells["throttle_max_ms"], starts),
+        "requests": to_counts(known_sums(cells["throttled_requests"], starts)),
+        "throttle_ms": to_counts(known_sums(cells["throttle_ms"], starts)),
+        "throttle_max_ms": to_counts(np.fmax.reduceat(cells["throttle_max_ms"], starts)),
         "clients": _clients(np.cumsum(begins) - 1, cells["client"], suspects.clients),
     }
     return pa.table({name: columns[name] for name in _SCHEMA.names})

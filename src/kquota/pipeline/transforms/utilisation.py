@@ -1,4 +1,6 @@
-"""How close each meter comes to its limit, second by second, as Kafka's sampled rate sees it."""
+"""How close each meter comes to its limit, as Kafka's sampled rate sees it: second by second where a log tells it, and
+where a broker's metrics tell rates, those.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kquota.config import BrokerConfig
+from kquota.pipeline.gathering import starts_of
 from kquota.pipeline.tables import UTILISATION
-from kquota.pipeline.transforms.meter_cells import Floats, Ints
-from kquota.pipeline.transforms.meter_series import Meters, Series, series_by_meter
+from kquota.pipeline.transforms.meter_cells import Bools, Floats, Ints
+from kquota.pipeline.transforms.meter_series import Meters, Series, known_sums, series_by_meter, to_counts
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
 if TYPE_CHECKING:
@@ -50,19 +53,21 @@ def window_seconds(keys: pa.ChunkedArray, broker_config: BrokerConfig) -> Ints:
 
 
 def enforced_rates(usage: ArrowSource, clients: DataFrame, broker_config: BrokerConfig) -> DataFrame:
-    """The rate that is held against the limit, at the end of each second in which a limited meter was active.
+    """The rate that is held against the limit, at the end of each cell in which a limited meter was active.
 
-    Rate = amount of the last ``quota.window.num`` windows / (num x size): Kafka's sampled rate on whole seconds
-    (``Rate``, ``ClientQuotaManager``); for controller mutations the mean over the time that the bucket spans.
+    Of a cell of a broker's metrics it is what the broker told: amount over the cell's seconds. Otherwise it is the
+    amount of the last ``quota.window.num`` windows / (num x size): Kafka's sampled rate on whole seconds (``Rate``,
+    ``ClientQuotaManager``); for controller mutations the mean over the time that the bucket spans.
 
     :param usage: rows of the `usage` table.
     :param clients: resolved identities, one row per cluster, user, client_id, ip and key; small beside `usage`.
-    :returns: one row per broker, meter, key and second: cluster, broker_id, meter, key, limit, limit_source,
+    :returns: one row per broker, meter, key and cell: cluster, broker_id, meter, key, limit, limit_source,
         cell_start_ms, amount, rate, requests, throttled_requests, throttle_ms.
     """
 
     def rates(series: Series, meters: Meters) -> pa.Table:
-        columns = {name: getattr(series, name) for name in ("broker_id", "cell_start_ms", "amount", *_COUNTS)}
+        columns = {name: getattr(series, name) for name in ("broker_id", "cell_start_ms", "amount")}
+        columns |= {name: to_counts(getattr(series, name)) for name in _COUNTS}
         return _named(meters, series.meter, columns | {"rate": _rates(series, meters, broker_config)}, _RATES)
 
     return series_by_meter(usage, clients, rates, _RATES)
@@ -71,7 +76,8 @@ def enforced_rates(usage: ArrowSource, clients: DataFrame, broker_config: Broker
 def to_utilisation(usage: ArrowSource, clients: DataFrame, broker_config: BrokerConfig) -> DataFrame:
     """The `utilisation` table: one row per broker, meter and key, over the seconds in which the meter was active.
 
-    Its figures are those of :func:`enforced_rates`; percentiles are rates that occurred.
+    Its figures are those of :func:`enforced_rates`, each for as long as its cell; percentiles are rates that occurred.
+    A cell of a broker's metrics with rate 0 is not active, and `peak_1s` is null where there is no other.
 
     :param usage: rows of the `usage` table.
     :param clients: resolved identities, one row per cluster, user, client_id, ip and key; small beside `usage`.
@@ -86,7 +92,9 @@ def to_utilisation(usage: ArrowSource, clients: DataFrame, broker_config: Broker
     return UTILISATION.conform(series_by_meter(usage, clients, figures, schema))
 
 
-def _named(meters: Meters, meter: Ints, columns: dict[str, npt.NDArray[np.generic]], schema: pa.Schema) -> pa.Table:
+def _named(
+    meters: Meters, meter: Ints, columns: dict[str, npt.NDArray[np.generic] | pa.Array], schema: pa.Schema
+) -> pa.Table:
     """The columns beside the names of their meters."""
     names = meters.names.take(pa.array(meter))
     every = {name: names[name] for name in names.schema.names} | columns
@@ -95,51 +103,66 @@ def _named(meters: Meters, meter: Ints, columns: dict[str, npt.NDArray[np.generi
 
 def _rates(series: Series, meters: Meters, broker_config: BrokerConfig) -> Floats:
     reach_ms = window_seconds(meters.names["key"], broker_config)[series.meter] * 1000
-    return window_rates(series.cell_start_ms, series.amount, reach_ms, series.starts)
+    starts = starts_of(series.meter, series.broker_id, series.is_sampled)
+    windows = window_rates(series.cell_start_ms, series.cell_ms, series.amount, reach_ms, starts)
+    return np.where(series.is_sampled, series.rate, windows)
 
 
-def window_rates(at_ms: Ints, amounts: Floats, reach_ms: Ints, starts: Ints) -> Floats:
-    """Amount per second over the `reach_ms` up to the end of each cell.
+def window_rates(starts_ms: Ints, cell_ms: Ints, amounts: Floats, reach_ms: Ints, starts: Ints) -> Floats:
+    """Amount per second over the `reach_ms` up to the end of each cell, or over the cell where that is longer.
 
-    :param at_ms: starts of one-second cells, growing from each of `starts`, where another meter begins, to the next.
+    :param starts_ms: of the cells, growing from each of `starts`, where another meter begins, to the next.
     """
+    ends_ms = starts_ms + cell_ms
     total = amounts.copy()
     first = np.repeat(starts, np.diff(np.append(starts, len(amounts))))
     rows = np.arange(len(amounts))
     # Step by step back in time, until no cell reaches that far.
     for back in range(1, len(amounts)):
         rows = rows[(rows - back >= first[rows])]
-        rows = rows[at_ms[rows] - at_ms[rows - back] < reach_ms[rows]]
+        rows = rows[ends_ms[rows] - starts_ms[rows - back] <= reach_ms[rows]]
         if not len(rows):
             break
         total[rows] += amounts[rows - back]
-    rates: Floats = total / (reach_ms / 1000)
+    rates: Floats = total / (np.maximum(reach_ms, cell_ms) / 1000)
     return rates
 
 
-def _figures(series: Series, rate: Floats, limit: Floats) -> dict[str, npt.NDArray[np.generic]]:
+def _figures(series: Series, rate: Floats, limit: Floats) -> dict[str, npt.NDArray[np.generic] | pa.Array]:
     """The columns of `utilisation`, without names: one element per meter and broker."""
     starts = series.starts
-    seconds = np.diff(np.append(starts, len(rate)))
-    ranked = rate[np.lexsort((rate, np.repeat(starts, seconds)))]
-
-    def percentile(share: float) -> Floats:
-        figures: Floats = ranked[starts + np.ceil(share * seconds).astype(np.int64) - 1]
-        return figures
+    cells = np.diff(np.append(starts, len(rate)))
+    active_ms = np.where(series.is_sampled & (rate == 0), 0, series.cell_ms)
+    rank = np.lexsort((rate, np.repeat(starts, cells)))
+    ranked, ranked_ms = rate[rank], np.cumsum(active_ms[rank])
+    before_ms = np.concatenate([[0], ranked_ms])[starts]
 
     def sums(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         return np.add.reduceat(values, starts)
 
+    total_ms = np.add.reduceat(active_ms, starts)
+
+    def percentile(share: float) -> Floats:
+        """The smallest rate that is not exceeded for that share of the time."""
+        wanted_ms = before_ms + np.ceil(np.round(share * total_ms, 6)).astype(np.int64)
+        figures: Floats = ranked[np.searchsorted(ranked_ms, wanted_ms)]
+        return figures
+
+    def seconds(is_meant: Bools) -> Ints:
+        return np.rint(np.add.reduceat(np.where(is_meant, active_ms, 0), starts) / 1000).astype(np.int64)
+
+    has_seconds = np.logical_or.reduceat(~series.is_sampled, starts)
+    peak = np.maximum.reduceat(np.where(series.is_sampled, 0.0, series.amount), starts)
     return {
         "broker_id": series.broker_id[starts],
-        "rate_mean": sums(rate) / seconds,
+        "rate_mean": sums(rate * active_ms) / np.maximum(total_ms, 1),
         "rate_p50": percentile(0.5),
         "rate_p95": percentile(0.95),
         "rate_p99": percentile(0.99),
         "rate_max": np.maximum.reduceat(rate, starts),
-        "peak_1s": np.maximum.reduceat(series.amount, starts),
-        "seconds_active": seconds,
-        "seconds_over_80": sums((rate > 0.8 * limit).astype(np.int64)),
-        "seconds_over_100": sums((rate > limit).astype(np.int64)),
-        **{name: sums(getattr(series, name)) for name in _COUNTS},
+        "peak_1s": pa.array(peak, mask=~has_seconds),
+        "seconds_active": seconds(active_ms > 0),
+        "seconds_over_80": seconds(rate > 0.8 * limit),
+        "seconds_over_100": seconds(rate > limit),
+        **{name: to_counts(known_sums(getattr(series, name), starts)) for name in _COUNTS},
     }

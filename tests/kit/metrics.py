@@ -1,0 +1,54 @@
+"""Metrics for tests: answers of Prometheus, and files read as a worker reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kquota.pipeline.sources.metric_files import MetricInputs, find_metric_files
+from kquota.pipeline.sources.metric_reader import read_metric_file
+from kquota.pipeline.sources.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
+from kquota.pipeline.transforms.metered_usage import Intervals, MeteredCounts, metered_usage
+
+__all__ = ["answer", "read_metrics", "usage_of"]
+
+
+def answer(*series: tuple[Mapping[str, str], Sequence[tuple[float, float | str]]]) -> str:
+    """What query_range answers: times in seconds, values as text."""
+    result = [{"metric": labels, "values": [[at, str(value)] for at, value in values]} for labels, values in series]
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
+
+
+def read_metrics(
+    folder: Path, inputs: MetricInputs, *, broker_id: int = 0
+) -> tuple[list[MetricManifest], pa.Table, pa.Table, list[dict[str, Any]]]:
+    """Manifests, readings, series and rejected lines of the files, staged under `folder`."""
+    options = MetricOptions(str(folder), "c", broker_id, inputs)
+    manifests = [read_metric_file(number, file, options) for number, file in enumerate(find_metric_files(inputs))]
+    staged = [file for manifest in manifests for file in manifest.files]
+
+    def of_kind(kind: str) -> list[pa.Table]:
+        return [pq.read_table(folder / file.path) for file in staged if file.kind == kind]
+
+    readings = pa.concat_tables([READINGS_SCHEMA.empty_table(), *of_kind("readings")])
+    series = pa.concat_tables([SERIES_SCHEMA.empty_table(), *of_kind("series")])
+    return manifests, readings, series, [row for table in of_kind("rejected") for row in table.to_pylist()]
+
+
+def usage_of(
+    folder: Path,
+    inputs: MetricInputs,
+    *,
+    broker_id: int = 0,
+    covered: Mapping[int, Sequence[tuple[int, int]]] | None = None,
+) -> tuple[list[dict[str, Any]], MeteredCounts]:
+    """Rows of `usage` in order of time, and what became of the readings."""
+    _, readings, series, _ = read_metrics(folder, inputs, broker_id=broker_id)
+    spans = {broker: Intervals.joined(list(stretches)) for broker, stretches in (covered or {}).items()}
+    usage, counts = metered_usage(readings, series, covered=spans, lone_ms=11_000, cluster="c")
+    return sorted(usage.to_pylist(), key=lambda row: (row["broker_id"], row["key"], row["cell_start_ms"])), counts
