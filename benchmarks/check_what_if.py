@@ -12,13 +12,11 @@ Usage: ``python -m benchmarks.check_what_if --unlimited CAPTURE... --limited CAP
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +35,7 @@ from kquota.pipeline.tables import CLIENTS, REQUESTS, USAGE
 from kquota.pipeline.transforms.counted_times import counted_ms
 from kquota.pipeline.transforms.held import Replay, held_by_cells, held_by_requests, recorded_times
 from kquota.pipeline.transforms.what_if import to_bindings, under_new
-from kquota.quotas import CONTROLLER_MUTATION_RATE
+from kquota.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +46,10 @@ CELLS_WITHIN: Final = 0.05
 CELLS_MEAN: Final = 0.01
 SHARE_WITHIN: Final = 0.10
 DELAY_WITHIN: Final = 0.20
+COMPARED_MS: Final = 165_000.0
+"""How much of each capture is compared, from its first produce request on."""
+ENVELOPE: Final = 120.0
+"""What a request has beside its records."""
 BOUND: Final = (0.2, 0.8)
 """Meters are judged that are muted for this share of the time; of those always muted the limit itself is the answer."""
 
@@ -58,7 +60,6 @@ class Capture:
 
     folder: Path
     analysis: Path
-    start_ms: float
     quotas: QuotaFile
 
 
@@ -107,8 +108,7 @@ def analysed(folder: Path, work: Path) -> Capture:
             max_rejected=RejectLimit(0, per_cent=False),
             report=False,
         )
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    return Capture(folder, out, datetime.fromisoformat(manifest["start"]).timestamp() * 1000, quotas)
+    return Capture(folder, out, quotas)
 
 
 def compared(spark: SparkSession, unlimited: Sequence[Capture], limited: Sequence[Capture]) -> Iterable[dict[str, Any]]:
@@ -117,23 +117,24 @@ def compared(spark: SparkSession, unlimited: Sequence[Capture], limited: Sequenc
     clients = read_table(spark, base.analysis, CLIENTS)
     bindings = to_bindings(clients, {}, quotas.snapshot(), static_defaults={}).persist()
     spans = recorded_times(read_table(spark, base.analysis, USAGE))
-    seconds = min(manifest_seconds(one.folder) for one in (*unlimited, *limited))
-    spans = {place: (int(base.start_ms), int(base.start_ms + seconds * 1000)) for place in spans}
+    curves = [Curves(spark, one) for one in (*unlimited, *limited)]
+    first_ms = int(curves[0].first_ms)
+    spans = {place: (first_ms, int(first_ms + COMPARED_MS)) for place in spans}
     kinds = client_kinds()
-    predictions: dict[tuple[str, str, str], dict[tuple[str, str], Any]] = {}
+    predictions: dict[tuple[str, str], dict[tuple[str, str], Any]] = {}
     for model in ArrivalModel:
         replay = Replay(Arrivals(model), BrokerConfig(), spans)
-        until = F.col("cell_start_ms") < spans[next(iter(spans))][1]
-        by_request = held_by_requests(read_table(spark, base.analysis, REQUESTS), under_new(bindings), replay)
+        until = F.col("cell_start_ms") < first_ms + COMPARED_MS
+        requests = read_table(spark, base.analysis, REQUESTS).where(counted_ms() < first_ms + COMPARED_MS)
+        by_request = held_by_requests(requests, under_new(bindings), replay)
         by_cell = held_by_cells(read_table(spark, base.analysis, USAGE).where(until), under_new(bindings), replay)
         for grain, frame in (("request", by_request), ("cell", by_cell)):
-            predictions[model.value, grain, ""] = {(row.meter, row.key): row for row in frame.collect()}
+            predictions[model.value, grain] = {(row.meter, row.key): row for row in frame.collect()}
     members = bindings.select("meter", "key", "user", "client_id", "limit").collect()
     meters: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for row in members:
-        if row.limit is not None and (row.meter, row.key) in predictions["open", "request", ""]:
+        if row.limit is not None and (row.meter, row.key) in predictions["open", "request"]:
             meters[row.meter, row.key].append(row)
-    curves = [Curves(spark, one, seconds) for one in (*unlimited, *limited)]
     for (meter, key), of_meter in sorted(meters.items()):
         names = [(row.user, row.client_id) for row in of_meter]
         kind = kinds.get((*names[0], key)) or next(
@@ -141,8 +142,8 @@ def compared(spark: SparkSession, unlimited: Sequence[Capture], limited: Sequenc
         )
         if kind is None:
             continue
-        model = "closed" if kind.startswith("greedy") or kind == "mutations" else "open"
-        request, cell = (predictions[model, grain, ""][meter, key] for grain in ("request", "cell"))
+        arrivals = "closed" if kind.startswith("greedy") or kind == "mutations" else "open"
+        request, cell = (predictions[arrivals, grain][meter, key] for grain in ("request", "cell"))
         truths = [curve.truth(names, key, curves[0]) for curve in curves[len(unlimited) :]]
         base_truth = curves[0].truth(names, key, curves[0])
         yield {
@@ -152,21 +153,17 @@ def compared(spark: SparkSession, unlimited: Sequence[Capture], limited: Sequenc
             "kind": kind,
             "clients": len([name for name in names if (*name, key) in kinds]),
             "limit": of_meter[0].limit,
+            # Parts of what was recorded, because requests that were joined have fewer envelopes.
             "recorded": base_truth.amount,
             "recorded_again": [curve.truth(names, key, curve).amount for curve in curves[1 : len(unlimited)]],
-            "amount": [truth.amount for truth in truths],
+            "amount": [truth.amount / base_truth.amount for truth in truths],
             "share": [truth.share for truth in truths],
             "delay_ms": [truth.delay_ms for truth in truths],
             "told": [truth.told for truth in truths],
             "largest": request.largest,
             "by_request": request,
             "by_cell": cell,
-            "duration_ms": seconds * 1000,
         }
-
-
-def manifest_seconds(folder: Path) -> float:
-    return float(json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["seconds"])
 
 
 def client_kinds() -> dict[tuple[str, str, str], str]:
@@ -193,45 +190,62 @@ def client_kinds() -> dict[tuple[str, str, str], str]:
 
 
 class Curves:
-    """The requests of a capture, with times from its start."""
+    """The requests of a capture, with times from the first of them, up to the end of what is compared."""
 
-    def __init__(self, spark: SparkSession, capture: Capture, seconds: float) -> None:
+    def __init__(self, spark: SparkSession, capture: Capture) -> None:
         requests: DataFrame = read_table(spark, capture.analysis, REQUESTS)
-        frame = requests.withColumn("at_ms", counted_ms() - capture.start_ms).select(
-            "user", "client_id", "key", "at_ms", F.coalesce("charged", F.lit(0.0)).alias("amount"), "throttle_ms"
+        frame: pd.DataFrame = (
+            requests.withColumn("at_ms", counted_ms())
+            .select(
+                "user", "client_id", "key", "at_ms", F.coalesce("charged", F.lit(0.0)).alias("amount"), "throttle_ms"
+            )
+            .orderBy("at_ms")
+            .toPandas()
         )
-        self.end_ms = seconds * 1000
-        self.requests = frame.where(F.col("at_ms") <= self.end_ms).orderBy("at_ms").toPandas()
+        # Before that clients connect, which takes as long as it takes.
+        self.first_ms = float(frame.at_ms[frame.key == PRODUCER_BYTE_RATE].min())
+        frame["at_ms"] -= self.first_ms
+        # What is let through is told in what was recorded; joined requests have fewer envelopes, and the same records.
+        frame["amount"] = np.where(
+            frame.key == CONTROLLER_MUTATION_RATE, frame.amount, np.maximum(frame.amount - ENVELOPE, 0.0)
+        )
+        self.requests = frame[frame.at_ms <= COMPARED_MS]
 
-    def of(self, clients: Sequence[tuple[str, str]], key: str) -> pd.DataFrame:
-        """The requests of these clients on a key."""
+    def of(self, client: tuple[str, str], key: str) -> pd.DataFrame:
+        """The requests of a client on a key."""
         requests = self.requests
-        names = list(zip(requests.user, requests.client_id, strict=True))
-        return requests[(requests.key == key) & [name in clients for name in names]]
+        user, client_id = client
+        return requests[(requests.key == key) & (requests.user == user) & (requests.client_id == client_id)]
 
     def truth(self, clients: Sequence[tuple[str, str]], key: str, unlimited: Curves) -> Truth:
         """What happened to these clients' requests, beside a capture without limits."""
-        mine, free = self.of(clients, key), unlimited.of(clients, key)
+        amount = delay_ms = 0.0
+        told = []
+        for client in clients:
+            mine, free = self.of(client, key), unlimited.of(client, key)
+            told.append(mine[mine.throttle_ms > 0])
+            if not len(mine) or not len(free):
+                continue
+            amount += float(mine.amount.sum())
+            # Their schedules begin with their first requests, which do not come at just the same time.
+            edges = np.arange(0.0, COMPARED_MS - max(mine.at_ms.min(), free.at_ms.min()), 100.0)
+            free_so_far = _so_far(free.at_ms - free.at_ms.min(), free.amount, edges)
+            mine_so_far = _so_far(mine.at_ms - mine.at_ms.min(), mine.amount, edges)
+            behind = np.maximum(free_so_far - mine_so_far, 0.0)
+            delay_ms += float(behind.sum() * 100.0 / free.amount[free.amount > 0].mean())
         muted_ms = until_ms = 0.0
-        for at_ms, throttle_ms in zip(mine.at_ms, mine.throttle_ms, strict=True):
-            if throttle_ms > 0:
-                end_ms = min(at_ms + throttle_ms, self.end_ms)
-                muted_ms += max(0.0, end_ms - max(at_ms, until_ms))
-                until_ms = max(until_ms, end_ms)
-        edges = np.arange(0.0, self.end_ms, 100.0)
+        waits = pd.concat(told).sort_values("at_ms")
+        for at_ms, throttle_ms in zip(waits.at_ms, waits.throttle_ms, strict=True):
+            end_ms = min(at_ms + throttle_ms, COMPARED_MS)
+            muted_ms += max(0.0, end_ms - max(at_ms, until_ms))
+            until_ms = max(until_ms, end_ms)
+        return Truth(amount, muted_ms / COMPARED_MS, delay_ms, len(waits))
 
-        def so_far(one: pd.DataFrame) -> Any:
-            sums = np.concatenate([[0.0], np.cumsum(one.amount.to_numpy())])
-            return sums[np.searchsorted(one.at_ms.to_numpy(), edges, side="right")]
 
-        size = free.amount[free.amount > 0].mean()
-        behind = np.maximum(so_far(free) - so_far(mine), 0.0)
-        return Truth(
-            float(mine.amount.sum()),
-            muted_ms / self.end_ms,
-            float(behind.sum() * 100.0 / size),
-            int((mine.throttle_ms > 0).sum()),
-        )
+def _so_far(at_ms: pd.Series, amount: pd.Series, edges: Any) -> Any:
+    """The sums up to each edge."""
+    sums = np.concatenate([[0.0], np.cumsum(amount.to_numpy())])
+    return sums[np.searchsorted(at_ms.to_numpy(), edges, side="right")]
 
 
 def report(table: pd.DataFrame) -> int:
@@ -246,10 +260,10 @@ def report(table: pd.DataFrame) -> int:
             amount, share = float(np.mean(row.amount)), float(np.mean(row.share))
             again = spread(row.amount)
             is_shared = row.clients > 1
-            error = request.amount / amount - 1
+            error = request.amount / request.recorded / amount - 1
             by_cell = cell.amount / request.amount - 1
-            predicted_share = request.muted_ms / row.duration_ms
-            cell_share = cell.muted_ms / row.duration_ms
+            predicted_share = request.muted_ms / COMPARED_MS
+            cell_share = cell.muted_ms / COMPARED_MS
             judged = BOUND[0] <= share <= BOUND[1]
             is_large = row.largest > row.limit
             is_open = row.kind in ("steady", "bursty", "fetch")

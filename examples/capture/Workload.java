@@ -9,6 +9,7 @@ import java.util.Properties;
 import java.util.Random;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -42,7 +43,7 @@ public final class Workload {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     /** One client of the plan, and what all kinds of clients need. */
-    private record Client(JsonNode spec, JsonNode plan, long deadlineNanos, Random random) {
+    private record Client(JsonNode spec, JsonNode plan, Start start, Random random) {
         String text(String field) {
             return spec.get(field).asText();
         }
@@ -52,7 +53,11 @@ public final class Workload {
         }
 
         boolean running() {
-            return System.nanoTime() < deadlineNanos;
+            return System.nanoTime() < deadlineNanos();
+        }
+
+        long deadlineNanos() {
+            return start.nanos + (long) (plan.get("seconds").asDouble() * 1e9);
         }
 
         /** Whether a client with bursts is in one: {@code burst: [on, off]} in seconds, from the start. */
@@ -77,7 +82,7 @@ public final class Workload {
                 return false;
             }
             long until = System.nanoTime() + (long) (spec.get("work").get(1).asDouble() * 1e9);
-            sleepUntil(Math.min(until, deadlineNanos));
+            sleepUntil(Math.min(until, deadlineNanos()));
             return true;
         }
 
@@ -102,16 +107,35 @@ public final class Workload {
         }
     }
 
+    /** All clients connect, however long that takes, and then begin at the same time. */
+    private static final class Start {
+        private final CountDownLatch connecting;
+        private volatile long nanos;
+
+        Start(int clients) {
+            connecting = new CountDownLatch(clients);
+        }
+
+        /** The time at which all begin; waits until all are connected. */
+        long await() throws InterruptedException {
+            synchronized (this) {
+                nanos = System.nanoTime(); // the last to come decides
+                connecting.countDown();
+            }
+            connecting.await();
+            return nanos;
+        }
+    }
+
     public static void main(String[] arguments) throws Exception {
         JsonNode plan = JSON.readTree(System.in);
         prepare(plan);
-        long start = System.nanoTime();
-        long deadline = start + (long) (plan.get("seconds").asDouble() * 1e9);
+        Start start = new Start(plan.get("clients").size());
         List<Callable<Map<String, Object>>> tasks = new ArrayList<>();
         for (JsonNode spec : plan.get("clients")) {
             String name = spec.get("user").asText() + "/" + spec.get("client_id").asText();
             Random random = new Random(plan.get("seed").asLong() ^ name.hashCode());
-            Client client = new Client(spec, plan, deadline, random);
+            Client client = new Client(spec, plan, start, random);
             tasks.add(() -> run(client));
         }
         var threads = Executors.newFixedThreadPool(Math.max(tasks.size(), 1));
@@ -185,7 +209,8 @@ public final class Workload {
         double perSecond = client.spec().path("records_per_s").asDouble(0);
         boolean waits = client.spec().path("waits_for_each").asBoolean(false);
         try (var producer = new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer())) {
-            long start = System.nanoTime();
+            producer.partitionsFor(client.text("topic")); // connects
+            long start = client.start().await();
             long due = start;
             long rested = 0;
             while (client.running()) {
@@ -233,6 +258,12 @@ public final class Workload {
         try (var consumer = new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             if (properties.containsKey("group.id")) {
                 consumer.subscribe(List.of(client.text("topic")));
+                while (consumer.assignment().isEmpty()) {
+                    for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(50))) {
+                        records++;
+                        recordBytes += record.serializedValueSize();
+                    }
+                }
             } else {
                 List<TopicPartition> partitions = new ArrayList<>();
                 consumer.partitionsFor(client.text("topic"), Duration.ofMinutes(1))
@@ -242,7 +273,7 @@ public final class Workload {
             }
             long read = 0;
             long rested = 0;
-            long start = System.nanoTime();
+            long start = client.start().await();
             while (client.running()) {
                 if (!client.active(start)) {
                     Thread.sleep(20);
@@ -279,6 +310,8 @@ public final class Workload {
         properties.putIfAbsent("default.api.timeout.ms", repeats ? "600000" : "60000");
         long rested = 0;
         try (Admin admin = Admin.create(properties)) {
+            admin.describeCluster().nodes().get(); // connects
+            client.start().await();
             for (int round = 0; client.running(); round++) {
                 String name = client.text("topic") + "-" + round;
                 int partitions = 1 + client.random().nextInt(client.number("partitions", 4));
@@ -324,6 +357,8 @@ public final class Workload {
     private static void ask(Client client, Map<String, Object> counted) throws Exception {
         long asked = 0;
         try (Admin admin = Admin.create(client.properties())) {
+            admin.describeCluster().nodes().get(); // connects
+            client.start().await();
             for (; client.running(); asked++) {
                 if (asked % 2 == 0) {
                     admin.describeTopics(List.of(client.text("topic"))).allTopicNames().get();

@@ -21,7 +21,7 @@ from numba import njit
 
 from kquota.metering.statistics import Windows
 from kquota.metering.throttling import LONGEST_MS
-from kquota.pipeline.replay.arrivals import NOTHING, Outcome, most_at_a_time
+from kquota.pipeline.replay.arrivals import ENVELOPE_BYTES, NOTHING, Outcome, most_at_a_time
 from kquota.pipeline.replay.mutation_waits import missing_tokens, mutation_waits_ms
 from kquota.quotas import (
     CONNECTION_CREATION_RATE,
@@ -267,7 +267,6 @@ def _turn(meter: _Meter, rule: _Rule, amount: float, at_ms: float, out: Floats) 
     """Count a request, and note what came of it: when the mute ends, and whether it was let through."""
     if rule.kind != _TOKENS and meter.held[0] + amount <= _far_below(rule):
         _record(meter, rule, amount, math.floor(at_ms))
-        out[_AMOUNT] += amount
         return at_ms, True
     throttle_ms, is_through, level = _count(meter, rule, amount, math.floor(at_ms))
     if throttle_ms > 0.0:
@@ -276,8 +275,6 @@ def _turn(meter: _Meter, rule: _Rule, amount: float, at_ms: float, out: Floats) 
         until_ms = min(at_ms + throttle_ms, rule.end_ms)
         out[_MUTED_MS] += max(until_ms - max(at_ms, meter.held[1]), 0.0)
         meter.held[1] = max(meter.held[1], until_ms)
-    if is_through:
-        out[_AMOUNT] += amount
     out[_PEAK] = max(out[_PEAK], level)
     return at_ms + throttle_ms, is_through
 
@@ -370,9 +367,11 @@ def _let_out(
         if at_ms >= before_ms:
             break
         amount, parts = _joined(cells, rule, queue, at_ms, cell, part)
-        free_ms, is_through = _turn(meter, rule, amount, at_ms, out)
+        charged = max(amount - (parts - 1) * ENVELOPE_BYTES, queue.left[0]) if parts > 1 else amount
+        free_ms, is_through = _turn(meter, rule, charged, at_ms, out)
         if not is_through:
             continue
+        out[_AMOUNT] += amount
         queue.left[0] -= amount
         queue.left[1] -= amount
         for _ in range(parts):
@@ -448,6 +447,7 @@ def _replay_closed(cells: MeterCells, rule: _Rule, out: Floats) -> None:
         free_ms, is_through = _turn(meter, rule, turn, now_ms, out)
         was_waiting = now_ms > came_ms[client]
         if is_through:
+            out[_AMOUNT] += turn
             left[client] -= turn
             waiting -= turn if was_waiting else 0.0
         if left[client] <= 0.0:

@@ -16,7 +16,7 @@ import numpy as np
 
 from kquota.metering.statistics import SampledRate, TokenBucket, Windows
 from kquota.metering.throttling import LONGEST_MS, bucket_throttle_ms, rate_throttle_ms
-from kquota.pipeline.replay.arrivals import ANSWERED_MS, NOTHING, Outcome, most_at_a_time
+from kquota.pipeline.replay.arrivals import ANSWERED_MS, ENVELOPE_BYTES, NOTHING, Outcome, most_at_a_time
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
 __all__ = ["Connection", "Counted", "Counter", "Passage", "counters_for", "held_requests", "outcome_of", "passages"]
@@ -197,7 +197,7 @@ def passages(
         one = waiting[number]
         counter = counters[number]
         amount, requests = one.head(now_ms, counter)
-        counted = counter.count(amount, floor(now_ms))
+        counted = counter.count(one.charged(amount, requests), floor(now_ms))
         one.muted_until_ms = now_ms + counted.throttle_ms
         came_ms = one.let_through(now_ms, amount, requests) if counted.is_let_through else ()
         yield Passage(
@@ -292,6 +292,10 @@ class _Waiting:
             amount += self._amounts[last]
             last += 1
         return amount, last - self._first
+
+    def charged(self, amount: float, requests: int) -> float:
+        """What a request of so much counts for, into which so many were joined."""
+        return amount if requests < 2 else max(amount - (requests - 1) * ENVELOPE_BYTES, self._left)
 
     def let_through(self, now_ms: float, amount: float, requests: int) -> Sequence[float]:
         """Go on to what is behind; gives when these requests had come."""
