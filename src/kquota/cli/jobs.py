@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kquota.cli.quotas_over_time import over_time_lines
 from kquota.errors import InputError, KquotaError
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, format_number
 
@@ -151,6 +152,8 @@ def print_analysis(analysis: "Analysis") -> None:
             f"{summary['throttled_meters']:,} throttled; "
             f"{summary['throttled_requests']:,} requests were told to wait {duration(summary['throttle_ms'])} in all"
         )
+    for text in over_time_lines(summary):
+        console.print(text)
     if analysis.meters:
         console.print()
         console.print(_meter_table(analysis.meters))

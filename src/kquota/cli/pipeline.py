@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 
 from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options
-from kquota.cli.targets import broker_options, quotas_option, read_quotas
+from kquota.cli.quotas_over_time import history_option, read_over_time
+from kquota.cli.targets import Target, broker_options, target_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 
@@ -78,27 +79,31 @@ def ingest(
 
 @pipeline.command(
     epilog="""\b
-Example:
-  kquota pipeline resolve --usage usage --quotas quotas.yaml -D quota.producer.default=1048576"""
+Examples:
+  kquota pipeline resolve --usage usage --quotas quotas.yaml -D quota.producer.default=1048576
+  kquota pipeline resolve --usage usage --quotas quotas-by-date
+  kquota pipeline resolve --usage usage --store sqlite:///kquota.db --as-of-history"""
 )
 @_usage_option
-@quotas_option
+@target_options(files=True, folders=True)
+@history_option
 @broker_options
 @spark_options
 def resolve(
     *,
     usage: str,
-    quotas: str,
+    target: Target,
+    as_of_history: bool | None,
     broker_config: str | None,
     defines: tuple[str, ...],
     master: str | None,
     quiet: bool,
 ) -> None:
     """Usage and quotas to clients: which limit binds each, by which rule."""
-    quota_file = read_quotas(quotas)
+    quotas = read_over_time(target, as_of_history)
     config = load_broker_config(broker_config, defines)
     jobs = load_jobs()
-    jobs.resolve(quota_file, jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet))
+    jobs.resolve(quotas, jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet))
     click.echo(f"tables: {usage}")
 
 

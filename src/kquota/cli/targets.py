@@ -25,17 +25,12 @@ __all__ = [
     "broker_options",
     "filter_options",
     "parse_name",
-    "quotas_option",
     "read_quotas",
     "target_options",
     "to_filter",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-quotas_option = click.option(
-    "--quotas", metavar="FILE", required=True, help="A quota file, YAML or JSON; - is standard input."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +118,10 @@ class Target:
         return QuotaFile.of(found)
 
 
-def target_options(*, files: bool = False) -> Callable[[F], F]:
+def target_options(*, files: bool = False, folders: bool = False) -> Callable[[F], F]:
     """``--bootstrap-server``, ``--command-config``, ``-X``, ``--store`` and with `files` ``--quotas``.
+
+    With `folders` that may also be a folder of quota files called by the times from which they hold.
 
     The command gets them as one :class:`Target`, called `target`.
     """
@@ -162,7 +159,14 @@ def target_options(*, files: bool = False) -> Callable[[F], F]:
                     help="A store of kquota serve, read without it: sqlite:///relative.db or sqlite:////absolute.db",
                 ),
                 *(
-                    [click.option("--quotas", metavar="FILE", help="A quota file, YAML or JSON; - is standard input.")]
+                    [
+                        click.option(
+                            "--quotas",
+                            metavar="FILE|DIR" if folders else "FILE",
+                            help="A quota file, YAML or JSON; - is standard input."
+                            + (" A folder: quotas over time, a file for each time at which they changed." * folders),
+                        )
+                    ]
                     if files
                     else []
                 ),
@@ -248,6 +252,11 @@ def read_quotas(path: str) -> QuotaFile:
         return read_quota_file(sys.stdin.buffer.read(), name="<stdin>")
     try:
         content = Path(path).read_bytes()
+    except IsADirectoryError:
+        raise InputError(
+            f"{path}: this is a folder; give one of its files, or analyze a log under all of them with "
+            "`kquota analyze` or `kquota pipeline resolve`"
+        ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot read the quotas: {error.strerror}") from None
     return read_quota_file(content, name=path)

@@ -3,18 +3,26 @@
 Pure: text in, values out; whoever calls reads the file.
 """
 
+from kquota.files.dated import DatedQuotas, QuotaHistory, QuotaPeriod, QuotasOverTime
 from kquota.files.difference import alterations, difference
+from kquota.files.moments import moment_name, parse_moment
 from kquota.files.plain_json import dump_json
 from kquota.files.quota_file import QuotaFile, QuotaFileEntry
 from kquota.files.reader import read_quota_file
 from kquota.files.writer import write_json, write_yaml
 
 __all__ = [
+    "DatedQuotas",
     "QuotaFile",
     "QuotaFileEntry",
+    "QuotaHistory",
+    "QuotaPeriod",
+    "QuotasOverTime",
     "alterations",
     "difference",
     "dump_json",
+    "moment_name",
+    "parse_moment",
     "read_quota_file",
     "write_json",
     "write_yaml",

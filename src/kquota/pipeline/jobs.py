@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from kquota.clock import SystemClock
 from kquota.config import BrokerConfig
 from kquota.errors import InputError, KquotaError
-from kquota.files import QuotaFile, read_quota_file, write_yaml
+from kquota.files import DatedQuotas, QuotaFile, QuotasOverTime, read_quota_file, write_yaml
 from kquota.pipeline.analysis import (
     LogSettings,
     RejectLimit,
@@ -25,6 +25,7 @@ from kquota.pipeline.analysis import (
     read_table,
     read_usage,
     resolve_step,
+    resolved,
     utilisation_step,
     write_summary,
 )
@@ -35,8 +36,9 @@ from kquota.pipeline.report import write_report
 from kquota.pipeline.report.charts import check_extra
 from kquota.pipeline.session import start_session
 from kquota.pipeline.sources.log_files import LogFile, find_log_files
-from kquota.pipeline.tables import CLIENTS, THROTTLED, UTILISATION
-from kquota.pipeline.transforms.clients import with_limits
+from kquota.pipeline.tables import CLIENTS, LIMITS, THROTTLED, UTILISATION
+from kquota.pipeline.transforms.limit_periods import have_changed
+from kquota.stores.folder import read_quota_folder, write_quota_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -126,7 +128,7 @@ def _explained(error: Exception) -> Exception:
 
 def analyze(
     logs: Sequence[str],
-    quotas: QuotaFile,
+    quotas: QuotasOverTime,
     log_settings: LogSettings,
     options: JobOptions,
     *,
@@ -145,14 +147,15 @@ def analyze(
         result, summary = ingest_step(spark, files, output, log_settings, options.broker_config, progress)
         staging = output.staging
         usage = read_usage(spark, staging)
-        clients, part = resolve_step(usage, quotas.snapshot(), staging, options.broker_config, progress)
+        in_force = quotas.within(result.start_ms, result.end_ms)
+        clients, part = resolve_step(usage, in_force, result.start_ms, staging, options.broker_config, progress)
         summary |= part
         summary |= utilisation_step(usage, clients, staging, options.broker_config, progress)
         summary |= calibration_step(spark, clients, staging, staging, options.broker_config, progress)
-        (staging / "quotas.yaml").write_text(write_yaml(quotas), encoding="utf-8")
         summary["seconds"] = dict(progress.seconds)
         write_summary(staging, summary)
-        published = [*result.tables, "clients", "utilisation", "throttled", "calibration", "quotas.yaml"]
+        published = [*result.tables, "clients", "utilisation", "throttled", "calibration"]
+        published += _keep_quotas(in_force, clients, staging)
         with progress.stage("write the report" if report else "find the worst"), ThreadPoolExecutor(1, "worst") as pool:
             found = pool.submit(_worst, spark, staging, clients)
             if report:
@@ -230,34 +233,52 @@ def ingest(
     return Analysis(options.out, summary)
 
 
-def resolve(quotas: QuotaFile, options: JobOptions) -> Analysis:
+def resolve(quotas: QuotasOverTime, options: JobOptions) -> Analysis:
     """`usage` of an existing directory to `clients`, under these quotas."""
     progress = options.progress()
     with OutputDirectory.existing(options.out) as output, _spark_for(options, progress) as spark:
         summary = read_summary(options.out)
+        in_force = _in_force(quotas, summary)
         usage = read_usage(spark, options.out)
-        _, part = resolve_step(usage, quotas.snapshot(), output.staging, options.broker_config, progress)
-        (output.staging / "quotas.yaml").write_text(write_yaml(quotas), encoding="utf-8")
+        clients, part = resolve_step(
+            usage, in_force, summary.get("start_ms"), output.staging, options.broker_config, progress
+        )
+        kept = _keep_quotas(in_force, clients, output.staging)
+        summary.pop("quotas_over_time", None)
         summary = _extended(summary, part, progress)
         write_summary(output.staging, summary)
-        for name in ("clients", "quotas.yaml", "summary.json"):
+        output.remove(*({"limits", "quotas"} - set(kept)))
+        for name in ("clients", *kept, "summary.json"):
             output.publish(name)
     return Analysis(options.out, summary)
+
+
+def _in_force(quotas: QuotasOverTime, summary: Mapping[str, Any]) -> DatedQuotas:
+    """Those of the time that a directory is about."""
+    return quotas.within(summary.get("start_ms"), summary.get("end_ms"))
+
+
+def _keep_quotas(quotas: DatedQuotas, clients: DataFrame, staging: Path) -> list[str]:
+    """Write quotas.yaml (the last ones) and, where they changed, the folder `quotas`; what there is to publish."""
+    (staging / "quotas.yaml").write_text(write_yaml(quotas.last or QuotaFile(())), encoding="utf-8")
+    if not have_changed(clients):
+        return ["quotas.yaml"]
+    write_quota_folder(staging / "quotas", quotas)
+    return ["quotas.yaml", "quotas", LIMITS.name]
 
 
 def utilisation(options: JobOptions) -> Analysis:
     """`usage` and `clients` of an existing directory to `utilisation`, `throttled` and, of `requests`, `calibration`.
 
-    The limits are those of the directory's quotas.yaml.
+    The limits are those of the directory's quotas.yaml, or of its folder `quotas` where they changed.
     """
     progress = options.progress()
     with OutputDirectory.existing(options.out) as output, _spark_for(options, progress) as spark:
         summary = read_summary(options.out)
+        in_force = _in_force(_own_quotas(options.out), summary)
         usage = read_usage(spark, options.out)
         identities = read_table(spark, options.out, CLIENTS).drop("limit", "limit_source", "level", "meter")
-        clients = with_limits(
-            identities, _own_quotas(options.out).snapshot(), static_defaults=options.broker_config.static_defaults
-        ).persist()
+        clients = resolved(identities, in_force, summary.get("start_ms"), options.broker_config).persist()
         part = utilisation_step(usage, clients, output.staging, options.broker_config, progress)
         part |= calibration_step(spark, clients, options.out, output.staging, options.broker_config, progress)
         summary = _extended(summary, part, progress)
@@ -291,15 +312,17 @@ def read_summary(directory: Path) -> dict[str, Any]:
     return summary
 
 
-def _own_quotas(directory: Path) -> QuotaFile:
+def _own_quotas(directory: Path) -> DatedQuotas:
     path = directory / "quotas.yaml"
+    if (directory / "quotas").is_dir():
+        return read_quota_folder(directory / "quotas")
     try:
         content = path.read_bytes()
     except OSError:
         raise InputError(
             f"{directory} has no quotas.yaml: run `kquota pipeline resolve --usage {directory}` first"
         ) from None
-    return read_quota_file(content, name=str(path))
+    return DatedQuotas.always(read_quota_file(content, name=str(path)))
 
 
 def _extended(summary: dict[str, Any], part: Mapping[str, Any], progress: Progress) -> dict[str, Any]:

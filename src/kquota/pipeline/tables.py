@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 __all__ = [
     "CALIBRATION",
     "CLIENTS",
+    "LIMITS",
+    "OCCASIONAL",
     "REJECTED",
     "REQUESTS",
+    "SHOWBACK",
     "TABLES",
     "THROTTLED",
     "USAGE",
@@ -139,6 +142,20 @@ CLIENTS: Final = _table(
     ("meter", _TEXT),
 )
 
+LIMITS: Final = _table(
+    "limits",
+    "client, key, stretch of time in which its limit stayed the same",
+    ("cluster", _TEXT),
+    *_CLIENT,
+    ("key", _TEXT),
+    ("valid_from_ms", _LONG),
+    ("valid_to_ms", _LONG),
+    ("limit", _DOUBLE),
+    ("limit_source", _TEXT),
+    ("level", _INT),
+    ("meter", _TEXT),
+)
+
 UTILISATION: Final = _table(
     "utilisation",
     "broker, meter, key",
@@ -210,6 +227,22 @@ REJECTED: Final = _table(
     ("sample", _TEXT),
 )
 
+SHOWBACK: Final = _table(
+    "showback",
+    "owner, date, key",
+    ("cluster", _TEXT),
+    ("owner", _TEXT),
+    ("date", _DATE),
+    ("key", _TEXT),
+    ("amount", _DOUBLE),
+    ("limit", _DOUBLE),
+    ("share", _DOUBLE),
+)
+
 TABLES: Final = {
     table.name: table for table in (REQUESTS, USAGE, CLIENTS, UTILISATION, THROTTLED, CALIBRATION, REJECTED)
 }
+"""What every analysis writes."""
+
+OCCASIONAL: Final = {table.name: table for table in (LIMITS, SHOWBACK)}
+"""What a directory has besides where limits changed, or where a step was asked for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from kquota.pipeline.gathering import starts_of
 from kquota.pipeline.tables import THROTTLED
 from kquota.pipeline.transforms.clients import CLIENT_TEXT
 from kquota.pipeline.transforms.identities import IDENTITY, Identity, numbers_of
+from kquota.pipeline.transforms.limit_periods import VALIDITY, LimitPeriods, have_changed
 from kquota.pipeline.transforms.meter_cells import Cells, Ints, gather_by_meter
 from kquota.pipeline.transforms.utilisation import window_seconds
 from kquota.quotas import REQUEST_PERCENTAGE
@@ -57,7 +58,7 @@ def to_throttled(usage: ArrowSource, clients: DataFrame, broker_config: BrokerCo
     the key of the only limit that could apply; where the byte rate or mutation rate and the request percentage of a
     client are both limited it is :data:`AMBIGUOUS` (unless it is longer than a request percentage can throttle), and
     the episode stands once for each meter that it may be. So throttle times must not be summed over this table;
-    `usage` and `clients` hold each once.
+    `usage` and `clients` hold each once. Where limits changed, a throttle is that of a limit in force at its time.
 
     :param usage: rows of the `usage` table.
     :param clients: the `clients` table of the same usage with the column CLIENT_TEXT.
@@ -79,13 +80,15 @@ def to_throttled(usage: ArrowSource, clients: DataFrame, broker_config: BrokerCo
 
 @dataclass(frozen=True, slots=True)
 class _Suspects:
-    """Throttled identities, numbered, and the meters that each may have been throttled by."""
+    """Throttled identities, numbered, and the meters that each may have been throttled by, period by period."""
 
     numbers: dict[Identity, int]
+    periods: LimitPeriods
     own: Ints
-    """By identity: the meter of its key, or what stands for none."""
+    """By identity and period: the meter of its key, or what stands for none."""
     percentage: Ints
-    """By identity: the meter of its request percentage, -1 for none (as on that key itself, where it is its own)."""
+    """By identity and period: the meter of its request percentage, -1 for none (as on that key itself, where it is
+    its own)."""
     client: Ints
     """By identity: its place in `clients`."""
     clients: Sequence[str]
@@ -98,31 +101,37 @@ class _Suspects:
         """Those of resolved clients. Like all that is broadcast they have to fit into the driver and each worker."""
         is_percentage = (F.col("key") == REQUEST_PERCENTAGE) & F.col("meter").isNotNull()
         wanted = clients.where((F.col("throttled_requests") > 0) | is_percentage)
-        rows = wanted.select(*IDENTITY, "meter", CLIENT_TEXT).toArrow().to_pylist()
-        texts = sorted({row[CLIENT_TEXT] for row in rows})
+        columns = [*IDENTITY, "meter", "throttled_requests", CLIENT_TEXT, *(VALIDITY if have_changed(clients) else ())]
+        rows = wanted.select(*columns).toArrow().to_pylist()
+        periods = LimitPeriods.of(rows)
+        throttled = [row for row in rows if row["throttled_requests"] > 0]
+        texts = sorted({row[CLIENT_TEXT] for row in throttled})
         place = {text: number for number, text in enumerate(texts)}
         meters: dict[tuple[str, str | None, str], int] = {}
-        own = [meters.setdefault((row["cluster"], row["meter"], row["key"]), len(meters)) for row in rows]
-        by_client = {
-            _client_of(row): number
-            for row, number in zip(rows, own, strict=True)
-            if row["key"] == REQUEST_PERCENTAGE and row["meter"] is not None
-        }
+
+        def number_of(row: dict[str, Any]) -> int:
+            return meters.setdefault((row["cluster"], row["meter"], row["key"]), len(meters))
+
+        by_client: dict[Identity, Ints] = {}
+        for row in rows:
+            if row["key"] == REQUEST_PERCENTAGE and row["meter"] is not None:
+                of_client = by_client.setdefault(_client_of(row), np.full(periods.count, -1))
+                of_client[periods.of_row(row)] = number_of(row)
+        numbers: dict[Identity, int] = {}
+        for row in throttled:
+            numbers.setdefault(tuple(row[name] for name in IDENTITY), len(numbers))
+        own = np.full((len(numbers), periods.count), -1)
+        percentage = np.full((len(numbers), periods.count), -1)
+        client = np.zeros(len(numbers), np.int64)
+        for row in throttled:
+            number = numbers[tuple(row[name] for name in IDENTITY)]
+            own[number, periods.of_row(row)] = number_of(row)
+            if row["key"] != REQUEST_PERCENTAGE:
+                percentage[number] = by_client.get(_client_of(row), -1)
+            client[number] = place[row[CLIENT_TEXT]]
         named = pa.schema([_SCHEMA.field(name) for name in ("cluster", "meter", "key")])
         names = [dict(zip(named.names, meter, strict=True)) for meter in meters]
-        return cls(
-            numbers={tuple(row[name] for name in IDENTITY): number for number, row in enumerate(rows)},
-            own=np.array(own, np.int64),
-            percentage=np.array(
-                [-1 if row["key"] == REQUEST_PERCENTAGE else by_client.get(_client_of(row), -1) for row in rows],
-                np.int64,
-            ),
-            client=np.array([place[row[CLIENT_TEXT]] for row in rows], np.int64),
-            clients=texts,
-            meters=pa.Table.from_pylist(
-                names, pa.schema([_SCHEMA.field(name) for name in ("cluster", "meter", "key")])
-            ),
-        )
+        return cls(numbers, periods, own, percentage, client, texts, pa.Table.from_pylist(names, named))
 
 
 def _client_of(row: dict[str, str | None]) -> tuple[str | None, ...]:
@@ -144,7 +153,8 @@ def _blamed(batch: pa.RecordBatch, suspects: _Suspects, broker_config: BrokerCon
     columns["start_ms"] = batch.column("cell_start_ms").to_numpy(zero_copy_only=False)
     columns["end_ms"] = columns["start_ms"] + batch.column("cell_ms").to_numpy(zero_copy_only=False)
 
-    own, percentage = suspects.own[identity], suspects.percentage[identity]
+    period = suspects.periods.at(columns["start_ms"])
+    own, percentage = suspects.own[identity, period], suspects.percentage[identity, period]
     is_limited = suspects.meters["meter"].is_valid().to_numpy()[own]
     # A request percentage throttles for one window at most (ClientRequestQuotaManager).
     is_too_long = columns["throttle_max_ms"] > broker_config.quota_window_size_seconds * 1000

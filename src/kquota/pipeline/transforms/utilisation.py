@@ -57,13 +57,15 @@ def enforced_rates(usage: ArrowSource, clients: DataFrame, broker_config: Broker
 
     :param usage: rows of the `usage` table.
     :param clients: resolved identities, one row per cluster, user, client_id, ip and key; small beside `usage`.
-    :returns: one row per broker, meter, key and second: cluster, broker_id, meter, key, limit, limit_source,
-        cell_start_ms, amount, rate, requests, throttled_requests, throttle_ms.
+    :returns: one row per broker, meter, key and second, with the limit in force at its start: cluster, broker_id,
+        meter, key, limit, limit_source (that of the last limit), cell_start_ms, amount, rate, requests,
+        throttled_requests, throttle_ms.
     """
 
     def rates(series: Series, meters: Meters) -> pa.Table:
+        series, rate = _limited(series, meters, broker_config)
         columns = {name: getattr(series, name) for name in ("broker_id", "cell_start_ms", "amount", *_COUNTS)}
-        return _named(meters, series.meter, columns | {"rate": _rates(series, meters, broker_config)}, _RATES)
+        return _named(meters, series.meter, columns | {"rate": rate, "limit": meters.limits_of(series)}, _RATES)
 
     return series_by_meter(usage, clients, rates, _RATES)
 
@@ -71,15 +73,16 @@ def enforced_rates(usage: ArrowSource, clients: DataFrame, broker_config: Broker
 def to_utilisation(usage: ArrowSource, clients: DataFrame, broker_config: BrokerConfig) -> DataFrame:
     """The `utilisation` table: one row per broker, meter and key, over the seconds in which the meter was active.
 
-    Its figures are those of :func:`enforced_rates`; percentiles are rates that occurred.
+    Its figures are those of :func:`enforced_rates`; percentiles are rates that occurred. Where the limit changed, each
+    second counts as over the limit that was in force then, and `limit` and `limit_source` are the last ones.
 
     :param usage: rows of the `usage` table.
     :param clients: resolved identities, one row per cluster, user, client_id, ip and key; small beside `usage`.
     """
 
     def figures(series: Series, meters: Meters) -> pa.Table:
-        limit = meters.names["limit"].to_numpy()[series.meter]
-        columns = _figures(series, _rates(series, meters, broker_config), limit)
+        series, rate = _limited(series, meters, broker_config)
+        columns = _figures(series, rate, meters.limits_of(series))
         return _named(meters, series.meter[series.starts], columns, schema)
 
     schema = to_arrow_schema(UTILISATION.schema)
@@ -93,9 +96,12 @@ def _named(meters: Meters, meter: Ints, columns: dict[str, npt.NDArray[np.generi
     return pa.table({name: every[name] for name in schema.names})
 
 
-def _rates(series: Series, meters: Meters, broker_config: BrokerConfig) -> Floats:
+def _limited(series: Series, meters: Meters, broker_config: BrokerConfig) -> tuple[Series, Floats]:
+    """The seconds in which a limit was in force, and the rate at the end of each."""
     reach_ms = window_seconds(meters.names["key"], broker_config)[series.meter] * 1000
-    return window_rates(series.cell_start_ms, series.amount, reach_ms, series.starts)
+    rates = window_rates(series.cell_start_ms, series.amount, reach_ms, series.starts)
+    are_limited = meters.are_limited(series)
+    return (series, rates) if are_limited.all() else (series.where(are_limited), rates[are_limited])
 
 
 def window_rates(at_ms: Ints, amounts: Floats, reach_ms: Ints, starts: Ints) -> Floats:
