@@ -6,6 +6,7 @@ import click
 
 from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options
 from kquota.cli.quotas_over_time import history_option, read_over_time
+from kquota.cli.showback import showback
 from kquota.cli.targets import Target, broker_options, target_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
@@ -27,6 +28,7 @@ Examples:
   kquota pipeline resolve --usage usage --quotas quotas.yaml
   kquota pipeline utilisation --usage usage
   kquota pipeline report --usage usage
+  kquota pipeline showback --usage usage --owners owners.csv
   spark-submit $(kquota pipeline entrypoint) ingest --log 'logs/*' --out /shared/usage"""
 )
 def pipeline() -> None:
@@ -142,3 +144,6 @@ def report(*, usage: str, master: str | None, quiet: bool) -> None:
 def entrypoint() -> None:
     """Print the path of the script for spark-submit."""
     click.echo(Path(__file__).with_name("entrypoint.py"))
+
+
+pipeline.add_command(showback)

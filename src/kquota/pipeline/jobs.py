@@ -43,7 +43,20 @@ from kquota.stores.folder import read_quota_folder, write_quota_folder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Analysis", "JobOptions", "analyze", "ingest", "report", "resolve", "utilisation"]
+__all__ = [
+    "Analysis",
+    "JobOptions",
+    "analyze",
+    "check_time_zone",
+    "extended",
+    "ingest",
+    "last_quotas",
+    "read_summary",
+    "report",
+    "resolve",
+    "spark_for",
+    "utilisation",
+]
 
 WORST_SHOWN = 15
 
@@ -103,7 +116,7 @@ def _spark(options: JobOptions, progress: Progress, *, input_bytes: int = 0) -> 
         spark.stop()
 
 
-def _spark_for(options: JobOptions, progress: Progress) -> AbstractContextManager[SparkSession]:
+def spark_for(options: JobOptions, progress: Progress) -> AbstractContextManager[SparkSession]:
     """A session for the log that the output directory is about."""
     inputs = read_summary(options.out).get("inputs")
     found = inputs if isinstance(inputs, list) else []
@@ -236,7 +249,7 @@ def ingest(
 def resolve(quotas: QuotasOverTime, options: JobOptions) -> Analysis:
     """`usage` of an existing directory to `clients`, under these quotas."""
     progress = options.progress()
-    with OutputDirectory.existing(options.out) as output, _spark_for(options, progress) as spark:
+    with OutputDirectory.existing(options.out) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
         in_force = _in_force(quotas, summary)
         usage = read_usage(spark, options.out)
@@ -245,7 +258,7 @@ def resolve(quotas: QuotasOverTime, options: JobOptions) -> Analysis:
         )
         kept = _keep_quotas(in_force, clients, output.staging)
         summary.pop("quotas_over_time", None)
-        summary = _extended(summary, part, progress)
+        summary = extended(summary, part, progress)
         write_summary(output.staging, summary)
         output.remove(*({"limits", "quotas"} - set(kept)))
         for name in ("clients", *kept, "summary.json"):
@@ -273,7 +286,7 @@ def utilisation(options: JobOptions) -> Analysis:
     The limits are those of the directory's quotas.yaml, or of its folder `quotas` where they changed.
     """
     progress = options.progress()
-    with OutputDirectory.existing(options.out) as output, _spark_for(options, progress) as spark:
+    with OutputDirectory.existing(options.out) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
         in_force = _in_force(_own_quotas(options.out), summary)
         usage = read_usage(spark, options.out)
@@ -281,7 +294,7 @@ def utilisation(options: JobOptions) -> Analysis:
         clients = resolved(identities, in_force, summary.get("start_ms"), options.broker_config).persist()
         part = utilisation_step(usage, clients, output.staging, options.broker_config, progress)
         part |= calibration_step(spark, clients, options.out, output.staging, options.broker_config, progress)
-        summary = _extended(summary, part, progress)
+        summary = extended(summary, part, progress)
         write_summary(output.staging, summary)
         worst, unexplained = _worst(spark, output.staging, clients)
         for name in ("utilisation", "throttled", "calibration", "summary.json"):
@@ -294,7 +307,7 @@ def report(options: JobOptions) -> Path:
     check_extra()
     progress = options.progress()
     OutputDirectory.existing(options.out)
-    with _spark_for(options, progress) as spark, progress.stage("write the report"):
+    with spark_for(options, progress) as spark, progress.stage("write the report"):
         return write_report(spark, options.out, generated=_now())
 
 
@@ -313,17 +326,26 @@ def read_summary(directory: Path) -> dict[str, Any]:
 
 
 def _own_quotas(directory: Path) -> DatedQuotas:
-    path = directory / "quotas.yaml"
     if (directory / "quotas").is_dir():
         return read_quota_folder(directory / "quotas")
+    return DatedQuotas.always(last_quotas(directory))
+
+
+def last_quotas(directory: Path) -> QuotaFile:
+    """quotas.yaml of a directory: the last quotas in force.
+
+    :raises InputError: it is not there.
+    """
+    path = directory / "quotas.yaml"
     try:
         content = path.read_bytes()
     except OSError:
         raise InputError(
             f"{directory} has no quotas.yaml: run `kquota pipeline resolve --usage {directory}` first"
         ) from None
-    return DatedQuotas.always(read_quota_file(content, name=str(path)))
+    return read_quota_file(content, name=str(path))
 
 
-def _extended(summary: dict[str, Any], part: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+def extended(summary: dict[str, Any], part: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """summary.json with what a step adds to it, and how long that took."""
     return summary | dict(part) | {"seconds": summary.get("seconds", {}) | progress.seconds}
