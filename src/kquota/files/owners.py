@@ -53,10 +53,15 @@ class OwnerRule:
     """By type how the name begins."""
 
     def matches(self, client: Mapping[str, str | None]) -> bool | None:
-        """Whether a client, by type its name (None: not known), is one of these; None where that is not known."""
+        """Whether a client is one of these; None where that is not known.
+
+        :param client: by type its name, None for one that is not known; types that it cannot have are not there.
+        """
         found: bool | None = True
         for tests, test in ((self.names, str.__eq__), (self.prefixes, str.startswith)):
             for kind, text in tests.items():
+                if kind not in client:
+                    return False
                 name = client[kind]
                 if name is None:
                     found = None
@@ -84,11 +89,13 @@ class OwnerMap:
         return bool(self._rules or self._of_entity)
 
     def owner(self, user: str | None, client_id: str | None, ip: str | None) -> str:
-        """The owner of a client, :data:`UNOWNED` without any; names that are not known (None) match nothing.
+        """The owner of a client, or of an address (then user and client_id are None); :data:`UNOWNED` without any.
 
-        Where an unknown name decides whether an earlier rule matches, it is not known who the owner is: nobody.
+        A name of a client that is None is not known. Where it decides whether a rule matches, it is not known who the
+        owner is either: nobody.
         """
-        client = {USER: user, CLIENT_ID: client_id, IP: ip}
+        # Usage is of a client, or of an address from which connections come: never of both.
+        client = {USER: user, CLIENT_ID: client_id} if ip is None else {IP: ip}
         for rule in self._rules:
             matches = rule.matches(client)
             if matches is None:
@@ -98,10 +105,10 @@ class OwnerMap:
         return self._by_entity(user, client_id, ip) or UNOWNED
 
     def _by_entity(self, user: str | None, client_id: str | None, ip: str | None) -> str | None:
-        if user is not None and client_id is not None:
-            found = self._resolver.resolve_key(PRODUCER_BYTE_RATE, user, client_id)
-        elif ip is not None:
+        if ip is not None:
             found = self._resolver.resolve("", "", ip)[CONNECTION_CREATION_RATE]
+        elif user is not None and client_id is not None:
+            found = self._resolver.resolve_key(PRODUCER_BYTE_RATE, user, client_id)
         else:
             return None
         return self._of_entity[found.source] if isinstance(found.source, ClientQuotaEntity) else None
@@ -135,6 +142,11 @@ def _rule(fields: Mapping[str, str], place: str) -> OwnerRule:
     prefixes = {kind: fields[f"{kind}-prefix"] for kind, suffix in _TESTS if suffix and f"{kind}-prefix" in fields}
     if not names and not prefixes:
         raise InputError(f"{place}: the rule for {owner!r} names no user, client-id or ip; it would match everything")
+    kinds = names.keys() | prefixes.keys()
+    if IP in kinds and len(kinds) > 1:
+        raise InputError(
+            f"{place}: give the address a rule of its own: usage is of clients or of addresses, not of both"
+        )
     return OwnerRule(owner, names, prefixes)
 
 

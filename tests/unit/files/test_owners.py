@@ -54,11 +54,14 @@ def test_csv_and_yaml_say_the_same() -> None:
         ("x", "etl*", None, "big, loud"),
         ("x", "etl1", None, UNOWNED),
         ("bob", "x", None, UNOWNED),
-        (None, None, "10.0.0.1", UNOWNED),
+        (None, None, "10.0.0.1", "cloud"),
+        (None, None, "10.0.0.2", UNOWNED),
+        (None, "etl*", None, UNOWNED),
+        ("bert", None, None, UNOWNED),
     ],
 )
 def test_the_first_rule_that_matches_wins(user: str | None, client_id: str | None, ip: str | None, owner: str) -> None:
-    """Of an address alone it is not known whether the rules above, by user, are about it."""
+    """An address is no client, and a client none; of a name that is not known it is not known which rules it fits."""
     assert OwnerMap(rules(CSV)).owner(user, client_id, ip) == owner
 
 
@@ -99,6 +102,7 @@ def test_quota_files_name_owners_too() -> None:
         ("o.csv", "owner,user\nx,a,b\n", "o.csv:2: 3 cells under a header of 2"),
         ("o.csv", "owner,user\nx,a\npay,\n", "o.csv:3: the rule for 'pay' names no user"),
         ("o.csv", "owner,user\nunowned,a\n", "o.csv:2: unowned is what"),
+        ("o.csv", "owner,user,ip\nx,a,::1\n", "o.csv:2: give the address a rule of its own"),
         ("o.csv", 'owner,user\nx,"a\n', "o.csv: not CSV"),
         ("o.csv", b"owner\n\xff\n", "o.csv: not UTF-8"),
         ("o.yaml", "a: b", "o.yaml: an owner map is a list"),
@@ -132,8 +136,8 @@ def test_an_unknown_name_never_leads_to_another_owner(
 ) -> None:
     """Whoever is found without knowing a name is who is found knowing it, whatever it is; a map travels to workers."""
     owners = pickle.loads(pickle.dumps(OwnerMap(rules)))
-    for partly in ((None, client_id, ip), (user, None, ip), (user, client_id, None), (None, None, ip)):
-        assert owners.owner(*partly) in (UNOWNED, owners.owner(user, client_id, ip))
+    for partly in ((None, client_id), (user, None), (None, None)):
+        assert owners.owner(*partly, None) in (UNOWNED, owners.owner(user, client_id, None))
 
 
 entities = st.builds(
