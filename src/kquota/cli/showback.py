@@ -144,11 +144,16 @@ def _remarks(found: Showback, usage: str, unowned_file: str | None) -> Iterator[
         yield f"no limits: `kquota pipeline resolve --usage {usage}` finds them"
     if not found.unowned:
         return
-    shown = [_client(row) for row in found.unowned[:_SHOWN_UNOWNED]]
-    more = len(found.unowned) - len(shown)
-    yield f"without an owner: {len(found.unowned):,}, the largest first: {', '.join(shown)}" + (
-        f" and {more:,} more" if more else ""
+    yield f"without an owner: {len(found.unowned):,}, those with the largest part of anything first"
+    yield from align(
+        [
+            (_client(row), "-" if row["share"] is None else f"{row['share']:.1%}")
+            for row in found.unowned[:_SHOWN_UNOWNED]
+        ],
+        indent="  ",
     )
+    if len(found.unowned) > _SHOWN_UNOWNED:
+        yield f"  and {len(found.unowned) - _SHOWN_UNOWNED:,} more"
     if unowned_file is not None:
         yield f"{unowned_file}: fill in the owners, and put the rows below those of the owner map"
     else:

@@ -74,7 +74,14 @@ def test_for_programs_numbers_are_plain(printed: Any) -> None:
     assert rows[1] == ["", "payments", "2026-07-01", "producer_byte_rate", "3221225472", "2097152", "0.75"]
     assert rows[3][4:] == ["", "2", ""]
     assert rows[4][4:] == ["0.0000005", "2.5", "1"]
-    assert "without an owner: 4, the largest first: user=eve, user=eve client-id=x,y, (no user" in error
+    assert error.splitlines() == [
+        "without an owner: 4, those with the largest part of anything first",
+        "  user=eve                 20.0%",
+        "  user=eve client-id=x,y   5.0%",
+        "  (no user, no client-id)  -",
+        "  ip=10.0.0.1              90.0%",
+        "--unowned FILE lists them all, as rows to complete",
+    ]
     records = json.loads(printed("--format", "json")[0])
     assert records[2] == row("payments", None, 2, None, key="controller_mutation_rate") | {"date": "2026-07-01"}
     assert len(printed("--format", "jsonl")[0].splitlines()) == 4
@@ -98,8 +105,8 @@ def test_what_else_is_said() -> None:
     found = job.Showback(ROWS, UNOWNED * 4, knows_owners=False, has_limits=False)
     said = list(_remarks(found, "dir", None))
     assert said[0] == "no limits: `kquota pipeline resolve --usage dir` finds them"
-    assert said[1].endswith("and 6 more")
-    assert said[2].endswith("for --owners FILE")
+    assert said[1].startswith("without an owner: 16, ")
+    assert said[-2:] == ["  and 6 more", "--unowned FILE lists them all, as rows to complete for --owners FILE"]
     assert list(_remarks(job.Showback(ROWS, (), knows_owners=True, has_limits=True), "dir", None)) == []
 
 
