@@ -6,7 +6,7 @@ each client, key and stretch of time in which they stayed the same: no two stret
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -70,9 +70,11 @@ class LimitPeriods:
     """Where all but the first begin."""
 
     @classmethod
-    def of(cls, rows: Iterable[Mapping[str, Any]]) -> Self:
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> Self:
         """Those that rows of resolved clients tell apart."""
-        starts = {row.get(VALID_FROM_MS) for row in rows} | {row.get(VALID_TO_MS) for row in rows}
+        if not rows or VALID_FROM_MS not in rows[0]:
+            return cls(np.empty(0, np.int64))
+        starts = {row[VALID_FROM_MS] for row in rows} | {row[VALID_TO_MS] for row in rows}
         return cls(np.array(sorted(start for start in starts if start is not None), np.int64))
 
     @property
@@ -87,6 +89,14 @@ class LimitPeriods:
     def of_row(self, row: Mapping[str, Any]) -> slice:
         """The periods that a row of resolved clients is about."""
         return slice(self._starting(row.get(VALID_FROM_MS), 0), self._starting(row.get(VALID_TO_MS), self.count))
+
+    def fill(self, of_period: list[int], row: Mapping[str, Any], number: int) -> None:
+        """Put a number at the periods that a row of resolved clients is about."""
+        if self.count == 1:
+            of_period[0] = number
+        else:
+            span = self.of_row(row)
+            of_period[span] = [number] * (span.stop - span.start)
 
     def _starting(self, at_ms: int | None, otherwise: int) -> int:
         return otherwise if at_ms is None else int(np.searchsorted(self.starts_ms, at_ms, side="right"))
@@ -103,9 +113,7 @@ class LimitPeriods:
             )
         by_identity: dict[Identity, list[int]] = {}
         for identity, row, number in zip(identities, rows, numbers, strict=True):
-            of_period = by_identity.setdefault(identity, [-1] * self.count)
-            span = self.of_row(row)
-            of_period[span] = [number] * (span.stop - span.start)
+            self.fill(by_identity.setdefault(identity, [-1] * self.count), row, number)
         shared: dict[tuple[int, ...], int] = {}
         tracks = {
             identity: shared.setdefault(tuple(of_period), len(shared)) for identity, of_period in by_identity.items()

@@ -82,27 +82,31 @@ class Meters:
             columns += [KEPT_METER, *VALIDITY]
         rows = clients.where(wanted).select(*columns).toArrow().to_pylist()
         periods = LimitPeriods.of(rows)
-        stretches: dict[tuple[object, ...], dict[str, Any]] = {}
-        for row in rows:
-            if row["meter"] is not None:
-                stretches.setdefault((_meter_of(row), *(row.get(name) for name in VALIDITY)), row)
-        in_order = sorted(stretches.values(), key=lambda row: row.get(VALID_FROM_MS) or -inf)
+        meters = [_meter_of(row) for row in rows]
+        # What a meter's clients say of it is the same.
+        of_stretch = (
+            meters
+            if periods.count == 1
+            else [(*meter, row[VALID_FROM_MS], row[VALID_TO_MS]) for meter, row in zip(meters, rows, strict=True)]
+        )
+        stretches = {
+            stretch: (meter, row)
+            for stretch, meter, row in zip(of_stretch, meters, rows, strict=True)
+            if row["meter"] is not None
+        }
+        in_order = sorted(stretches.values(), key=lambda one: one[1].get(VALID_FROM_MS) or -inf)
         numbers: dict[tuple[str | None, ...], int] = {}
-        for row in in_order:
-            numbers.setdefault(_meter_of(row), len(numbers))
+        for meter, _ in in_order:
+            numbers.setdefault(meter, len(numbers))
         limits = np.full((len(numbers), periods.count), np.nan)
         is_limited = np.zeros((len(numbers), periods.count), np.bool_)
         names: list[dict[str, object]] = [{}] * len(numbers)
-        for row in in_order:
-            number, span = numbers[_meter_of(row)], periods.of_row(row)
+        for meter, row in in_order:
+            number, span = numbers[meter], periods.of_row(row)
             limits[number, span], is_limited[number, span] = row["limit"], True
             names[number] = {name: row[name] for name in _NAMES.names}
-        counting = [row for row in rows if _meter_of(row) in numbers]
-        tracks = periods.tracks(
-            [tuple(row[name] for name in IDENTITY) for row in counting],
-            counting,
-            [numbers[_meter_of(row)] for row in counting],
-        )
+        counted = [numbers.get(meter, -1) for meter in meters]
+        tracks = periods.tracks([tuple(row[name] for name in IDENTITY) for row in rows], rows, counted)
         return cls(periods, tracks, pa.Table.from_pylist(names, _NAMES), limits, is_limited)
 
     def of_cells(self, track: Ints, at_ms: Ints) -> Ints:

@@ -112,26 +112,34 @@ class _Suspects:
         def number_of(row: dict[str, Any]) -> int:
             return meters.setdefault((row["cluster"], row["meter"], row["key"]), len(meters))
 
-        by_client: dict[Identity, Ints] = {}
+        none = [-1] * periods.count
+        by_client: dict[Identity, list[int]] = {}
         for row in rows:
             if row["key"] == REQUEST_PERCENTAGE and row["meter"] is not None:
-                of_client = by_client.setdefault(_client_of(row), np.full(periods.count, -1))
-                of_client[periods.of_row(row)] = number_of(row)
+                periods.fill(by_client.setdefault(_client_of(row), list(none)), row, number_of(row))
         numbers: dict[Identity, int] = {}
+        own: list[list[int]] = []
+        percentage: list[list[int]] = []
+        client: list[int] = []
         for row in throttled:
-            numbers.setdefault(tuple(row[name] for name in IDENTITY), len(numbers))
-        own = np.full((len(numbers), periods.count), -1)
-        percentage = np.full((len(numbers), periods.count), -1)
-        client = np.zeros(len(numbers), np.int64)
-        for row in throttled:
-            number = numbers[tuple(row[name] for name in IDENTITY)]
-            own[number, periods.of_row(row)] = number_of(row)
-            if row["key"] != REQUEST_PERCENTAGE:
-                percentage[number] = by_client.get(_client_of(row), -1)
-            client[number] = place[row[CLIENT_TEXT]]
+            number = numbers.setdefault(tuple(row[name] for name in IDENTITY), len(own))
+            if number == len(own):
+                own.append(list(none))
+                is_own = row["key"] == REQUEST_PERCENTAGE
+                percentage.append(none if is_own else by_client.get(_client_of(row), none))
+                client.append(place[row[CLIENT_TEXT]])
+            periods.fill(own[number], row, number_of(row))
         named = pa.schema([_SCHEMA.field(name) for name in ("cluster", "meter", "key")])
         names = [dict(zip(named.names, meter, strict=True)) for meter in meters]
-        return cls(numbers, periods, own, percentage, client, texts, pa.Table.from_pylist(names, named))
+        return cls(
+            numbers=numbers,
+            periods=periods,
+            own=np.array(own, np.int64).reshape(-1, periods.count),
+            percentage=np.array(percentage, np.int64).reshape(-1, periods.count),
+            client=np.array(client, np.int64),
+            clients=texts,
+            meters=pa.Table.from_pylist(names, named),
+        )
 
 
 def _client_of(row: dict[str, str | None]) -> tuple[str | None, ...]:
