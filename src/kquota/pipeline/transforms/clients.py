@@ -132,7 +132,7 @@ def with_limits_over_time(
                     if not of_row or of_row[-1][1] != outcome:
                         of_row.append((number, outcome))
         for batch, of_rows in zip(held, stretches, strict=True):
-            rows = np.repeat(np.arange(batch.num_rows), [len(of_row) for of_row in of_rows])
+            rows = np.repeat(np.arange(batch.num_rows), np.array([len(of_row) for of_row in of_rows], np.int64))
             begins = [starts_ms[number] for of_row in of_rows for number, _ in of_row]
             ends = [end for of_row in of_rows for end in (*(starts_ms[number] for number, _ in of_row[1:]), None)]
             lasts = [_last(of_row) for of_row in of_rows]
