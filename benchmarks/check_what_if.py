@@ -28,7 +28,7 @@ import yaml
 from pyspark.sql import functions as F
 
 from kquota.config import BrokerConfig
-from kquota.files import QuotaFile, read_quota_file
+from kquota.files import DatedQuotas, QuotaFile, read_quota_file
 from kquota.pipeline.analysis import LogSettings, RejectLimit, read_table
 from kquota.pipeline.jobs import JobOptions, analyze
 from kquota.pipeline.replay.arrivals import ArrivalModel, Arrivals
@@ -101,7 +101,7 @@ def analysed(folder: Path, work: Path) -> Capture:
     if not out.exists():
         analyze(
             [f"1={folder / 'kafka-request.log.gz'}"],
-            quotas,
+            DatedQuotas.always(quotas),
             LogSettings(keep_requests=True),
             JobOptions(out, quiet=True),
             max_rejected=RejectLimit(0, per_cent=False),
@@ -141,8 +141,8 @@ def compared(spark: SparkSession, unlimited: Sequence[Capture], limited: Sequenc
         )
         if kind is None:
             continue
-        model = "closed" if kind.startswith("greedy") or kind == "mutations" else "open"
-        request, cell = (predictions[model, grain, ""][meter, key] for grain in ("request", "cell"))
+        arrivals = "closed" if kind.startswith("greedy") or kind == "mutations" else "open"
+        request, cell = (predictions[arrivals, grain, ""][meter, key] for grain in ("request", "cell"))
         truths = [curve.truth(names, key, curves[0]) for curve in curves[len(unlimited) :]]
         base_truth = curves[0].truth(names, key, curves[0])
         yield {
@@ -201,7 +201,7 @@ class Curves:
             "user", "client_id", "key", "at_ms", F.coalesce("charged", F.lit(0.0)).alias("amount"), "throttle_ms"
         )
         self.end_ms = seconds * 1000
-        self.requests = frame.where(F.col("at_ms") <= self.end_ms).orderBy("at_ms").toPandas()
+        self.requests: pd.DataFrame = frame.where(F.col("at_ms") <= self.end_ms).orderBy("at_ms").toPandas()
 
     def of(self, clients: Sequence[tuple[str, str]], key: str) -> pd.DataFrame:
         """The requests of these clients on a key."""
