@@ -285,8 +285,8 @@ def read_file(path: str) -> tuple[bytes, str]:
         return Path(path).read_bytes(), path
     except IsADirectoryError:
         raise InputError(
-            f"{path}: this is a folder; give one of its files, or analyze a log under all of them with "
-            "`kquota analyze` or `kquota pipeline resolve`"
+            f"{path}: cannot read the quotas: Is a directory; if this is a folder of quotas over time, give one of its "
+            "files, or judge a log by all of them with `kquota analyze` or `kquota pipeline resolve`"
         ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot read the quotas: {error.strerror}") from None
