@@ -15,8 +15,7 @@ from kquota.pipeline.jobs import JobOptions, extended, read_summary, spark_for
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.replay.arrivals import Arrivals
 from kquota.pipeline.table_files import write_table
-from kquota.pipeline.tables import CLIENTS, CURVE, RECOMMENDATIONS, USAGE
-from kquota.pipeline.transforms.clients import to_client_totals
+from kquota.pipeline.tables import CURVE, RECOMMENDATIONS, USAGE
 from kquota.pipeline.transforms.curve import Grid, to_curve, to_meters
 from kquota.pipeline.transforms.held import Replay, held_by_cells, recorded_times
 from kquota.pipeline.transforms.recommendations import (
@@ -28,6 +27,7 @@ from kquota.pipeline.transforms.recommendations import (
     with_values,
 )
 from kquota.pipeline.transforms.utilisation import to_utilisation
+from kquota.pipeline.what_if import recorded_clients
 from kquota.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -107,8 +107,7 @@ def _recording(
 ) -> _Recording:
     usage = read_usage(spark, directory)
     with progress.stage("find the meters"):
-        has_clients = (directory / CLIENTS.name).is_dir()
-        clients = read_table(spark, directory, CLIENTS) if has_clients else to_client_totals(usage)
+        clients = recorded_clients(spark, directory)
         defaults = options.broker_config.static_defaults
         meters = to_meters(clients, quotas.snapshot(), static_defaults=defaults, unlimited_by=unlimited_by).persist()
         replay = Replay(arrivals, options.broker_config, recorded_times(read_table(spark, directory, USAGE)))

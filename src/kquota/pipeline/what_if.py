@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from kquota.pipeline.progress import Progress
 
-__all__ = ["WORST_SHOWN", "ChangeImpacts", "WhatIf", "change_impacts", "what_if"]
+__all__ = ["WORST_SHOWN", "ChangeImpacts", "WhatIf", "change_impacts", "recorded_clients", "what_if"]
 
 WORST_SHOWN = 30
 
@@ -136,6 +136,13 @@ def _impact(row: Row) -> Impact:
     return Impact(**values)
 
 
+def recorded_clients(spark: SparkSession, directory: Path) -> DataFrame:
+    """Who is in the usage of a directory: at least cluster, user, client_id, ip and key, and if need be grain."""
+    # Of metrics the table does not say what is known of a client; `usage` does.
+    has_clients = (directory / CLIENTS.name).is_dir() and not read_summary(directory).get("metrics")
+    return read_table(spark, directory, CLIENTS) if has_clients else to_client_totals(read_usage(spark, directory))
+
+
 def recorded_quotas(directory: Path) -> QuotaSnapshot:
     """The quotas that a directory was analysed with, the last of those that changed; none where it was not."""
     return last_quotas(directory).snapshot() if (directory / "quotas.yaml").is_file() else {}
@@ -172,8 +179,7 @@ def replay_both(
     usage = read_usage(spark, directory)
     config = options.broker_config
     with progress.stage("resolve both quotas"):
-        has_clients = (directory / CLIENTS.name).is_dir()
-        clients = read_table(spark, directory, CLIENTS) if has_clients else to_client_totals(usage)
+        clients = recorded_clients(spark, directory)
         bindings = to_bindings(clients, old, new, static_defaults=config.static_defaults)
         if only_changed:
             bindings = changed(bindings)

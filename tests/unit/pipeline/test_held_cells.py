@@ -45,7 +45,7 @@ def as_connection(cells: MeterCells) -> Connection:
     at_ms: list[float] = []
     amounts: list[float] = []
     for start_ms, size_ms, amount, requests in zip(*cells[:4], strict=True):
-        parts = max(1, min(int(requests), REQUESTS_PER_CELL))
+        parts = max(1, min(int(requests), REQUESTS_PER_CELL * int(max(size_ms // 1000, 1))))
         if amount > 0:
             at_ms += [float(start_ms + (part + 0.5) * size_ms / parts) for part in range(parts)]
             amounts += [float(amount / parts)] * parts
@@ -70,7 +70,7 @@ def traffic(draw: st.DrawFn) -> MeterCells:
     if not any(amount for _, amount, _ in rows):
         rows.append((second + 1, 10.0, 1))
     largest = draw(st.sampled_from([None, 1.0, 50.0, 5_000.0]))
-    return to_cells(rows, largest=largest)
+    return to_cells(rows, largest=largest, size_ms=draw(st.sampled_from([1000, 1000, 300])))
 
 
 LIMITS = st.sampled_from([0.0, 0.5, 3.0, 25.0, 150.0, 1_000.0, 1e6, inf])

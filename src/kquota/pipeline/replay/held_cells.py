@@ -1,8 +1,8 @@
 """What limits would have done to a meter's recorded cells: its amount and requests of each second.
 
 The statistic is Kafka's to the last rule (``Rate``, ``SampledStat``, ``TokenBucket``), compiled. What a cell does not
-say is assumed: its requests are of one size and evenly spread, 16 of them at most, and wait in one queue for the whole
-meter. :mod:`kquota.pipeline.replay.held_requests` is the same without assumptions.
+say is assumed: its requests are of one size and evenly spread, 16 a second of them at most, and wait in one queue for
+the whole meter. :mod:`kquota.pipeline.replay.held_requests` is the same without assumptions.
 
 Cells far below a limit are counted as a whole, which is all the same for the statistic: no request of theirs can be
 over it.
@@ -37,6 +37,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 REQUESTS_PER_CELL: Final = 16
+"""In each second of it: so many stand for more."""
 
 _NEAR: Final = 0.95
 _AMOUNT, _THROTTLED, _THROTTLED_MS, _MUTED_MS, _MAX_DELAY_MS, _TOTAL_DELAY_MS, _BACKLOG_MAX, _PEAK = range(8)
@@ -57,7 +58,7 @@ class MeterCells(NamedTuple):
     size_ms: Ints
     amount: Floats
     requests: Ints
-    """1 where it is not known."""
+    """Where it is not known, what is to be taken for it."""
     largest: float
     """The largest request there was: what waits leaves joined, up to this."""
     client: Ints
@@ -122,7 +123,7 @@ def _mutations(cells: MeterCells, limits: Sequence[float], windows: Windows, end
 def _expanded(cells: MeterCells) -> tuple[Floats, Floats, Floats]:
     """The parts of all cells: when they come, their amounts, and how many requests each stands for."""
     used = cells.amount > 0
-    parts = np.clip(cells.requests[used], 1, REQUESTS_PER_CELL)
+    parts = np.clip(cells.requests[used], 1, REQUESTS_PER_CELL * np.maximum(cells.size_ms[used] // 1000, 1))
     number = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
     at_ms = np.repeat(cells.start_ms[used], parts) + (number + 0.5) * np.repeat(cells.size_ms[used] / parts, parts)
     amounts = np.repeat(cells.amount[used] / parts, parts)
@@ -284,7 +285,7 @@ def _turn(meter: _Meter, rule: _Rule, amount: float, at_ms: float, out: Floats) 
 @compiled
 def _parts(cells: MeterCells, cell: int) -> int:
     """How many requests stand for those of a cell."""
-    parts: int = max(1, min(cells.requests[cell], REQUESTS_PER_CELL))
+    parts: int = max(1, min(cells.requests[cell], REQUESTS_PER_CELL * max(cells.size_ms[cell] // 1000, 1)))
     return parts
 
 

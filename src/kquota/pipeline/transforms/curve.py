@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from kquota.pipeline.tables import CURVE
 from kquota.pipeline.transforms.clients import with_limits
-from kquota.pipeline.transforms.identities import IDENTITY
+from kquota.pipeline.transforms.identities import IDENTITY, identities
 from kquota.quotas import CLIENT_ID, KAFKA, USER, ClientQuotaEntity, QuotaSnapshot
 
 if TYPE_CHECKING:
@@ -72,14 +72,14 @@ def to_meters(
     :param clients: the `clients` table, or any with its first five columns, a row for each client and key.
     """
     columns = (*IDENTITY, "meter", "limit", "limit_source")
-    bound = with_limits(clients.select(*IDENTITY), quotas, static_defaults=static_defaults)
+    bound = with_limits(identities(clients), quotas, static_defaults=static_defaults)
     limited = bound.where(F.col("meter").isNotNull()).select(*columns)
     if unlimited_by is None:
         return limited
     types = METERS_OF[unlimited_by]
     keys = [key.name for key in KAFKA.keys if frozenset(types) in key.shapes]
     rule = {ClientQuotaEntity(dict.fromkeys(types)): dict.fromkeys(keys, 1.0)}
-    free = bound.where(F.col("meter").isNull()).select(*IDENTITY)
+    free = bound.where(F.col("meter").isNull()).select(*identities(clients).columns)
     would = with_limits(free, rule).where(F.col("meter").isNotNull())
     return limited.unionByName(
         would.select(*IDENTITY, "meter", F.lit(None).cast("double").alias("limit"), F.lit("").alias("limit_source"))

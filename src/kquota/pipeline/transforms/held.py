@@ -25,7 +25,7 @@ from kquota.pipeline.gathering import starts_of
 from kquota.pipeline.replay.arrivals import NOTHING, ArrivalModel, Arrivals
 from kquota.pipeline.transforms.counted_times import CONTROLLER, counted_by, counted_ms
 from kquota.pipeline.transforms.identities import IDENTITY, numbers_of
-from kquota.pipeline.transforms.meter_cells import Cells, gather_by_meter
+from kquota.pipeline.transforms.meter_cells import Cells, Ints, gather_by_meter
 from kquota.pipeline.transforms.meter_series import Meters
 from kquota.pipeline.workers import forget_zip_importers
 from kquota.quotas import CONTROLLER_MUTATION_RATE
@@ -195,13 +195,14 @@ def _held_cells(cells: Cells, meters: Meters, replay: Replay, candidates: Candid
         name = names[first["meter"][start]]
         broker_id = int(first["broker_id"][start])
         first_ms, last_ms = replay.spans[name["cluster"], broker_id]
-        amount, requests = sums["amount"][one], sums["requests"][one]
+        amount = sums["amount"][one]
+        requests = _requests(sums["requests"][one], most["cell_ms"][one])
         largest = max(float(most["amount_max"][one].max()), float((amount / np.maximum(requests, 1)).max()))
         meter_cells = MeterCells(
             np.ascontiguousarray(first["cell_start_ms"][one]),
             most["cell_ms"][one].astype(np.int64),
             np.ascontiguousarray(amount),
-            requests.astype(np.int64),
+            requests,
             largest,
             first["client"][one].astype(np.int64),
         )
@@ -218,7 +219,7 @@ def _held_cells(cells: Cells, meters: Meters, replay: Replay, candidates: Candid
         recorded = (
             float(amount.sum()),
             int(sums["throttled_requests"][one].sum()),
-            int(requests.sum()),
+            int(sums["requests"][one].sum()),
             largest,
             last_ms - first_ms,
             int(most["cell_ms"][one].max()),
@@ -226,6 +227,15 @@ def _held_cells(cells: Cells, meters: Meters, replay: Replay, candidates: Candid
         place = (name["cluster"], broker_id, name["meter"], name["key"])
         rows.extend((*place, limit, *recorded, *outcome) for limit, outcome in zip(limits, outcomes, strict=True))
     return _held_table(rows)
+
+
+def _requests(counted: Ints, cell_ms: Ints) -> Ints:
+    """How many requests cells have. A broker's metrics do not say: they tell a rate, as of many and small ones."""
+    unknown = _ASSUMED_PER_S * np.maximum(cell_ms // 1000, 1)
+    return np.where(counted > 0, counted, unknown).astype(np.int64)
+
+
+_ASSUMED_PER_S: Final = 4
 
 
 def _held_table(rows: Sequence[tuple[object, ...]]) -> pa.Table:

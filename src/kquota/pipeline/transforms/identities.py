@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["IDENTITY", "Identity", "numbers_of", "plain_strings"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["IDENTITY", "Identity", "identities", "numbers_of", "plain_strings"]
 
 IDENTITY: Final = ("cluster", "user", "client_id", "ip", "key")
 """What a limit is resolved for; null is a value like any other here."""
@@ -18,6 +21,11 @@ Identity = tuple[str | None, ...]
 Ints = npt.NDArray[np.int64]
 
 _LARGEST: Final = 2**62
+
+
+def identities(clients: DataFrame) -> DataFrame:
+    """What limits are resolved for, of clients: IDENTITY, and the `grain`, if there is one, which says what is known."""
+    return clients.select(*IDENTITY, *(name for name in ("grain",) if name in clients.columns))
 
 
 def numbers_of(batch: pa.RecordBatch | pa.Table, numbers: Mapping[Identity, int]) -> Ints:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from kquota.pipeline.replay.arrivals import ArrivalModel
 from kquota.pipeline.tables import WHATIF
 from kquota.pipeline.transforms.clients import KEPT_METER, with_limits
-from kquota.pipeline.transforms.identities import IDENTITY
+from kquota.pipeline.transforms.identities import IDENTITY, identities
 from kquota.quotas import CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, QuotaSnapshot
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def to_bindings(
 
     :param clients: the `clients` table, or any with the first five columns, a row for each client and key.
     """
-    before = with_limits(clients.select(*IDENTITY), old, static_defaults=static_defaults).withColumn(
+    before = with_limits(identities(clients), old, static_defaults=static_defaults).withColumn(
         "kept_old", F.coalesce("meter", KEPT_METER)
     )
     before = before.select(
-        *IDENTITY,
+        *identities(clients).columns,
         F.col("limit").alias("limit_old"),
         F.coalesce("limit_source", F.lit("")).alias("source_old"),
         F.col("meter").alias("bound_old"),
