@@ -23,7 +23,7 @@ from kquota.pipeline.transforms.clients import (
     with_limits_over_time,
 )
 from kquota.pipeline.transforms.limit_periods import IS_LAST, VALID_FROM_MS, VALID_TO_MS
-from kquota.pipeline.transforms.throttled import UNEXPLAINED, to_throttled
+from kquota.pipeline.transforms.throttled import AMBIGUOUS, UNEXPLAINED, to_throttled
 from kquota.pipeline.transforms.utilisation import enforced_rates, to_utilisation
 from kquota.quotas import (
     CLIENT_ID,
@@ -38,7 +38,7 @@ from kquota.quotas import (
 )
 from tests.spark.test_calibration import START_MS, line, requests
 from tests.spark.test_limits import IDENTITIES, defaults, snapshots
-from tests.spark.test_utilisation import START, told, usage
+from tests.spark.test_utilisation import START, told, told_rate, usage
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -202,6 +202,41 @@ def test_a_throttle_is_that_of_a_limit_of_its_time(spark: "SparkSession") -> Non
         (20, "user=alice", PRODUCER_BYTE_RATE),
         (40, "user=alice", REQUEST_PERCENTAGE),
         (60, None, UNEXPLAINED),
+    ]
+
+
+def test_rates_that_a_broker_told_are_counted_against_the_limit_in_force(spark: "SparkSession") -> None:
+    """A cell of metrics has the limit of its start; the user's own meter is that of his rule, whenever it came."""
+    some = periods((None, {ALICE: {PRODUCER_BYTE_RATE: 10.0}}), (60, {ALICE: {PRODUCER_BYTE_RATE: 4.0}}), (120, {}))
+    frame = usage(spark, *(told_rate(second, 5.0, 15) for second in range(0, 180, 15)))
+    clients = with_limits_over_time(to_client_totals(frame), some)
+    [line] = to_utilisation(frame, clients, PLAIN).collect()
+    assert (line.meter, line["limit"], line.limit_source) == ("user=alice", 4.0, "user=alice")
+    assert (line.seconds_active, line.seconds_over_100, line.rate_max, line.requests) == (120, 60, 5.0, None)
+    rates = enforced_rates(frame, clients, PLAIN).orderBy("cell_start_ms").collect()
+    assert [(row.rate, row["limit"]) for row in rates] == [(5.0, 10.0)] * 4 + [(5.0, 4.0)] * 4
+
+
+def test_a_throttled_mutation_is_that_of_a_limit_of_its_time(spark: "SparkSession") -> None:
+    """Metrics tell it under request time: there only the limits of that time may be the cause."""
+    mutation, percentage = {CONTROLLER_MUTATION_RATE: 1.0}, {REQUEST_PERCENTAGE: 1.0}
+    some = periods((None, {ALICE: mutation}), (30, {ALICE: percentage}), (60, {ALICE: mutation | percentage}), (90, {}))
+    cells = [
+        told_rate(second, amount, 15, key=key, throttle_max_ms=ms)
+        for second in (0, 30, 60, 90)
+        for key, amount, ms in ((REQUEST_PERCENTAGE, 0.1, 800), (CONTROLLER_MUTATION_RATE, 5.0, 0))
+    ]
+    frame = usage(spark, *cells)
+    episodes = to_throttled(frame, with_limits_over_time(to_client_totals(frame), some), PLAIN)
+    found = [
+        (row.start_ms // 1000 - START, row.key, row.cause) for row in episodes.orderBy("start_ms", "key").collect()
+    ]
+    assert found == [
+        (0, CONTROLLER_MUTATION_RATE, CONTROLLER_MUTATION_RATE),
+        (30, REQUEST_PERCENTAGE, REQUEST_PERCENTAGE),
+        (60, CONTROLLER_MUTATION_RATE, AMBIGUOUS),
+        (60, REQUEST_PERCENTAGE, AMBIGUOUS),
+        (90, REQUEST_PERCENTAGE, UNEXPLAINED),
     ]
 
 

@@ -33,6 +33,8 @@ def history_option(command: F) -> F:
 def read_over_time(target: Target, as_of_history: bool | None) -> QuotasOverTime:  # noqa: FBT001 - as click gives it
     """The quotas with their past, as far as it is known: of a folder of dated files, or of a store with its history.
 
+    What files say and Kafka has no quota for is told on standard error.
+
     :raises KquotaError: they cannot be read.
     """
     if as_of_history and target.store is None:
@@ -40,7 +42,10 @@ def read_over_time(target: Target, as_of_history: bool | None) -> QuotasOverTime
     if target.quotas is not None and Path(target.quotas).is_dir():
         from kquota.stores.folder import read_quota_folder
 
-        return read_quota_folder(Path(target.quotas))
+        dated = read_quota_folder(Path(target.quotas))
+        for left_out in dated.left_out:
+            click.echo(f"kquota: warning: {left_out}", err=True)
+        return dated
     if target.store is None or as_of_history is False:
         return DatedQuotas.always(target.read())
     return _history(target, strict=as_of_history is True)

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -39,6 +39,8 @@ class DatedQuotas:
     periods: tuple[QuotaPeriod, ...]
     recorded_from_ms: int | None = None
     """Where these quotas are from after the time that was asked for: when their record begins."""
+    left_out: tuple[str, ...] = field(default=(), compare=False)
+    """What files of other programs say and Kafka has no quota for, each with its file and place."""
 
     @classmethod
     def always(cls, quotas: QuotaFile) -> Self:
@@ -62,11 +64,12 @@ class DatedQuotas:
             if at_ms in names:
                 raise InputError(f"{folder}/{name}: begins at the same time as {names[at_ms]}; keep one of them")
             names[at_ms] = name
+        read = {at_ms: read_quota_file(files[name], name=f"{folder}/{name}") for at_ms, name in sorted(names.items())}
         return cls(
-            tuple(
-                QuotaPeriod(at_ms, read_quota_file(files[name], name=f"{folder}/{name}"))
-                for at_ms, name in sorted(names.items())
-            )
+            tuple(QuotaPeriod(at_ms, file) for at_ms, file in read.items()),
+            left_out=tuple(
+                problem.told_of(f"{folder}/{names[at_ms]}") for at_ms, file in read.items() for problem in file.left_out
+            ),
         )
 
     @property

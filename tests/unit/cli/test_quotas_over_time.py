@@ -64,6 +64,19 @@ def test_folders_and_files(tmp_path: Path) -> None:
         Target(quotas=str(tmp_path / "folder")).read()
 
 
+def test_what_foreign_files_of_a_folder_leave_out_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a single file: with the name of the file, and its line."""
+    rpk = Path(__file__).parents[2] / "data" / "quota_files" / "rpk.yaml"
+    name = "2026-01-02T030405Z.yaml"
+    (tmp_path / name).write_bytes(rpk.read_bytes())
+    (tmp_path / "2026-01-03.yaml").write_text("- entity: {user: alice}\n  values: {producer_byte_rate: 7}\n")
+    assert limits(read_over_time(Target(quotas=str(tmp_path)), None).within(None, None)) == [(1_767_398_400_000, 7)]
+    told = capsys.readouterr().err
+    assert told.startswith(f"kquota: warning: {tmp_path / name}:16:")
+    assert told.count("\n") == 1
+    assert "Kafka has no quotas by prefix" in told
+
+
 def lines(quotas: DatedQuotas | None, **changes: Any) -> list[str]:
     given = {"changes": 0, "recorded_from_ms": None, "periods": []} | changes
     return over_time_lines({"start_ms": 0, "end_ms": 60_000} | ({} if quotas is None else {"quotas_over_time": given}))

@@ -112,6 +112,8 @@ def test_quota_files_name_owners_too() -> None:
         ("o.yaml", "- {user: a}", "o.yaml:1: a rule must name its owner"),
         ("o.yaml", "- {owner: x, user: a, user: b}", "o.yaml:1: a field stands twice"),
         ("o.yaml", "- {owner: x,", "o.yaml:1: "),
+        ("o.yaml", "- {owner: x, user: a}\n---\n- {owner: y, user: b}\n", "o.yaml:2: a second document begins here"),
+        ("o.yaml", "# nothing", "o.yaml: an owner map is a list"),
         ("o.json", "{", "o.json:1: "),
     ],
 )
