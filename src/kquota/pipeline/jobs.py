@@ -204,8 +204,8 @@ def analyze(
         )
         staging = output.staging
         usage = read_usage(spark, staging)
-        in_force = quotas.within(result.start_ms, result.end_ms)
-        clients, part = resolve_step(usage, in_force, result.start_ms, staging, options.broker_config, progress)
+        in_force = _in_force(quotas, summary)
+        clients, part = resolve_step(usage, in_force, summary["start_ms"], staging, options.broker_config, progress)
         summary |= part
         summary |= utilisation_step(usage, clients, staging, options.broker_config, progress)
         summary |= calibration_step(spark, clients, staging, staging, options.broker_config, progress)

@@ -152,7 +152,8 @@ def _figures(series: Series, rate: Floats, limit: Floats) -> dict[str, npt.NDArr
     def percentile(share: float) -> Floats:
         """The smallest rate that is not exceeded for that share of the time."""
         wanted_ms = before_ms + np.ceil(np.round(share * total_ms, 6)).astype(np.int64)
-        figures: Floats = ranked[np.searchsorted(ranked_ms, wanted_ms)]
+        # Of a meter that is never active it is the first of its own, not the last of the meter before.
+        figures: Floats = ranked[np.maximum(np.searchsorted(ranked_ms, wanted_ms), starts)]
         return figures
 
     def seconds(is_meant: Bools) -> Ints:
