@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from kquota.config import BrokerConfig
-from kquota.files import read_quota_file
+from kquota.files import DatedQuotas, read_quota_file
 from kquota.pipeline.analysis import LogSettings, RejectLimit, read_table
 from kquota.pipeline.jobs import JobOptions, analyze
 from kquota.pipeline.replay.recorded import is_close
@@ -82,7 +82,7 @@ def check(capture: Path, out: Path, found: dict[str, Found]) -> int:
     quotas = read_quota_file((capture / "quotas.yaml").read_bytes(), name=str(capture))
     analyze(
         [f"1={capture / 'kafka-request.log.gz'}"],
-        quotas,
+        DatedQuotas.always(quotas),
         LogSettings(keep_requests=True),
         JobOptions(out, quiet=True),
         max_rejected=RejectLimit(0, per_cent=False),

@@ -26,7 +26,7 @@ import yaml
 from pyspark.sql import functions as F
 
 from kquota.config import BrokerConfig
-from kquota.files import QuotaFile, read_quota_file
+from kquota.files import DatedQuotas, QuotaFile, read_quota_file
 from kquota.pipeline.analysis import LogSettings, RejectLimit, read_table
 from kquota.pipeline.jobs import JobOptions, analyze
 from kquota.pipeline.replay.arrivals import ArrivalModel, Arrivals
@@ -102,7 +102,7 @@ def analysed(folder: Path, work: Path) -> Capture:
     if not out.exists():
         analyze(
             [f"1={folder / 'kafka-request.log.gz'}"],
-            quotas,
+            DatedQuotas.always(quotas),
             LogSettings(keep_requests=True),
             JobOptions(out, quiet=True),
             max_rejected=RejectLimit(0, per_cent=False),

@@ -19,13 +19,15 @@ START_MS = 1_767_323_045_000  # 2026-01-02T03:04:05Z
 
 Row = dict[str, Any]
 
+_TABLES = tables.TABLES | tables.OCCASIONAL
+
 
 @dataclass
 class AnalysisDirectory:
     """Rows to be, by table. What a row does not say is 0, null or '' as its column allows."""
 
     summary: Row = field(default_factory=dict)
-    rows: dict[str, list[Row]] = field(default_factory=lambda: {name: [] for name in tables.TABLES})
+    rows: dict[str, list[Row]] = field(default_factory=lambda: {name: [] for name in _TABLES})
 
     def add(self, table: tables.Table, **values: Any) -> None:
         unknown = values.keys() - set(table.columns)
@@ -135,14 +137,14 @@ class AnalysisDirectory:
         self.add(tables.REJECTED, reason=reason, line=line, sample=sample, file=file)
 
     def write(self, directory: Path) -> Path:
-        """Write summary.json and every table, those without rows too; `requests` only with rows, as if kept."""
+        """Write summary.json and every table, those without rows too, but for those that not every analysis has."""
         directory.mkdir(parents=True, exist_ok=True)
         (directory / MARKER).write_text("{}", encoding="utf-8")
         counts = ("lines", "good", "rejected", "blank", "forwarded", "clients", "meters", "limited_meters")
         summary = {"timezone": "UTC"} | dict.fromkeys(counts, 0) | {"throttled_meters": 0, "throttle_ms": 0}
         (directory / "summary.json").write_text(json.dumps(summary | self.summary), encoding="utf-8")
-        for name, table in tables.TABLES.items():
-            if name != "requests" or self.rows[name]:
+        for name, table in _TABLES.items():
+            if self.rows[name] or (name != "requests" and name not in tables.OCCASIONAL):
                 _write(table, self.rows[name], directory / name)
         return directory
 

@@ -129,6 +129,44 @@ def test_the_steps_give_what_analyze_gives(files: Path) -> None:
         assert sorted(map(str, rows(files / "out", table))) == sorted(map(str, rows(files / "steps", table))), table
 
 
+def test_quotas_that_changed_while_metrics_were_taken(files: Path) -> None:
+    """Each cell is held against the limit of its start, without any log; the steps give the same."""
+    folder, change_ms = files / "by-date", (T + 120) * 1000
+    folder.mkdir()
+    (folder / "2026-01-01.yaml").write_text(QUOTAS)
+    (folder / "2026-01-02T030200Z.yaml").write_text(QUOTAS.replace("100", "50"))
+    arguments = ["--prometheus", f"{files}/range/a.json", "--broker-label", "pod"]
+    out, steps = files / "out", files / "steps"
+    assert run(["analyze", "-q", "--no-report", "--quotas", str(folder), "--out", str(out), *arguments]) == 0
+    assert summary(out)["quotas_over_time"]["changes"] == 1
+    alice = [row for row in rows(out, "usage") if row["user"] == "alice" and row["broker_id"] == 1]
+    later = [row for row in alice if row["cell_start_ms"] >= change_ms]
+    assert 0 < len(later) < len(alice)
+    [line] = [row for row in rows(out, "utilisation") if row["meter"] == "user=alice" and row["broker_id"] == 1]
+    assert (line["limit"], line["seconds_active"], line["seconds_over_100"]) == (50.0, 300, 60 * len(later))
+    assert {(row["valid_from_ms"], row["limit"]) for row in rows(out, "limits") if row["user"] == "alice"} == {
+        (None, 100.0),
+        (change_ms, 50.0),
+    }
+    for step in (
+        ["ingest", "-q", *arguments, "--out", str(steps)],
+        ["resolve", "-q", "--usage", str(steps), "--quotas", str(folder)],
+        ["utilisation", "-q", "--usage", str(steps)],
+    ):
+        assert run(["pipeline", *step]) == 0
+    for table in ("clients", "limits", "utilisation", "throttled"):
+        assert sorted(map(str, rows(out, table))) == sorted(map(str, rows(steps, table))), table
+    # What-if replays under one limit, by default the last.
+    (files / "new.yaml").write_text(QUOTAS.replace("100", "60"))
+    assert run(["pipeline", "whatif", "-q", "--usage", str(out), "--quotas", str(files / "new.yaml")]) == 0
+    found = {(row["limit_old"], row["limit_new"]) for row in rows(out, "whatif") if row["meter"] == "user=alice"}
+    assert found == {(50.0, 60.0)}
+    # It does not outlive the usage that it is of.
+    again = ["--overwrite", "--quotas", str(folder), "--out", str(out), *arguments]
+    assert run(["analyze", "-q", "--no-report", *again]) == 0
+    assert not (out / "whatif").exists()
+
+
 def test_a_log_is_believed_where_there_is_one(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Cells of metrics in its time are left out, whosever they are; those before and after, and of others, are not."""
     assert analyze(files, "--no-report", LOG) == 0

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from kquota.config import BrokerConfig
 from kquota.errors import InputError, KquotaError
+from kquota.pipeline import tables
 from kquota.pipeline.report import model, write_report
 from kquota.pipeline.report.queries import build_report
 from kquota.pipeline.report.timeline import enforced_rate_steps
@@ -319,3 +320,28 @@ def test_a_directory_without_calibration_has_its_page_all_the_same(spark: SparkS
     shutil.rmtree(directory / "calibration")
     assert build_report(spark, directory, model.Bounds()).calibration is None
     assert "no table <code>calibration</code>" in write_report(spark, directory, generated=GENERATED).read_text("utf-8")
+
+
+def test_a_meter_is_drawn_for_the_time_in_which_its_clients_counted_on_it(spark: SparkSession, tmp_path: Path) -> None:
+    """What a client used while it was counted elsewhere is not in the chart, and the limit has its steps."""
+    analysis = AnalysisDirectory(summary={"start_ms": START_MS})
+    for second in (0, 30, 60, 90):
+        analysis.usage("alice", "etl", second, 110.0)
+    analysis.client("alice", "etl", limit=20.0)
+    analysis.utilisation("user=alice", 20.0, 10.0)
+    limit = {"user": "alice", "client_id": "etl", "key": "producer_byte_rate", "limit_source": "user=alice", "level": 3}
+    changes = [START_MS + second * 1000 for second in (30, 60)]
+    for begin, end, meter, value in (
+        (None, changes[0], "client-id=etl", 5.0),
+        (changes[0], changes[1], "user=alice", 40.0),
+        (changes[1], None, "user=alice", 20.0),
+    ):
+        analysis.add(tables.LIMITS, **limit, valid_from_ms=begin, valid_to_ms=end, meter=meter, limit=value)
+    [timeline] = build(spark, analysis, tmp_path).timelines
+    [series] = timeline.series
+    assert [at_ms - START_MS for at_ms, rate in series.steps if rate] == [30_000, 60_000, 90_000]
+    assert timeline.limit_spans == (
+        model.LimitSpan(changes[0], changes[1], 40.0),
+        model.LimitSpan(changes[1], START_MS + 91_000, 20.0),
+    )
+    assert timeline.limits == (20.0, 40.0)

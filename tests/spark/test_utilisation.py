@@ -276,6 +276,18 @@ def test_rates_that_a_broker_told_are_taken_as_they_are(spark: "SparkSession") -
     assert line.meter == "user=alice"
 
 
+def test_a_meter_that_is_never_active_has_no_rate(spark: "SparkSession") -> None:
+    """Idle cells are its own: it has nothing of the meters beside it."""
+    users = {name: {PRODUCER_BYTE_RATE: 10.0} for name in ("alice", "bob", "carol")}
+    rates_of = {"alice": 5.0, "bob": 0.0, "carol": 7.0}
+    frame = usage(spark, *(told_rate(0, rate, 60, user=user) for user, rate in rates_of.items()))
+    table = {row.meter: row for row in to_utilisation(frame, resolved(frame, users), PLAIN).collect()}
+    for user, rate in rates_of.items():
+        row = table[f"user={user}"]
+        assert (row.rate_mean, row.rate_p50, row.rate_p99, row.rate_max) == (rate,) * 4
+    assert (table["user=bob"].seconds_active, table["user=bob"].seconds_over_80) == (0, 0)
+
+
 def test_a_log_and_metrics_of_one_meter_are_not_mixed_in_one_window(spark: "SparkSession") -> None:
     """Seconds of a log are taken over eleven of them; a cell of metrics beside them keeps its rate."""
     cells = [told_rate(-60, 7.0, 60), {"second": 0, "amount": 110.0}, {"second": 1, "amount": 110.0}]

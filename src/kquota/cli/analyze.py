@@ -7,6 +7,7 @@ import click
 
 from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options
 from kquota.cli.metrics import metric_options
+from kquota.cli.quotas_over_time import history_option, read_over_time
 from kquota.cli.targets import Target, broker_options, target_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
@@ -22,6 +23,8 @@ Examples:
                  --quotas quotas.yaml --timezone Europe/Berlin --out report --overwrite
   kquota analyze --log 'logs/*' --bootstrap-server broker:9093 --command-config admin.properties --out report
   kquota analyze kafka-request.log.*.gz --quotas quotas.yaml --broker-config server.properties --out report
+  kquota analyze --log 'logs/*' --quotas quotas-by-date --out report
+  kquota analyze --log 'logs/*' --store sqlite:///kquota.db --out report
   kquota analyze --log 'logs/*' --quotas quotas.yaml --master spark://master:7077 --out /shared/report
   kquota analyze --prometheus 'range-*.json' --broker-label instance --broker 'kafka1:9404=1' \\
                  --broker 'kafka2:9404=2' --quotas quotas.yaml --out report
@@ -30,12 +33,15 @@ Examples:
 \b
 The log is that of the broker's logger kafka.request.logger at DEBUG, as JSON (Kafka 2.8 and later).
 Metrics tell less (docs/usage-sources.md); where a log covers the same broker and time, the log is taken.
+Limits that changed while the log ran: --quotas DIR holds a quota file for each time at which they did, called by it
+(2026-01-02T03:04:05Z.yaml); a --store knows its own history. Each second is judged by what was in force then.
 --out gets the tables (Parquet), summary.json, the quotas and report.html.
 Exit codes: 0 done, 1 failed or too many lines rejected, 2 something given cannot be used."""
 )
 @log_options
 @metric_options
-@target_options(files=True)
+@target_options(files=True, folders=True)
+@history_option
 @click.option("--out", required=True, metavar="DIR", help="Where the results go: missing, empty, or with --overwrite.")
 @click.option("--overwrite", is_flag=True, help="Replace the results that kquota wrote to --out before.")
 @click.option("--report/--no-report", default=True, help="Write report.html.  [default: report]")
@@ -46,6 +52,7 @@ def analyze(
     logs: tuple[str, ...],
     more_logs: tuple[str, ...],
     target: Target,
+    as_of_history: bool | None,
     out: str,
     overwrite: bool,
     report: bool,
@@ -68,13 +75,13 @@ def analyze(
             "no log is given: --log FILE, or a quoted glob such as --log '/var/log/kafka/kafka-request.log*'; or a "
             "broker's metrics: --prometheus FILE, --jmx FILE"
         )
-    quota_file = target.read()
+    quotas = read_over_time(target, as_of_history)
     config = load_broker_config(broker_config, defines)
     topics = read_topics(topics_file)
     jobs = load_jobs()
     analysis = jobs.analyze(
         patterns,
-        quota_file,
+        quotas,
         jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
         jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
         broker_id=broker_id,

@@ -14,7 +14,7 @@ import click
 from kquota.cli.jobs import load_jobs, print_analysis, spark_options
 from kquota.cli.targets import Target, read_quotas
 from kquota.errors import KquotaError, failed
-from kquota.files import alterations, difference
+from kquota.files import DatedQuotas, alterations, difference
 from kquota.quotas import MeterKey
 
 __all__ = ["demo"]
@@ -50,7 +50,7 @@ def demo(*, out: str, master: str | None, quiet: bool) -> None:
         found = server.read()
     analysis = jobs.analyze(
         [str(log)],
-        found,
+        DatedQuotas.always(found),
         jobs.LogSettings(cluster="sample"),
         jobs.JobOptions(out=Path(out), overwrite=True, master=master, quiet=quiet),
         max_rejected=jobs.RejectLimit.parse("0"),

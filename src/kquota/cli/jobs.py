@@ -1,7 +1,7 @@
 """Options and print-outs that `analyze` and the steps of `pipeline` share."""
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kquota.cli.metrics import metric_lines
+from kquota.cli.quotas_over_time import over_time_lines
 from kquota.errors import InputError, KquotaError
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, format_number
 
@@ -161,21 +162,7 @@ def print_analysis(analysis: "Analysis") -> None:
     """The summary on the terminal: counts, the meters worst first, and where everything is."""
     console = wide_console()
     summary = analysis.summary
-    metrics = summary.get("metrics")
-    has_log = metrics is None or any(one.get("source") == "request-log" for one in summary["inputs"])
-    if has_log:
-        console.print(_counts(summary))
-    if metrics is not None:
-        for text in metric_lines(metrics):
-            console.print(text)
-    if "limited_meters" in summary:
-        text = (
-            f"{summary['clients']:,} clients, {summary['limited_meters']:,} limited meters, "
-            f"{summary['throttled_meters']:,} throttled"
-        )
-        if has_log:
-            waited = f"{summary['throttled_requests']:,} requests were told to wait {duration(summary['throttle_ms'])}"
-            text += f"; {waited} in all" + (" by the logs" if metrics else "")
+    for text in _summary_lines(summary):
         console.print(text)
     if analysis.meters:
         console.print()
@@ -211,6 +198,26 @@ def wide_console() -> Any:
     # Piped output is for reading by people too: keep the columns, whatever the width of no terminal.
     console = Console(highlight=False, soft_wrap=False)
     return console if console.is_terminal else Console(highlight=False, width=150)
+
+
+def _summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    """What was read, who is limited, and what is known of the limits' past."""
+    metrics = summary.get("metrics")
+    has_log = metrics is None or any(one.get("source") == "request-log" for one in summary["inputs"])
+    if has_log:
+        yield _counts(summary)
+    if metrics is not None:
+        yield from metric_lines(metrics)
+    if "limited_meters" in summary:
+        text = (
+            f"{summary['clients']:,} clients, {summary['limited_meters']:,} limited meters, "
+            f"{summary['throttled_meters']:,} throttled"
+        )
+        if has_log:
+            waited = f"{summary['throttled_requests']:,} requests were told to wait {duration(summary['throttle_ms'])}"
+            text += f"; {waited} in all" + (" by the logs" if metrics else "")
+        yield text
+    yield from over_time_lines(summary)
 
 
 def _counts(summary: Mapping[str, Any]) -> str:

@@ -7,8 +7,10 @@ import click
 
 from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options, usage_option
 from kquota.cli.metrics import metric_options
+from kquota.cli.quotas_over_time import history_option, read_over_time
+from kquota.cli.showback import showback
 from kquota.cli.sweep import recommend, sweep
-from kquota.cli.targets import broker_options, quotas_option, read_quotas
+from kquota.cli.targets import Target, broker_options, target_options
 from kquota.cli.what_if import whatif
 from kquota.config import load_broker_config
 from kquota.errors import InputError
@@ -25,6 +27,7 @@ Examples:
   kquota pipeline whatif --usage usage --quotas new.yaml
   kquota pipeline recommend --usage usage --objective 'throttled_share<=1%'
   kquota pipeline report --usage usage
+  kquota pipeline showback --usage usage --owners owners.csv
   spark-submit $(kquota pipeline entrypoint) ingest --log 'logs/*' --out /shared/usage"""
 )
 def pipeline() -> None:
@@ -83,27 +86,31 @@ def ingest(
 
 @pipeline.command(
     epilog="""\b
-Example:
-  kquota pipeline resolve --usage usage --quotas quotas.yaml -D quota.producer.default=1048576"""
+Examples:
+  kquota pipeline resolve --usage usage --quotas quotas.yaml -D quota.producer.default=1048576
+  kquota pipeline resolve --usage usage --quotas quotas-by-date
+  kquota pipeline resolve --usage usage --store sqlite:///kquota.db --as-of-history"""
 )
 @usage_option
-@quotas_option
+@target_options(files=True, folders=True)
+@history_option
 @broker_options
 @spark_options
 def resolve(
     *,
     usage: str,
-    quotas: str,
+    target: Target,
+    as_of_history: bool | None,
     broker_config: str | None,
     defines: tuple[str, ...],
     master: str | None,
     quiet: bool,
 ) -> None:
     """Usage and quotas to clients: which limit binds each, by which rule."""
-    quota_file = read_quotas(quotas)
+    quotas = read_over_time(target, as_of_history)
     config = load_broker_config(broker_config, defines)
     jobs = load_jobs()
-    jobs.resolve(quota_file, jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet))
+    jobs.resolve(quotas, jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet))
     click.echo(f"tables: {usage}")
 
 
@@ -144,5 +151,5 @@ def entrypoint() -> None:
     click.echo(Path(__file__).with_name("entrypoint.py"))
 
 
-for _command in (whatif, sweep, recommend):
+for _command in (whatif, sweep, recommend, showback):
     pipeline.add_command(_command)

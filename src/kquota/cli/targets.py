@@ -129,8 +129,10 @@ class Target:
         return QuotaFile.of(found)
 
 
-def target_options(*, files: bool = False, required: bool = True) -> Callable[[F], F]:
+def target_options(*, files: bool = False, folders: bool = False, required: bool = True) -> Callable[[F], F]:
     """``--bootstrap-server``, ``--command-config``, ``-X``, ``--store`` and with `files` ``--quotas``.
+
+    With `folders` that may also be a folder of quota files called by the times from which they hold.
 
     The command gets them as one :class:`Target`, called `target`. Where it is not `required`, the command checks it.
     """
@@ -168,7 +170,7 @@ def target_options(*, files: bool = False, required: bool = True) -> Callable[[F
                     metavar="URL",
                     help="A store of kquota serve, read without it: sqlite:///relative.db or sqlite:////absolute.db",
                 ),
-                *([click.option("--quotas", metavar="FILE", help=QUOTA_FILE)] if files else []),
+                *([_quotas_option(folders=folders)] if files else []),
             )
         ):
             decorated = option(decorated)
@@ -179,6 +181,16 @@ def target_options(*, files: bool = False, required: bool = True) -> Callable[[F
 
 _PLACES: Final = ("bootstrap_server", "command_config", "properties", "store", "quotas")
 _OF_CLUSTER: Final = ("bootstrap_server", "command_config", "properties")
+
+
+def _quotas_option(*, folders: bool) -> Callable[[F], F]:
+    """``--quotas``, which with `folders` may be a folder, too."""
+    return click.option(
+        "--quotas",
+        metavar="FILE|DIR" if folders else "FILE",
+        help=QUOTA_FILE
+        + (" A folder: quotas over time, a file for each time at which they changed." if folders else ""),
+    )
 
 
 def _closest(given: dict[str, Any]) -> dict[str, Any]:
@@ -271,6 +283,11 @@ def read_file(path: str) -> tuple[bytes, str]:
         return sys.stdin.buffer.read(), "<stdin>"
     try:
         return Path(path).read_bytes(), path
+    except IsADirectoryError:
+        raise InputError(
+            f"{path}: cannot read the quotas: Is a directory; if this is a folder of quotas over time, give one of its "
+            "files, or judge a log by all of them with `kquota analyze` or `kquota pipeline resolve`"
+        ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot read the quotas: {error.strerror}") from None
 

@@ -15,20 +15,28 @@ from pyspark.sql import functions as F
 from kquota import __version__
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
+from kquota.files import DatedQuotas
 from kquota.pipeline.arrow_source import ArrowSource, ParquetSource
 from kquota.pipeline.ingest import IngestResult, ingest_logs
 from kquota.pipeline.metrics_ingest import MetricSource, MetricsResult, ingest_metrics
 from kquota.pipeline.sources.log_files import LogFile
 from kquota.pipeline.table_files import write_table
-from kquota.pipeline.tables import CALIBRATION, CLIENTS, REQUESTS, THROTTLED, USAGE, UTILISATION, Table
+from kquota.pipeline.tables import CALIBRATION, CLIENTS, LIMITS, REQUESTS, THROTTLED, USAGE, UTILISATION, Table
 from kquota.pipeline.transforms.calibration import to_calibration, to_replayed_waits
-from kquota.pipeline.transforms.clients import KEPT_METER, to_client_totals, with_limits
+from kquota.pipeline.transforms.clients import (
+    KEPT_METER,
+    Period,
+    to_client_totals,
+    with_limits,
+    with_limits_over_time,
+)
+from kquota.pipeline.transforms.limit_periods import IS_LAST, have_changed, last_limits
 from kquota.pipeline.transforms.throttled import to_throttled
 from kquota.pipeline.transforms.utilisation import to_utilisation
-from kquota.quotas import REQUEST_PERCENTAGE, QuotaSnapshot
+from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from kquota.pipeline.output import OutputDirectory
     from kquota.pipeline.progress import Progress
@@ -41,6 +49,7 @@ __all__ = [
     "read_table",
     "read_usage",
     "resolve_step",
+    "resolved",
     "utilisation_step",
     "write_summary",
 ]
@@ -197,27 +206,74 @@ def read_usage(spark: SparkSession, directory: Path) -> ParquetSource:
 
 def resolve_step(
     usage: ArrowSource,
-    snapshot: QuotaSnapshot,
+    quotas: DatedQuotas,
+    start_ms: int | None,
     staging: Path,
     broker_config: BrokerConfig,
     progress: Progress,
 ) -> tuple[DataFrame, dict[str, Any]]:
-    """`usage` to `clients`; returns the resolved clients (kept in memory) and the part of summary.json."""
+    """`usage` to `clients`, and to `limits` where those changed.
+
+    Returns the resolved clients (kept in memory) and the part of summary.json.
+
+    :param quotas: those in force from `start_ms`, when the usage begins.
+    """
     with progress.stage("resolve the limits"), ThreadPoolExecutor(1, "clients") as pool:
-        clients = with_limits(to_client_totals(usage), snapshot, static_defaults=broker_config.static_defaults)
-        clients = clients.persist()
-        written = pool.submit(write_table, clients.select(*CLIENTS.columns), staging, CLIENTS)
+        clients = resolved(to_client_totals(usage), quotas, start_ms, broker_config).persist()
+        have_periods = have_changed(clients)
+        written = pool.submit(write_table, last_limits(clients).select(*CLIENTS.columns), staging, CLIENTS)
         known = (F.col("user").isNotNull() & F.col("client_id").isNotNull()) | F.col("ip").isNotNull()
+
+        def once(column: str) -> Column:
+            return F.when(F.col(IS_LAST), F.col(column)) if have_periods else F.col(column)
+
         totals = clients.agg(
             F.count_distinct(F.when(F.col("ip").isNull() & known, F.struct("user", "client_id"))).alias("clients"),
             F.count_distinct(F.when(F.col(KEPT_METER).isNotNull(), F.struct("key", KEPT_METER))).alias("meters"),
             F.count_distinct(F.when(F.col("meter").isNotNull(), F.struct("key", "meter"))).alias("limited_meters"),
-            F.coalesce(F.sum("throttle_ms"), F.lit(0)).alias("throttle_ms"),
-            F.coalesce(F.sum("throttled_requests"), F.lit(0)).alias("throttled_requests"),
+            F.coalesce(F.sum(once("throttle_ms")), F.lit(0)).alias("throttle_ms"),
+            F.coalesce(F.sum(once("throttled_requests")), F.lit(0)).alias("throttled_requests"),
         ).first()
+        if have_periods:
+            write_table(clients.select(*LIMITS.columns), staging, LIMITS)
     written.result()
     assert totals is not None
-    return clients, totals.asDict()
+    return clients, totals.asDict() | _over_time(quotas)
+
+
+def resolved(
+    identities: DataFrame, quotas: DatedQuotas, start_ms: int | None, broker_config: BrokerConfig
+) -> DataFrame:
+    """Identities with the limits that were in force for them from `start_ms` on; a row for each where they changed."""
+    defaults = broker_config.static_defaults
+    periods = [Period(valid_from_ms, file.snapshot()) for valid_from_ms, file in quotas.periods]
+    if not periods:
+        return with_limits(identities, {})
+    first_ms = periods[0].valid_from_ms
+    if first_ms is None or start_ms is None or first_ms <= start_ms:
+        periods[0] = Period(None, periods[0].snapshot)
+    else:
+        periods.insert(0, Period(None, None))
+    if len(periods) == 1:
+        return with_limits(identities, periods[0].snapshot or {}, static_defaults=defaults)
+    return with_limits_over_time(identities, periods, static_defaults=defaults)
+
+
+def _over_time(quotas: DatedQuotas) -> dict[str, Any]:
+    """The part of summary.json about quotas that have a past; nothing for those that are just given."""
+    if quotas.recorded_from_ms is None and quotas.periods and quotas.periods[0].valid_from_ms is None:
+        return {}
+    periods = [
+        {"valid_from_ms": period.valid_from_ms, "valid_to_ms": end_ms, "entities": len(period.quotas.entries)}
+        for period, end_ms in quotas.with_ends()
+    ]
+    return {
+        "quotas_over_time": {
+            "changes": max(0, len(periods) - 1),
+            "recorded_from_ms": quotas.recorded_from_ms,
+            "periods": periods,
+        }
+    }
 
 
 def utilisation_step(

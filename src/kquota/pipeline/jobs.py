@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from kquota.clock import SystemClock
 from kquota.config import BrokerConfig
 from kquota.errors import InputError, KquotaError
-from kquota.files import QuotaFile, read_quota_file, write_yaml
+from kquota.files import DatedQuotas, QuotaFile, QuotasOverTime, read_quota_file, write_yaml
 from kquota.pipeline.analysis import (
     LogSettings,
     RejectLimit,
@@ -25,6 +25,7 @@ from kquota.pipeline.analysis import (
     read_table,
     read_usage,
     resolve_step,
+    resolved,
     utilisation_step,
     write_summary,
 )
@@ -38,8 +39,10 @@ from kquota.pipeline.session import start_session
 from kquota.pipeline.sources.log_files import LogFile, find_log_files
 from kquota.pipeline.sources.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
 from kquota.pipeline.sources.metric_mapping import MetricRule, parse_metric_rules
-from kquota.pipeline.tables import THROTTLED, UTILISATION
-from kquota.pipeline.transforms.clients import to_client_totals, with_limits
+from kquota.pipeline.tables import LIMITS, THROTTLED, UTILISATION
+from kquota.pipeline.transforms.clients import to_client_totals
+from kquota.pipeline.transforms.limit_periods import have_changed
+from kquota.stores.folder import read_quota_folder, write_quota_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,10 +51,11 @@ __all__ = [
     "Analysis",
     "JobOptions",
     "analyze",
+    "check_time_zone",
     "extended",
     "ingest",
+    "last_quotas",
     "metric_inputs",
-    "own_quotas",
     "read_summary",
     "report",
     "resolve",
@@ -176,7 +180,7 @@ def _explained(error: Exception) -> Exception:
 
 def analyze(
     logs: Sequence[str],
-    quotas: QuotaFile,
+    quotas: QuotasOverTime,
     log_settings: LogSettings,
     options: JobOptions,
     *,
@@ -200,14 +204,15 @@ def analyze(
         )
         staging = output.staging
         usage = read_usage(spark, staging)
-        clients, part = resolve_step(usage, quotas.snapshot(), staging, options.broker_config, progress)
+        in_force = _in_force(quotas, summary)
+        clients, part = resolve_step(usage, in_force, summary["start_ms"], staging, options.broker_config, progress)
         summary |= part
         summary |= utilisation_step(usage, clients, staging, options.broker_config, progress)
         summary |= calibration_step(spark, clients, staging, staging, options.broker_config, progress)
-        (staging / "quotas.yaml").write_text(write_yaml(quotas), encoding="utf-8")
         summary["seconds"] = dict(progress.seconds)
         write_summary(staging, summary)
-        published = [*result.tables, "clients", "utilisation", "throttled", "calibration", "quotas.yaml"]
+        published = [*result.tables, "clients", "utilisation", "throttled", "calibration"]
+        published += _keep_quotas(in_force, clients, staging)
         with progress.stage("write the report" if report else "find the worst"), ThreadPoolExecutor(1, "worst") as pool:
             found = pool.submit(_worst, spark, staging, clients)
             if report:
@@ -290,35 +295,52 @@ def ingest(
     return Analysis(options.out, summary)
 
 
-def resolve(quotas: QuotaFile, options: JobOptions) -> Analysis:
+def resolve(quotas: QuotasOverTime, options: JobOptions) -> Analysis:
     """`usage` of an existing directory to `clients`, under these quotas."""
     progress = options.progress()
     with OutputDirectory.existing(options.out) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
+        in_force = _in_force(quotas, summary)
         usage = read_usage(spark, options.out)
-        _, part = resolve_step(usage, quotas.snapshot(), output.staging, options.broker_config, progress)
-        (output.staging / "quotas.yaml").write_text(write_yaml(quotas), encoding="utf-8")
+        clients, part = resolve_step(
+            usage, in_force, summary.get("start_ms"), output.staging, options.broker_config, progress
+        )
+        kept = _keep_quotas(in_force, clients, output.staging)
+        summary.pop("quotas_over_time", None)
         summary = extended(summary, part, progress)
         write_summary(output.staging, summary)
-        for name in ("clients", "quotas.yaml", "summary.json"):
+        output.remove(*({"limits", "quotas"} - set(kept)))
+        for name in ("clients", *kept, "summary.json"):
             output.publish(name)
     return Analysis(options.out, summary)
+
+
+def _in_force(quotas: QuotasOverTime, summary: Mapping[str, Any]) -> DatedQuotas:
+    """Those of the time that a directory is about."""
+    return quotas.within(summary.get("start_ms"), summary.get("end_ms"))
+
+
+def _keep_quotas(quotas: DatedQuotas, clients: DataFrame, staging: Path) -> list[str]:
+    """Write quotas.yaml (the last ones) and, where they changed, the folder `quotas`; what there is to publish."""
+    (staging / "quotas.yaml").write_text(write_yaml(quotas.last or QuotaFile(())), encoding="utf-8")
+    if not have_changed(clients):
+        return ["quotas.yaml"]
+    write_quota_folder(staging / "quotas", quotas)
+    return ["quotas.yaml", "quotas", LIMITS.name]
 
 
 def utilisation(options: JobOptions) -> Analysis:
     """`usage` of an existing directory to `utilisation`, `throttled` and, of `requests`, `calibration`.
 
-    The limits are those of the directory's quotas.yaml.
+    The limits are those of the directory's quotas.yaml, or of its folder `quotas` where they changed.
     """
     progress = options.progress()
     with OutputDirectory.existing(options.out) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
+        in_force = _in_force(_own_quotas(options.out), summary)
         usage = read_usage(spark, options.out)
-        clients = with_limits(
-            to_client_totals(usage),
-            own_quotas(options.out).snapshot(),
-            static_defaults=options.broker_config.static_defaults,
-        ).persist()
+        totals = to_client_totals(usage)
+        clients = resolved(totals, in_force, summary.get("start_ms"), options.broker_config).persist()
         part = utilisation_step(usage, clients, output.staging, options.broker_config, progress)
         part |= calibration_step(spark, clients, options.out, output.staging, options.broker_config, progress)
         summary = extended(summary, part, progress)
@@ -352,10 +374,16 @@ def read_summary(directory: Path) -> dict[str, Any]:
     return summary
 
 
-def own_quotas(directory: Path) -> QuotaFile:
-    """The quotas that a directory was analysed with.
+def _own_quotas(directory: Path) -> DatedQuotas:
+    if (directory / "quotas").is_dir():
+        return read_quota_folder(directory / "quotas")
+    return DatedQuotas.always(last_quotas(directory))
 
-    :raises InputError: it has none.
+
+def last_quotas(directory: Path) -> QuotaFile:
+    """quotas.yaml of a directory: the last quotas in force.
+
+    :raises InputError: it is not there.
     """
     path = directory / "quotas.yaml"
     try:
@@ -368,5 +396,5 @@ def own_quotas(directory: Path) -> QuotaFile:
 
 
 def extended(summary: dict[str, Any], part: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-    """A summary with what a step adds to it."""
+    """summary.json with what a step adds to it, and how long that took."""
     return summary | dict(part) | {"seconds": summary.get("seconds", {}) | progress.seconds}

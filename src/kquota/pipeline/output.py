@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from kquota import __version__
 from kquota.errors import InputError
-from kquota.pipeline.tables import TABLES
+from kquota.pipeline.tables import OCCASIONAL, TABLES
 
 __all__ = ["MARKER", "OutputDirectory"]
 
@@ -24,7 +24,8 @@ MARKER: Final = "_kquota.json"
 """Says that a directory is ours, and of which format."""
 FORMAT: Final = 1
 _STAGING_PREFIX: Final = ".staging-"
-_FILES: Final = frozenset({"summary.json", "quotas.yaml", "report.html"})
+_FILES: Final = frozenset({"summary.json", "quotas.yaml", "quotas", "report.html"})
+_OURS: Final = TABLES.keys() | OCCASIONAL.keys() | _FILES
 
 
 class OutputDirectory:
@@ -58,7 +59,7 @@ class OutputDirectory:
         entries = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(_STAGING_PREFIX))
         if not entries:
             return
-        foreign = [name for name in entries if name not in TABLES and name not in _FILES and name != MARKER]
+        foreign = [name for name in entries if name not in _OURS and name != MARKER]
         if MARKER not in entries or foreign:
             shown = ", ".join((foreign or entries)[:3])
             raise InputError(
@@ -94,9 +95,13 @@ class OutputDirectory:
             target.rename(old)
         new.rename(target)
 
-    def remove_others(self, kept: Iterable[str]) -> None:
-        """Remove tables and files of an earlier run that this one did not write: they no longer belong together."""
-        for name in (TABLES.keys() | _FILES) - set(kept):
+    def remove(self, *names: str) -> None:
+        """Remove tables and files that do not belong to what is there now."""
+        for name in names:
             target = self.path / name
             if target.exists():
                 target.rename(self.staging / f"old-{name}")
+
+    def remove_others(self, kept: Iterable[str]) -> None:
+        """Remove tables and files of an earlier run that this one did not write: they no longer belong together."""
+        self.remove(*(_OURS - set(kept)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from kquota.pipeline.transforms.limit_periods import VALID_FROM_MS, have_changed
 from kquota.pipeline.transforms.throttled import AMBIGUOUS
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ class UnexplainedLine:
 
 
 def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFrame, *, count: int) -> list[MeterLine]:
-    """The `count` meters that were throttled longest, then those that came closest to their limit."""
+    """The `count` meters that were throttled longest, then those that came closest to their limit.
+
+    :param clients: resolved clients.
+    """
     told = (
         throttled.where(F.col("meter").isNotNull())
         .groupBy(*_METER)
@@ -64,11 +68,15 @@ def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFram
             F.every(F.col("cause") == AMBIGUOUS).alias("_ambiguous"),
         )
     )
-    of_meter = (
-        clients.where(F.col("meter").isNotNull())
-        .groupBy("cluster", "meter", "key")
-        .agg(F.count(F.lit(1)).alias("_clients"), F.min("level").alias("_level"))
-    )
+    limited = clients.where(F.col("meter").isNotNull()).groupBy("cluster", "meter", "key")
+    if have_changed(clients):
+        since = F.coalesce(VALID_FROM_MS, F.lit(0))
+        of_meter = limited.agg(
+            F.count_distinct(F.struct("user", "client_id", "ip")).alias("_clients"),
+            F.max_by("level", since).alias("_level"),
+        )
+    else:
+        of_meter = limited.agg(F.count(F.lit(1)).alias("_clients"), F.min("level").alias("_level"))
     worst = (
         utilisation.join(told, list(_METER), "left")
         .join(of_meter, ["cluster", "meter", "key"], "left")

@@ -30,9 +30,12 @@ __all__ = [
     "CALIBRATION",
     "CLIENTS",
     "CURVE",
+    "LIMITS",
+    "OCCASIONAL",
     "RECOMMENDATIONS",
     "REJECTED",
     "REQUESTS",
+    "SHOWBACK",
     "TABLES",
     "THROTTLED",
     "USAGE",
@@ -137,6 +140,20 @@ CLIENTS: Final = _table(
     ("requests", _LONG),
     ("throttled_requests", _LONG),
     ("throttle_ms", _LONG),
+    ("limit", _DOUBLE),
+    ("limit_source", _TEXT),
+    ("level", _INT),
+    ("meter", _TEXT),
+)
+
+LIMITS: Final = _table(
+    "limits",
+    "client, key, stretch of time in which its limit stayed the same",
+    ("cluster", _TEXT),
+    *_CLIENT,
+    ("key", _TEXT),
+    ("valid_from_ms", _LONG),
+    ("valid_to_ms", _LONG),
     ("limit", _DOUBLE),
     ("limit_source", _TEXT),
     ("level", _INT),
@@ -268,18 +285,22 @@ RECOMMENDATIONS: Final = _table(
     ("predicted_max_delay_ms", _DOUBLE),
 )
 
+SHOWBACK: Final = _table(
+    "showback",
+    "owner, date, key",
+    ("cluster", _TEXT),
+    ("owner", _TEXT),
+    ("date", _DATE),
+    ("key", _TEXT),
+    ("amount", _DOUBLE),
+    ("limit", _DOUBLE),
+    ("share", _DOUBLE),
+)
+
 TABLES: Final = {
-    table.name: table
-    for table in (
-        REQUESTS,
-        USAGE,
-        CLIENTS,
-        UTILISATION,
-        THROTTLED,
-        CALIBRATION,
-        REJECTED,
-        WHATIF,
-        CURVE,
-        RECOMMENDATIONS,
-    )
+    table.name: table for table in (REQUESTS, USAGE, CLIENTS, UTILISATION, THROTTLED, CALIBRATION, REJECTED)
 }
+"""What every analysis writes."""
+
+OCCASIONAL: Final = {table.name: table for table in (LIMITS, SHOWBACK, WHATIF, CURVE, RECOMMENDATIONS)}
+"""What a directory has besides where limits changed, or where a step was asked for."""

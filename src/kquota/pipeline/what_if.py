@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from kquota.files import NO_IMPACT, Impact, QuotaFile
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
-from kquota.pipeline.jobs import JobOptions, extended, own_quotas, read_summary, spark_for
+from kquota.pipeline.jobs import JobOptions, extended, last_quotas, read_summary, spark_for
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.replay.arrivals import Arrivals
 from kquota.pipeline.table_files import write_table
@@ -144,8 +144,8 @@ def recorded_clients(spark: SparkSession, directory: Path) -> DataFrame:
 
 
 def recorded_quotas(directory: Path) -> QuotaSnapshot:
-    """The quotas that a directory was analysed with; none where it was not."""
-    return own_quotas(directory).snapshot() if (directory / "quotas.yaml").is_file() else {}
+    """The quotas that a directory was analysed with, the last of those that changed; none where it was not."""
+    return last_quotas(directory).snapshot() if (directory / "quotas.yaml").is_file() else {}
 
 
 @dataclass(frozen=True, slots=True)

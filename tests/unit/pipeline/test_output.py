@@ -6,6 +6,7 @@ import pytest
 
 from kquota.errors import InputError
 from kquota.pipeline.output import MARKER, OutputDirectory
+from kquota.pipeline.tables import OCCASIONAL, TABLES
 
 
 def contents(path: Path) -> dict[str, str]:
@@ -101,6 +102,19 @@ def test_tables_of_an_earlier_run_do_not_stay_beside_new_ones(tmp_path: Path) ->
         output.publish("summary.json")
         output.remove_others(["summary.json"])
     assert contents(tmp_path / "out").keys() == {MARKER, "summary.json"}
+
+
+@pytest.mark.parametrize("name", sorted(TABLES | OCCASIONAL))
+def test_every_table_is_ours(tmp_path: Path, name: str) -> None:
+    """Those that not every analysis writes included: they are no foreign content, and go with what they are about."""
+    write(tmp_path / "out", text="1")
+    with OutputDirectory.existing(tmp_path / "out") as output:
+        (output.staging / name).mkdir()
+        (output.staging / name / "b.parquet").write_text("1")
+        output.publish(name)
+    assert f"{name}/b.parquet" in contents(tmp_path / "out")
+    write(tmp_path / "out", text="2", overwrite=True)
+    assert contents(tmp_path / "out").keys() == {MARKER, "usage/a.parquet"}
 
 
 def test_only_our_directories_can_be_added_to(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ class MeterRequest(NamedTuple):
     """The broker that counts it, -1 for the controller."""
     broker_id: int
     limit: float
+    """The one in force at its time."""
     is_throttled: bool
     """Whether any client of the meter was told to wait."""
     is_ambiguous: bool
@@ -100,6 +101,7 @@ def _bytes(requests: Iterator[MeterRequest], windows: Windows, *, known_from_ms:
             # The longer of two waits is told, and one for request time is a window long at most.
             at_most_told=one.is_ambiguous and one.told_ms <= windows.size_ms,
             is_known=one.at_ms >= known_from_ms,
+            limit=one.limit,
         )
         yield from (_wait(one, wait) for wait in replay.feed(request))
     if replay is not None:
@@ -129,7 +131,12 @@ def _mutations(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[M
         if replay is None:
             replay = TokenReplay(one.limit, windows)
         request = RecordedRequest(
-            at_ms=one.at_ms, earlier_ms=0.0, amount=one.amount, told_ms=one.told_ms, broker_id=one.broker_id
+            at_ms=one.at_ms,
+            earlier_ms=0.0,
+            amount=one.amount,
+            told_ms=one.told_ms,
+            broker_id=one.broker_id,
+            limit=one.limit,
         )
         waits = replay.feed(request, strict=one.api_version >= STRICT_SINCE[one.api_key], controller_ms=one.remote_ms)
         yield from (_wait(one, wait) for wait in waits)
@@ -143,6 +150,8 @@ def _time(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[MeterW
     for one in requests:
         if not meters:
             meters = [RateMeter({}, one.limit, windows, windows.size_ms) for _ in SHARE_LOGGED]
+        for meter in meters:
+            meter.limit = one.limit
         low_ms, middle_ms, high_ms = (
             0 if (throttle := meter.record(one.amount / share, int(one.at_ms))) is None else throttle.throttle_ms
             for meter, share in zip(meters, SHARE_LOGGED, strict=True)

@@ -59,6 +59,8 @@ class RecordedRequest(NamedTuple):
     """Another limit may have told it: this one's wait was at most that."""
     is_known: bool = True
     """Whether all that was counted before is in the log; otherwise nothing can be learned from its wait."""
+    limit: float | None = None
+    """The limit in force at its time; None: the one that the replay was begun with."""
 
 
 class ReplayedWait(NamedTuple):
@@ -183,7 +185,8 @@ class RateReplay:
 
     def _count(self, rate: SampledRate, request: RecordedRequest, at_ms: int) -> int:
         measured = rate.add(request.amount, at_ms)
-        wait_ms = rate_throttle_ms(measured, self._limit, rate.added_over_ms) if measured > self._limit else 0
+        limit = self._limit if request.limit is None else request.limit
+        wait_ms = rate_throttle_ms(measured, limit, rate.added_over_ms) if measured > limit else 0
         if request.taken_back:
             rate.record(-request.amount, at_ms)
         return min(wait_ms, LONGEST_MS)
@@ -254,16 +257,18 @@ class TokenReplay:
         # written is told about when it is committed.
         at_ms = _likely_ms(request.at_ms + (part_ms if request.amount else 0.0))
         answered_after_ms = controller_ms - part_ms if request.amount else controller_ms / 2
-        missing_ms = self._missing_ms(bucket, at_ms) if strict else 0
-        bucket.record(request.amount, at_ms, self._limit)
+        limit = self._limit if request.limit is None else request.limit
+        missing_ms = _missing_ms(bucket, at_ms, limit) if strict else 0
+        bucket.record(request.amount, at_ms, limit)
         # The rest of a strict request was refused after its first topics had taken what there was.
         if not missing_ms and (not strict or request.told_ms > 0):
-            missing_ms = self._missing_ms(bucket, at_ms)
+            missing_ms = _missing_ms(bucket, at_ms, limit)
         return max(0, floor(missing_ms - answered_after_ms + 0.5))
 
-    def _missing_ms(self, bucket: TokenBucket, at_ms: int) -> int:
-        tokens = bucket.measure(at_ms, self._limit)
-        return bucket_throttle_ms(tokens, self._limit) if tokens < 0 else 0
+
+def _missing_ms(bucket: TokenBucket, at_ms: int, limit: float) -> int:
+    tokens = bucket.measure(at_ms, limit)
+    return bucket_throttle_ms(tokens, limit) if tokens < 0 else 0
 
 
 def _orders(held: list[tuple[RecordedRequest, int]]) -> list[list[tuple[RecordedRequest, int]]]:

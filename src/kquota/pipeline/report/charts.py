@@ -89,8 +89,9 @@ def draw(chart: altair.LayerChart, datasets: dict[str, Points], *, prefix: str, 
 
 
 def line_count(timeline: model.MeterTimeline) -> int:
-    """Lines in the chart of `timeline`: one per broker and one per limit."""
-    return len(timeline.series) + len(timeline.limits)
+    """Lines in the chart of `timeline`: one per broker, and one per limit or stretch of time with limits."""
+    drawn = _limit_lines(timeline, model.TimeRange(0, 0))
+    return len(timeline.series) + len(drawn)
 
 
 def _title(timeline: model.MeterTimeline) -> str:
@@ -101,6 +102,8 @@ def _title(timeline: model.MeterTimeline) -> str:
 def _description(timeline: model.MeterTimeline) -> str:
     key, use = timeline.name.key, timeline.use
     limits = " and ".join(units.rate_figure(key, limit).text for limit in timeline.limits) or "unknown"
+    if timeline.limit_spans:
+        limits = f"{limits} at different times"
     reached = units.percent(model.ratio(use.rate_max, min(timeline.limits, default=None)))
     told = timeline.told
     throttled = "no throttling" if told is None else f"{units.requests(told.requests)} were throttled"
@@ -157,13 +160,24 @@ def chart_of(
                 .mark_line(interpolate="step-after", strokeDash=list(DASHES[index % len(DASHES)]), strokeWidth=1.6)
                 .encode(x=x, y=y)
             )
-    for index, limit in enumerate(timeline.limits):
-        ends: Points = [
-            {"at": first, "rate": limit / scale.divisor},
-            {"at": last, "rate": limit / scale.divisor},
-        ]
+    for index, line in enumerate(_limit_lines(timeline, time_range)):
+        ends: Points = [{"at": at_ms + shift_ms, "rate": limit / scale.divisor} for at_ms, limit in line]
         layers.append(data(f"limit{index}", ends).mark_line(strokeDash=[6, 3], strokeWidth=1.4).encode(x=x, y=y))
     return plain(layers, _HEIGHT)
+
+
+def _limit_lines(timeline: model.MeterTimeline, time_range: model.TimeRange) -> list[list[tuple[int, float]]]:
+    """Lines through (time, limit): one for each limit, or through the steps of one that changed."""
+    if not timeline.limit_spans:
+        return [[(time_range.start_ms, limit), (time_range.end_ms, limit)] for limit in timeline.limits]
+    lines: list[list[tuple[int, float]]] = []
+    for span in timeline.limit_spans:
+        ends = [(span.start_ms, span.limit), (span.end_ms, span.limit)]
+        if lines and (lines[-1][-1][0] == span.start_ms or len(lines) == _MOST_LIMIT_LINES):
+            lines[-1] += ends
+        else:
+            lines.append(ends)
+    return lines
 
 
 def plain(layers: Sequence[Any], height: int) -> altair.LayerChart:
@@ -216,6 +230,7 @@ def _time_ticks(first_ms: int, last_ms: int) -> tuple[list[int], str]:
     return ticks, "%H:%M" if same_day else "%d %b %H:%M"
 
 
+_MOST_LIMIT_LINES: Final = 10
 _OWN_NAME: Final = re.compile(r"\b(throttled|rate\d|limit\d|band|equal|told\d|low\d|number)_marks\b")
 _PAINT: Final = ("fill", "stroke")
 

@@ -25,6 +25,7 @@ __all__ = [
     "EstimatedMeter",
     "KeyTotals",
     "Lane",
+    "LimitSpan",
     "LimitedClient",
     "LimitedClients",
     "MeterName",
@@ -110,6 +111,12 @@ class Summary:
     """What was read of brokers' metrics, in a sentence."""
     kept_requests: bool | None = None
     """Whether the table `requests` was written, of which the log can be replayed."""
+    limit_changes_ms: tuple[int, ...] = ()
+    """When limits changed while the log ran."""
+    limits_known_from_ms: int | None = None
+    """From when on it is known which quotas were in force; None where nothing says so."""
+    quotas_recorded_from_ms: int | None = None
+    """Where these are not the quotas of the log's time: when the record of their changes begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +272,15 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitSpan:
+    """A stretch of time in which a limit was in force."""
+
+    start_ms: int
+    end_ms: int
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerSeries:
     """The enforced rate on one broker: a step function, given as (from when, rate). In one bin it is the largest."""
 
@@ -284,10 +300,14 @@ class MeterTimeline:
     series: tuple[BrokerSeries, ...]
     spans: tuple[Span, ...]
     """When requests of this meter were throttled, on any broker."""
+    limit_spans: tuple[LimitSpan, ...] = ()
+    """Which limit was in force when, where it changed."""
 
     @property
     def limits(self) -> tuple[float, ...]:
-        """The limits on the brokers drawn: one, unless static defaults differ between them."""
+        """The limits to draw: one, unless it changed, or static defaults differ between the brokers drawn."""
+        if self.limit_spans:
+            return tuple(sorted({span.limit for span in self.limit_spans}))
         return tuple(sorted({one.limit for one in self.series if one.limit is not None}))
 
 

@@ -20,7 +20,7 @@ from kquota.pipeline.arrow_source import ParquetSource
 from kquota.pipeline.report import model
 from kquota.pipeline.report.calibration import calibration_of
 from kquota.pipeline.report.summary import rate_window, read_summary
-from kquota.pipeline.report.timeline import Wanted, meter_steps, spans_of, throttled_by_meter
+from kquota.pipeline.report.timeline import Wanted, limit_spans, meter_steps, spans_of, throttled_by_meter
 from kquota.pipeline.transforms.identities import plain_strings
 from kquota.quotas import REQUEST_PERCENTAGE
 
@@ -51,6 +51,8 @@ class AnalysisTables:
     rejected: DataFrame
     calibration: DataFrame | None
     """None in a directory that no step has replayed the log for."""
+    limits: DataFrame | None = None
+    """None where no limit changed while the log ran."""
 
 
 def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
@@ -81,6 +83,7 @@ def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
         throttled=read(tables.THROTTLED),
         rejected=read(tables.REJECTED),
         calibration=read(tables.CALIBRATION) if (directory / tables.CALIBRATION.name).is_dir() else None,
+        limits=read(tables.LIMITS) if (directory / tables.LIMITS.name).is_dir() else None,
     )
 
 
@@ -249,7 +252,9 @@ def _timelines(
         Wanted(name, rate_window(summary, name.key), {one.broker_id: one.limit for one in row.closest})
         for name, row in worst.items()
     ]
-    series = meter_steps(read.usage, read.clients, wanted, time_range, bounds)
+    of_meters = read.clients if read.limits is None else read.limits
+    series = meter_steps(read.usage, of_meters, wanted, time_range, bounds)
+    changed = {} if read.limits is None else limit_spans(read.limits, list(worst), time_range)
     return tuple(
         model.MeterTimeline(
             name=name,
@@ -258,6 +263,7 @@ def _timelines(
             told=_told(row),
             series=series.get(name, ()),
             spans=spans_of(row.bins or (), time_range, bounds),
+            limit_spans=changed.get(name, ()),
         )
         for name, row in worst.items()
     )

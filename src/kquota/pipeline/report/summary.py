@@ -34,6 +34,7 @@ def read_summary(directory: Path) -> Summary:
         raise InputError(f"{path} is not JSON ({error}); run `kquota analyze` again with --overwrite") from error
     if not isinstance(found, dict):
         raise InputError(f"{path} does not hold a JSON object; run `kquota analyze` again with --overwrite")
+    changes_ms, known_from_ms, recorded_from_ms = _over_time(found.get("quotas_over_time"), found.get("start_ms"))
     return Summary(
         timezone=str(found.get("timezone") or "UTC"),
         inputs=tuple(_input(one) for one in _sequence(found.get("inputs"))[:_SHOWN_INPUTS]),
@@ -48,7 +49,21 @@ def read_summary(directory: Path) -> Summary:
         ),
         metrics=_metrics(found.get("metrics")),
         kept_requests=kept if isinstance(kept := found.get("kept_requests"), bool) else None,
+        limit_changes_ms=changes_ms,
+        limits_known_from_ms=known_from_ms,
+        quotas_recorded_from_ms=recorded_from_ms,
     )
+
+
+def _over_time(value: object, start_ms: object) -> tuple[tuple[int, ...], int | None, int | None]:
+    """When limits changed, since when they are known if not for all of the log, and since when they are recorded."""
+    if not isinstance(value, Mapping):
+        return (), None, None
+    begins = [_count(one.get("valid_from_ms")) for one in _sequence(value.get("periods")) if isinstance(one, Mapping)]
+    first_ms, log_ms = begins[0] if begins else None, _count(start_ms)
+    is_late = first_ms is not None and log_ms is not None and first_ms > log_ms
+    changes_ms = tuple(begin for begin in begins[1:] if begin is not None)
+    return changes_ms, first_ms if is_late else None, _count(value.get("recorded_from_ms"))
 
 
 _COUNTS: Final = (

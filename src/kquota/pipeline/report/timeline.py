@@ -16,6 +16,13 @@ from pyspark.sql.window import Window
 from kquota.pipeline.report import model
 from kquota.pipeline.tables import USAGE
 from kquota.pipeline.transforms.identities import IDENTITY, numbers_of
+from kquota.pipeline.transforms.limit_periods import (
+    VALID_FROM_MS,
+    VALID_TO_MS,
+    VALIDITY,
+    LimitPeriods,
+    have_changed,
+)
 from kquota.pipeline.transforms.meter_series import is_sampled
 
 if TYPE_CHECKING:
@@ -23,7 +30,15 @@ if TYPE_CHECKING:
 
     from kquota.pipeline.arrow_source import ArrowSource, Batches
 
-__all__ = ["Wanted", "bin_ms", "enforced_rate_steps", "meter_steps", "spans_of", "throttled_by_meter"]
+__all__ = [
+    "Wanted",
+    "bin_ms",
+    "enforced_rate_steps",
+    "limit_spans",
+    "meter_steps",
+    "spans_of",
+    "throttled_by_meter",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +77,25 @@ def meter_steps(
     """The enforced rate of the wanted meters on their wanted brokers, in at most `bounds.bins` steps.
 
     The value of a step is the largest rate in it: a peak must not vanish because the page is narrow.
+
+    :param clients: the table `clients`, or `limits` where those changed.
     """
     # Of a dozen meters: few, even if one of them has many clients.
-    identities = clients.select(_index_of([one.name for one in wanted]).alias("index"), *IDENTITY)
+    index = _index_of([one.name for one in wanted]).alias("index")
+    identities = clients.select(index, *IDENTITY, *(VALIDITY if have_changed(clients) else ()))
     rows = identities.where(F.col("index").isNotNull()).toArrow().to_pylist()
-    numbers = {tuple(row[name] for name in IDENTITY): row["index"] for row in rows}
+    periods = LimitPeriods.of(rows)
+    tracks = periods.tracks(
+        [tuple(row[name] for name in IDENTITY) for row in rows], rows, [row["index"] for row in rows]
+    )
     brokers = [sorted(one.limits) for one in wanted]
     windows_ms = np.array([one.window.window_ms for one in wanted], np.int64)
 
     def wanted_cells(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            index, broker_id = numbers_of(batch, numbers), batch.column("broker_id").to_numpy()
+            period = periods.at(batch.column("cell_start_ms").to_numpy())
+            index = tracks.of_period[numbers_of(batch, tracks.numbers), period]
+            broker_id = batch.column("broker_id").to_numpy()
             is_wanted = np.zeros(batch.num_rows, np.bool_)
             for number, of_meter in enumerate(brokers):
                 is_wanted |= (index == number) & np.isin(broker_id, of_meter)
@@ -95,6 +118,29 @@ def meter_steps(
         filled = _fill([(part.bin, part.largest, part["last"]) for part in row.bins], time_range, bounds)
         found[one.name].append(model.BrokerSeries(row.broker_id, one.limits[row.broker_id], tuple(filled)))
     return {name: tuple(series) for name, series in found.items()}
+
+
+def limit_spans(
+    limits: DataFrame, names: Sequence[model.MeterName], time_range: model.TimeRange
+) -> dict[model.MeterName, tuple[model.LimitSpan, ...]]:
+    """Which limit was in force when on some meters, from the table `limits`; only those on which it changed."""
+    spans = limits.select(_index_of(names).alias("index"), *VALIDITY, "limit").where(F.col("index").isNotNull())
+    found: dict[model.MeterName, list[model.LimitSpan]] = defaultdict(list)
+    for row in sorted(spans.distinct().collect(), key=lambda row: row[VALID_FROM_MS] or 0):
+        start_ms = time_range.start_ms if row[VALID_FROM_MS] is None else max(row[VALID_FROM_MS], time_range.start_ms)
+        end_ms = time_range.end_ms if row[VALID_TO_MS] is None else min(row[VALID_TO_MS], time_range.end_ms)
+        of_meter = found[names[row["index"]]]
+        if of_meter and of_meter[-1].limit == row["limit"] and start_ms <= of_meter[-1].end_ms:
+            # Of several clients, which came to the meter at different times.
+            of_meter[-1] = model.LimitSpan(of_meter[-1].start_ms, max(end_ms, of_meter[-1].end_ms), row["limit"])
+        else:
+            of_meter.append(model.LimitSpan(start_ms, end_ms, row["limit"]))
+    whole = (time_range.start_ms, time_range.end_ms)
+    return {
+        name: tuple(spans)
+        for name, spans in found.items()
+        if len(spans) > 1 or (spans[0].start_ms, spans[0].end_ms) != whole
+    }
 
 
 def _index_of(names: Sequence[model.MeterName]) -> Column:

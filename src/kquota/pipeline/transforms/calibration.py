@@ -15,7 +15,9 @@ from kquota.config import BrokerConfig
 from kquota.pipeline.replay.meters import MeterWaits, replay_meters
 from kquota.pipeline.replay.recorded import CLOSE_MS, CLOSE_SHARE
 from kquota.pipeline.tables import CALIBRATION
+from kquota.pipeline.transforms.clients import KEPT_METER
 from kquota.pipeline.transforms.counted_times import counted_by, counted_ms, in_purgatory
+from kquota.pipeline.transforms.limit_periods import VALID_FROM_MS, VALID_TO_MS, VALIDITY, have_changed
 from kquota.pipeline.workers import forget_zip_importers
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
@@ -30,6 +32,8 @@ _METER: Final = ("cluster", "meter", "key")
 LONGEST_PAUSE_MS: Final = 60.0
 """A handler that stood still, as in a garbage collection, did so for this long at most."""
 JITTER_MS: Final = 2.0
+NO_LIMIT: Final = 2.0**63
+"""Long.MAX_VALUE as a double."""
 EMPTY_ANSWER_BYTES: Final = 100
 """An answer to a fetch with at most so many bytes has no records."""
 
@@ -97,11 +101,18 @@ def to_replayed_waits(requests: DataFrame, clients: DataFrame, broker_config: Br
     told (see :mod:`kquota.pipeline.replay.recorded`); low_ms and high_ms, between which an estimate lies; is_compared.
 
     :param requests: rows of the `requests` table.
-    :param clients: the `clients` table of the same log; its limits are taken for those that were in force.
+    :param clients: resolved clients of the same log; their limits are taken for those that were in force.
     """
     begin = requests.groupBy("cluster", "broker_id").agg(F.min("record_ms").alias("first_ms"))
     first_ms = {(row.cluster, row.broker_id): row.first_ms for row in begin.collect()}
-    on_meters = _counted(requests.join(F.broadcast(_limits(clients)), [*_CLIENT, "key"]))
+    limited = requests.join(F.broadcast(_limits(clients)), [*_CLIENT, "key"])
+    if have_changed(clients):
+        at_ms = F.col("record_ms")
+        limited = limited.where(
+            (at_ms >= F.coalesce(VALID_FROM_MS, F.lit(0)))
+            & (F.col(VALID_TO_MS).isNull() | (at_ms < F.col(VALID_TO_MS)))
+        )
+    on_meters = _counted(limited)
     return (
         on_meters.repartition(*_PLACE)
         .sortWithinPartitions(*_PLACE, "at_ms", "end_ms", "seq")
@@ -125,15 +136,34 @@ def _limits(clients: DataFrame) -> DataFrame:
     Made of values, because it meets every request; it is no larger than `clients`.
     """
     known = clients.where(F.col("ip").isNull() & F.col("user").isNotNull() & F.col("client_id").isNotNull())
+    validity: tuple[str, ...] = ()
+    if have_changed(clients):
+        known, validity = _with_times_without_limit(known), VALIDITY
     of_meter, of_client = Window.partitionBy(*_METER), Window.partitionBy(*_CLIENT)
     has_limit = F.col("meter").isNotNull()
     limits = (
         known.withColumn("is_throttled", F.sum("throttled_requests").over(of_meter) > 0)
         .withColumn("is_timed", F.max((F.col("key") == REQUEST_PERCENTAGE) & has_limit).over(of_client))
         .where(has_limit | F.col("is_timed"))
-        .select(*_CLIENT, "key", "meter", "limit", "is_throttled", "is_timed")
+        .select(*_CLIENT, "key", "meter", "limit", "is_throttled", "is_timed", *validity)
     )
     return clients.sparkSession.createDataFrame(limits.toArrow(), limits.schema)
+
+
+def _with_times_without_limit(clients: DataFrame) -> DataFrame:
+    """The same, with Kafka's meter also for times at which it had no limit, where it has one at others.
+
+    A broker counts on it all the same (``ClientQuotaManager``: under a limit of Long.MAX_VALUE), so that its window, or
+    its bucket, is not new when a limit comes.
+    """
+    of_kept = Window.partitionBy("cluster", KEPT_METER, "key")
+    counts = F.col(KEPT_METER).isNotNull() & F.max(F.col("meter").isNotNull()).over(of_kept)
+    return clients.withColumns(
+        {
+            "limit": F.when(counts, F.coalesce("limit", F.lit(NO_LIMIT))),
+            "meter": F.when(counts, F.col(KEPT_METER)),
+        }
+    )
 
 
 def _counted(requests: DataFrame) -> DataFrame:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from kquota.pipeline.tables import CLIENTS, USAGE
 from kquota.pipeline.transforms.identities import IDENTITY, plain_strings
+from kquota.pipeline.transforms.limit_periods import IS_LAST, VALID_FROM_MS, VALID_TO_MS, VALIDITY
 from kquota.pipeline.workers import forget_zip_importers
 from kquota.quotas import (
     CLIENT_ID,
@@ -29,7 +32,7 @@ from kquota.quotas import (
 if TYPE_CHECKING:
     from kquota.pipeline.arrow_source import ArrowSource, Batches
 
-__all__ = ["CLIENT_TEXT", "KEPT_METER", "to_client_totals", "with_limits"]
+__all__ = ["CLIENT_TEXT", "KEPT_METER", "Period", "to_client_totals", "with_limits", "with_limits_over_time"]
 
 CLIENT_TEXT = "client"
 """Column with the canonical text of a client, such as ``user=alice,client-id=etl``; an empty half is left out."""
@@ -83,6 +86,15 @@ def _sums(rows: pa.Table) -> pa.Table:
     return sums.select(named).rename_columns([*_CLIENT, *_TOTALS])
 
 
+class Period(NamedTuple):
+    """Quotas, and from when on they were in force: until the next."""
+
+    valid_from_ms: int | None
+    """None for the first: since before the log begins."""
+    snapshot: QuotaSnapshot | None
+    """None where it is not known what was in force."""
+
+
 def with_limits(
     identities: DataFrame, snapshot: QuotaSnapshot, *, static_defaults: Mapping[str, float] | None = None
 ) -> DataFrame:
@@ -95,46 +107,136 @@ def with_limits(
 
     :param identities: any columns, among them user, client_id, ip and key, and if need be `grain`.
     """
-    rules = {_plain(entity): dict(values) for entity, values in snapshot.items()}
-    defaults = dict(static_defaults or {})
-    # Kafka keeps meters of a key only while some rule sets it.
-    limited_keys = frozenset(defaults).union(*rules.values())
+    periods = _Periods([Period(None, snapshot)], static_defaults or {})
     columns = identities.columns
 
     def resolve(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         forget_zip_importers()
-        resolver = QuotaResolver(
-            {ClientQuotaEntity(dict(entity)): values for entity, values in rules.items()}, static_defaults=defaults
-        )
+        outcome_of = periods.outcomes(0)
         for batch in batches:
-            names = [name for name in ("user", "client_id", "ip", "key", "grain") if name in columns]
-            rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-            resolved = [_limit_of(resolver, limited_keys, *row) for row in rows]
-            limit, source, level, meter, client, kept = zip(*resolved, strict=True) if resolved else ((),) * 6
-            yield pa.RecordBatch.from_arrays(
-                [
-                    *(batch.column(name) for name in columns),
-                    pa.array(limit, pa.float64()),
-                    pa.array(source, pa.string()),
-                    pa.array(level, pa.int32()),
-                    pa.array(meter, pa.string()),
-                    pa.array(client, pa.string()),
-                    pa.array(kept, pa.string()),
-                ],
-                names=[*columns, "limit", "limit_source", "level", "meter", CLIENT_TEXT, KEPT_METER],
+            yield _with_columns(batch, columns, [outcome_of(*row) for row in _identity_rows(batch)])
+
+    return identities.mapInArrow(resolve, StructType([*identities.schema.fields, *_OUTCOME_FIELDS]))
+
+
+def with_limits_over_time(
+    identities: DataFrame, periods: Sequence[Period], *, static_defaults: Mapping[str, float] | None = None
+) -> DataFrame:
+    """As :func:`with_limits`, with a row for each stretch of time in which the same held for an identity.
+
+    Also added: VALID_FROM_MS and VALID_TO_MS of the stretch, and IS_LAST.
+
+    :param periods: in the order of time, at least one.
+    """
+    resolvers = _Periods(periods, static_defaults or {})
+    columns = identities.columns
+    starts_ms = [period.valid_from_ms for period in periods]
+
+    def resolve(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        forget_zip_importers()
+        held = list(batches)
+        stretches: list[list[list[tuple[int, _Outcome]]]] = [[[] for _ in range(batch.num_rows)] for batch in held]
+        for number in range(len(starts_ms)):
+            outcome_of = resolvers.outcomes(number)  # of one period at a time: each may have very many rules
+            for batch, of_rows in zip(held, stretches, strict=True):
+                for row, of_row in zip(_identity_rows(batch), of_rows, strict=True):
+                    outcome = outcome_of(*row)
+                    if not of_row or of_row[-1][1] != outcome:
+                        of_row.append((number, outcome))
+        for batch, of_rows in zip(held, stretches, strict=True):
+            rows = np.repeat(np.arange(batch.num_rows), np.array([len(of_row) for of_row in of_rows], np.int64))
+            begins = [starts_ms[number] for of_row in of_rows for number, _ in of_row]
+            ends = [end for of_row in of_rows for end in (*(starts_ms[number] for number, _ in of_row[1:]), None)]
+            lasts = [_last(of_row) for of_row in of_rows]
+            is_last = [
+                place == last for last, of_row in zip(lasts, of_rows, strict=True) for place in range(len(of_row))
+            ]
+            resolved = _with_columns(
+                batch.take(pa.array(rows)), columns, [outcome for of_row in of_rows for _, outcome in of_row]
             )
+            for name, values in ((VALID_FROM_MS, begins), (VALID_TO_MS, ends)):
+                resolved = resolved.append_column(name, pa.array(values, pa.int64()))
+            yield resolved.append_column(IS_LAST, pa.array(is_last, pa.bool_()))
 
-    resolved_fields = [CLIENTS.schema[name] for name in ("limit", "limit_source", "level", "meter")]
-    texts = [StructField(CLIENT_TEXT, StringType()), StructField(KEPT_METER, StringType())]
-    return identities.mapInArrow(resolve, StructType([*identities.schema.fields, *resolved_fields, *texts]))
-
-
-def _plain(entity: ClientQuotaEntity) -> tuple[tuple[str, str | None], ...]:
-    """An entity as plain values, which travel to any worker."""
-    return tuple(entity.entries.items())
+    validity = [*(StructField(name, LongType()) for name in VALIDITY), StructField(IS_LAST, BooleanType())]
+    return identities.mapInArrow(resolve, StructType([*identities.schema.fields, *_OUTCOME_FIELDS, *validity]))
 
 
-def _limit_of(
+class _Outcome(NamedTuple):
+    """What is added to an identity."""
+
+    limit: float | None
+    limit_source: str | None
+    level: int | None
+    meter: str | None
+    client: str
+    kept_meter: str | None
+
+
+_OUTCOME_FIELDS: Final = (
+    *(CLIENTS.schema[name] for name in ("limit", "limit_source", "level", "meter")),
+    StructField(CLIENT_TEXT, StringType()),
+    StructField(KEPT_METER, StringType()),
+)
+_OUTCOME_TYPES: Final = (pa.float64(), pa.string(), pa.int32(), *(pa.string(),) * 3)
+
+
+def _last(stretches: Sequence[tuple[int, _Outcome]]) -> int:
+    """The place of the last stretch with a limit, otherwise of the last one."""
+    limited = [place for place, (_, outcome) in enumerate(stretches) if outcome.limit is not None]
+    return limited[-1] if limited else len(stretches) - 1
+
+
+def _identity_rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """user, client_id, ip, key and, where there is one, grain."""
+    names = ["user", "client_id", "ip", "key", *(["grain"] if "grain" in batch.schema.names else [])]
+    return zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+
+
+def _with_columns(batch: pa.RecordBatch, columns: Sequence[str], outcomes: Sequence[_Outcome]) -> pa.RecordBatch:
+    values = zip(*outcomes, strict=True) if outcomes else ((),) * len(_OUTCOME_FIELDS)
+    return pa.RecordBatch.from_arrays(
+        [
+            *(batch.column(name) for name in columns),
+            *(pa.array(column, kind) for column, kind in zip(values, _OUTCOME_TYPES, strict=True)),
+        ],
+        names=[*columns, *(field.name for field in _OUTCOME_FIELDS)],
+    )
+
+
+class _Periods:
+    """The rules of periods as plain values, which travel to any worker; what periods share travels once."""
+
+    def __init__(self, periods: Sequence[Period], static_defaults: Mapping[str, float]) -> None:
+        shared: dict[_Rule, _Rule] = {}
+        self._rules = [None if one.snapshot is None else _plain_rules(one.snapshot, shared) for one in periods]
+        self._defaults = dict(static_defaults)
+
+    def outcomes(self, number: int) -> Callable[[str | None, str | None, str | None, str], _Outcome]:
+        """What holds for an identity in a period, as a function of user, client_id, ip, key and perhaps grain."""
+        rules = self._rules[number]
+        if rules is None:
+            return lambda user, client_id, ip, *_: _Outcome(
+                None, None, None, None, _client_text(user, client_id, ip), None
+            )
+        resolver = QuotaResolver(
+            {ClientQuotaEntity(dict(entity)): dict(values) for entity, values in rules}, static_defaults=self._defaults
+        )
+        # Kafka keeps meters of a key only while some rule sets it.
+        limited_keys = frozenset(self._defaults).union(key for _, values in rules for key, _ in values)
+        return partial(_outcome_of, resolver, limited_keys)
+
+
+_Rule = tuple[tuple[tuple[str, str | None], ...], tuple[tuple[str, float], ...]]
+"""An entity and its values."""
+
+
+def _plain_rules(snapshot: QuotaSnapshot, shared: dict[_Rule, _Rule]) -> list[_Rule]:
+    rules = [(tuple(entity.entries.items()), tuple(values.items())) for entity, values in snapshot.items()]
+    return [shared.setdefault(rule, rule) for rule in rules]
+
+
+def _outcome_of(
     resolver: QuotaResolver,
     limited_keys: AbstractSet[str],
     user: str | None,
@@ -142,10 +244,8 @@ def _limit_of(
     ip: str | None,
     key: str,
     grain: str | None = None,
-) -> tuple[float | None, str | None, int | None, str | None, str, str | None]:
-    names = {USER: user, CLIENT_ID: client_id, IP: ip}
-    client = ClientQuotaEntity({kind: name for kind, name in names.items() if name})
-    text = client.to_text() if client.entries else ""
+) -> _Outcome:
+    text = _client_text(user, client_id, ip)
     resolved: ResolvedQuota | None = None
     kept: str | None = None
     if key == CONNECTION_CREATION_RATE:
@@ -162,7 +262,13 @@ def _limit_of(
         kept = own.to_text()
         rule = resolver.rule_of_tags(key, user or "", client_id or "")
         if rule is not None:
-            return rule.value, rule.source.to_text(), rule.level, kept, text, kept
+            return _Outcome(rule.value, rule.source.to_text(), rule.level, kept, text, kept)
     if resolved is None or resolved.value is None or resolved.source is None or resolved.meter is None:
-        return None, None, None, None, text, kept
-    return resolved.value, resolved.source.to_text(), resolved.level, resolved.meter.to_text(), text, kept
+        return _Outcome(None, None, None, None, text, kept)
+    return _Outcome(resolved.value, resolved.source.to_text(), resolved.level, resolved.meter.to_text(), text, kept)
+
+
+def _client_text(user: str | None, client_id: str | None, ip: str | None) -> str:
+    names = {USER: user, CLIENT_ID: client_id, IP: ip}
+    client = ClientQuotaEntity({kind: name for kind, name in names.items() if name})
+    return client.to_text() if client.entries else ""

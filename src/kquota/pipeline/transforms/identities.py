@@ -24,7 +24,7 @@ _LARGEST: Final = 2**62
 
 
 def identities(clients: DataFrame) -> DataFrame:
-    """What limits are resolved for: IDENTITY, and the `grain`, if there is one, which says what of it is known."""
+    """What limits are resolved for, of clients: IDENTITY, and where there is one the `grain`: what is known."""
     return clients.select(*IDENTITY, *(name for name in ("grain",) if name in clients.columns))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from dataclasses import dataclass, fields
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kquota.pipeline.gathering import starts_of
+from kquota.pipeline.transforms.clients import KEPT_METER
 from kquota.pipeline.transforms.identities import IDENTITY, Identity, numbers_of
+from kquota.pipeline.transforms.limit_periods import (
+    VALID_FROM_MS,
+    VALID_TO_MS,
+    VALIDITY,
+    LimitPeriods,
+    Tracks,
+    have_changed,
+)
 from kquota.pipeline.transforms.meter_cells import Bools, Cells, Floats, Ints, gather_by_meter
 
 if TYPE_CHECKING:
@@ -49,41 +59,89 @@ _NAMES: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Meters:
-    """Limited meters, numbered, and which identities count on them."""
+    """Limited meters, numbered, and which identities count on them, when."""
 
-    numbers: dict[Identity, int]
+    periods: LimitPeriods
+    tracks: Tracks
+    """By identity and period the number of a meter."""
     names: pa.Table
-    """cluster, meter, key, limit, limit_source: one row per meter."""
+    """cluster, meter, key, and the last limit and limit_source that were in force: one row per meter."""
+    limits: Floats
+    """By meter and period; no number where there was none."""
+    is_limited: Bools
+    """By meter and period."""
 
     @property
     def clients(self) -> dict[Identity, int]:
         """The identities, numbered each for itself."""
-        return {identity: number for number, identity in enumerate(self.numbers)}
+        return {identity: number for number, identity in enumerate(self.tracks.numbers)}
 
     @property
     def of_client(self) -> Ints:
-        """The meter of each of :attr:`clients`."""
-        return np.array(list(self.numbers.values()), np.int64)
+        """The meter of each of :attr:`clients`, where limits never changed."""
+        return self.tracks.of_period[list(self.tracks.numbers.values()), 0]
 
     @classmethod
     def of(cls, clients: DataFrame) -> Self:
         """Those of resolved clients. Like all that is broadcast they have to fit into the driver and each worker."""
-        limited = clients.where(F.col("meter").isNotNull())
-        rows = limited.select(*IDENTITY, "meter", "limit", "limit_source").toArrow().to_pylist()
-        meters: dict[tuple[str, ...], int] = {}
-        numbers: dict[Identity, int] = {}
-        names: list[dict[str, object]] = []
-        for row in rows:
-            number = meters.setdefault((row["cluster"], row["meter"], row["key"]), len(names))
-            if number == len(names):
-                names.append({name: row[name] for name in _NAMES.names})
-            numbers[tuple(row[name] for name in IDENTITY)] = number
-        return cls(numbers, pa.Table.from_pylist(names, _NAMES))
+        wanted, columns = F.col("meter").isNotNull(), [*IDENTITY, "meter", "limit", "limit_source"]
+        if have_changed(clients):
+            # What counted on a meter while it had no limit is still in its window when it gets one.
+            wanted |= F.col(VALID_FROM_MS).isNotNull() | F.col(VALID_TO_MS).isNotNull()
+            columns += [KEPT_METER, *VALIDITY]
+        rows = clients.where(wanted).select(*columns).toArrow().to_pylist()
+        periods = LimitPeriods.of(rows)
+        meters = [_meter_of(row) for row in rows]
+        # What a meter's clients say of it is the same.
+        of_stretch = (
+            meters
+            if periods.count == 1
+            else [(*meter, row[VALID_FROM_MS], row[VALID_TO_MS]) for meter, row in zip(meters, rows, strict=True)]
+        )
+        stretches = {
+            stretch: (meter, row)
+            for stretch, meter, row in zip(of_stretch, meters, rows, strict=True)
+            if row["meter"] is not None
+        }
+        in_order = sorted(stretches.values(), key=lambda one: one[1].get(VALID_FROM_MS) or -inf)
+        numbers: dict[tuple[str | None, ...], int] = {}
+        for meter, _ in in_order:
+            numbers.setdefault(meter, len(numbers))
+        limits = np.full((len(numbers), periods.count), np.nan)
+        is_limited = np.zeros((len(numbers), periods.count), np.bool_)
+        names: list[dict[str, object]] = [{}] * len(numbers)
+        for meter, row in in_order:
+            number, span = numbers[meter], periods.of_row(row)
+            limits[number, span], is_limited[number, span] = row["limit"], True
+            names[number] = {name: row[name] for name in _NAMES.names}
+        counted = [numbers.get(meter, -1) for meter in meters]
+        tracks = periods.tracks([tuple(row[name] for name in IDENTITY) for row in rows], rows, counted)
+        return cls(periods, tracks, pa.Table.from_pylist(names, _NAMES), limits, is_limited)
+
+    def of_cells(self, track: Ints, at_ms: Ints) -> Ints:
+        """By track of an identity and time the meter that it counts on, -1 for none."""
+        return self.tracks.of_period[track, self.periods.at(at_ms)]
+
+    def limits_of(self, series: Series) -> Floats:
+        """The limit in force at the time of each row; no number where there was none."""
+        limits: Floats = self.limits[series.meter, self.periods.at(series.cell_start_ms)]
+        return limits
+
+    def are_limited(self, series: Series) -> Bools:
+        """Whether a limit was in force at the time of each row."""
+        are_limited: Bools = self.is_limited[series.meter, self.periods.at(series.cell_start_ms)]
+        return are_limited
+
+
+def _meter_of(row: dict[str, Any]) -> tuple[str | None, ...]:
+    """cluster, meter and key of a row of resolved clients, also where the meter has no limit at the time."""
+    return row["cluster"], row["meter"] if row["meter"] is not None else row.get(KEPT_METER), row["key"]
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Columns, one element per meter, broker and cell; a meter that is here is here as a whole.
+    """Columns, one element per meter, broker and cell; a meter that is here is here as a whole, cells without a limit
+    included where it had one before or after.
 
     They are in the order of meter, broker, `is_sampled`, and time. `meter` is the row of the meter in
     :attr:`Meters.names`; an unknown amount counts as 0. `is_sampled` where a broker's metrics told a rate: `rate` is
@@ -105,6 +163,10 @@ class Series:
     def starts(self) -> Ints:
         """The rows at which another meter, or another broker, begins."""
         return starts_of(self.meter, self.broker_id)
+
+    def where(self, chosen: Bools) -> Series:
+        """Some of the rows."""
+        return Series(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
 
 def series_by_meter(
@@ -131,7 +193,8 @@ def series_by_meter(
 
 def _cells(batch: pa.RecordBatch, meters: Meters) -> Cells:
     """Of usage rows those that count on a meter."""
-    meter = numbers_of(batch, meters.numbers)
+    track = numbers_of(batch, meters.tracks.numbers)
+    meter = meters.of_cells(track, batch.column("cell_start_ms").to_numpy(zero_copy_only=False))
     rows = np.flatnonzero(meter >= 0)
     cells = np.empty(len(rows), _CELL)
     cells["meter"] = meter[rows]

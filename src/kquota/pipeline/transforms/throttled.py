@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from kquota.pipeline.gathering import starts_of
 from kquota.pipeline.tables import THROTTLED
 from kquota.pipeline.transforms.clients import CLIENT_TEXT
 from kquota.pipeline.transforms.identities import IDENTITY, Identity, numbers_of
+from kquota.pipeline.transforms.limit_periods import VALIDITY, LimitPeriods, have_changed
 from kquota.pipeline.transforms.meter_cells import Cells, Ints, gather_by_meter
 from kquota.pipeline.transforms.meter_series import is_sampled, known_sums, to_counts
 from kquota.pipeline.transforms.utilisation import window_seconds
@@ -35,6 +36,8 @@ UNEXPLAINED: Final = "unexplained"
 
 MAX_CLIENTS: Final = 1000
 
+_OTHERS: Final = (REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+"""Keys whose throttles may stand under another."""
 _COUNTS: Final = ("throttled_requests", "throttle_ms", "throttle_max_ms")
 _COLUMNS: Final = (*IDENTITY, "broker_id", "cell_start_ms", "cell_ms", "source", *_COUNTS)
 _CELL: Final = np.dtype(
@@ -58,7 +61,7 @@ def to_throttled(usage: ArrowSource, clients: DataFrame, broker_config: BrokerCo
     the key of the only limit that could apply; where the byte rate or mutation rate and the request percentage of a
     client are both limited it is :data:`AMBIGUOUS` (unless it is longer than a request percentage can throttle), and
     the episode stands once for each meter that it may be. So throttle times must not be summed over this table;
-    `usage` and `clients` hold each once.
+    `usage` and `clients` hold each once. Where limits changed, a throttle is that of a limit in force at its time.
 
     A broker's metrics say of which limit a throttle was, but that one of topic changes stands under request time; how
     many requests there were, and how long they waited in all, they do not say: null.
@@ -83,15 +86,17 @@ def to_throttled(usage: ArrowSource, clients: DataFrame, broker_config: BrokerCo
 
 @dataclass(frozen=True, slots=True)
 class _Suspects:
-    """Throttled identities, numbered, and the meters that each may have been throttled by."""
+    """Throttled identities, numbered, and the meters that each may have been throttled by, period by period."""
 
     numbers: dict[Identity, int]
+    periods: LimitPeriods
     own: Ints
-    """By identity: the meter of its key, or what stands for none."""
+    """By identity and period: the meter of its key, or what stands for none."""
     percentage: Ints
-    """By identity: the meter of its request percentage, -1 for none (as on that key itself, where it is its own)."""
+    """By identity and period: the meter of its request percentage, -1 for none (as on that key itself, where it is
+    its own)."""
     mutation: Ints
-    """By identity: of a request percentage the meter of its mutations, -1 for none and on all other keys."""
+    """By identity and period: of a request percentage the meter of its mutations, -1 for none and on all other keys."""
     client: Ints
     """By identity: its place in `clients`."""
     clients: Sequence[str]
@@ -102,40 +107,51 @@ class _Suspects:
     @classmethod
     def of(cls, clients: DataFrame) -> Self:
         """Those of resolved clients. Like all that is broadcast they have to fit into the driver and each worker."""
-        is_other = F.col("key").isin(REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE) & F.col("meter").isNotNull()
+        is_other = F.col("key").isin(*_OTHERS) & F.col("meter").isNotNull()
         is_throttled = F.greatest(*(F.coalesce(name, F.lit(0)) for name in _COUNTS)) > 0
+        columns = [*IDENTITY, "meter", CLIENT_TEXT, *(VALIDITY if have_changed(clients) else ())]
         wanted = clients.where(is_throttled | is_other)
-        rows = wanted.select(*IDENTITY, "meter", CLIENT_TEXT).toArrow().to_pylist()
-        texts = sorted({row[CLIENT_TEXT] for row in rows})
+        rows = wanted.select(*columns, is_throttled.alias("is_throttled")).toArrow().to_pylist()
+        periods = LimitPeriods.of(rows)
+        throttled = [row for row in rows if row["is_throttled"]]
+        texts = sorted({row[CLIENT_TEXT] for row in throttled})
         place = {text: number for number, text in enumerate(texts)}
         meters: dict[tuple[str, str | None, str], int] = {}
-        own = [meters.setdefault((row["cluster"], row["meter"], row["key"]), len(meters)) for row in rows]
-        by_client = {
-            (row["key"], *_client_of(row)): number
-            for row, number in zip(rows, own, strict=True)
-            if row["key"] in (REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE) and row["meter"] is not None
-        }
 
-        def others(key: str, *, is_of: bool) -> Ints:
-            """By identity the meter of another key, if its own key is a request percentage or, respectively, is not."""
-            found = (
-                by_client.get((key, *_client_of(row)), -1) if (row["key"] == REQUEST_PERCENTAGE) == is_of else -1
-                for row in rows
-            )
-            return np.fromiter(found, np.int64, len(rows))
+        def number_of(row: dict[str, Any]) -> int:
+            return meters.setdefault((row["cluster"], row["meter"], row["key"]), len(meters))
 
+        none = [-1] * periods.count
+        by_client: dict[str, dict[tuple[str | None, ...], list[int]]] = {key: {} for key in _OTHERS}
+        for row in rows:
+            if row["key"] in _OTHERS and row["meter"] is not None:
+                of_period = by_client[row["key"]].setdefault(_client_of(row), list(none))
+                periods.fill(of_period, row, number_of(row))
+        numbers: dict[Identity, int] = {}
+        own: list[list[int]] = []
+        percentage: list[list[int]] = []
+        mutation: list[list[int]] = []
+        client: list[int] = []
+        for row in throttled:
+            number = numbers.setdefault(tuple(row[name] for name in IDENTITY), len(own))
+            if number == len(own):
+                own.append(list(none))
+                is_own = row["key"] == REQUEST_PERCENTAGE
+                percentage.append(none if is_own else by_client[REQUEST_PERCENTAGE].get(_client_of(row), none))
+                mutation.append(by_client[CONTROLLER_MUTATION_RATE].get(_client_of(row), none) if is_own else none)
+                client.append(place[row[CLIENT_TEXT]])
+            periods.fill(own[number], row, number_of(row))
         named = pa.schema([_SCHEMA.field(name) for name in ("cluster", "meter", "key")])
         names = [dict(zip(named.names, meter, strict=True)) for meter in meters]
         return cls(
-            numbers={tuple(row[name] for name in IDENTITY): number for number, row in enumerate(rows)},
-            own=np.array(own, np.int64),
-            percentage=others(REQUEST_PERCENTAGE, is_of=False),
-            mutation=others(CONTROLLER_MUTATION_RATE, is_of=True),
-            client=np.array([place[row[CLIENT_TEXT]] for row in rows], np.int64),
+            numbers=numbers,
+            periods=periods,
+            own=np.array(own, np.int64).reshape(-1, periods.count),
+            percentage=np.array(percentage, np.int64).reshape(-1, periods.count),
+            mutation=np.array(mutation, np.int64).reshape(-1, periods.count),
+            client=np.array(client, np.int64),
             clients=texts,
-            meters=pa.Table.from_pylist(
-                names, pa.schema([_SCHEMA.field(name) for name in ("cluster", "meter", "key")])
-            ),
+            meters=pa.Table.from_pylist(names, named),
         )
 
 
@@ -162,10 +178,11 @@ def _blamed(batch: pa.RecordBatch, suspects: _Suspects, broker_config: BrokerCon
     columns["start_ms"] = batch.column("cell_start_ms").to_numpy(zero_copy_only=False)
     columns["end_ms"] = columns["start_ms"] + batch.column("cell_ms").to_numpy(zero_copy_only=False)
 
+    period = suspects.periods.at(columns["start_ms"])
     # A log tells throttles on the key of the API, whichever limit they are of; metrics tell them on the limit's, but
     # those of mutations on the request time (KafkaApis, ControllerMutationQuotaManager).
-    own, is_told = suspects.own[identity], is_sampled(batch.column("source"))
-    other = np.where(is_told, suspects.mutation[identity], suspects.percentage[identity])
+    own, is_told = suspects.own[identity, period], is_sampled(batch.column("source"))
+    other = np.where(is_told, suspects.mutation[identity, period], suspects.percentage[identity, period])
     is_limited = suspects.meters["meter"].is_valid().to_numpy()[own]
     # A request percentage throttles for one window at most (ClientRequestQuotaManager).
     is_too_long = columns["throttle_max_ms"] > broker_config.quota_window_size_seconds * 1000

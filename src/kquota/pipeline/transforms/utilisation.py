@@ -61,14 +61,16 @@ def enforced_rates(usage: ArrowSource, clients: DataFrame, broker_config: Broker
 
     :param usage: rows of the `usage` table.
     :param clients: resolved identities, one row per cluster, user, client_id, ip and key; small beside `usage`.
-    :returns: one row per broker, meter, key and cell: cluster, broker_id, meter, key, limit, limit_source,
-        cell_start_ms, amount, rate, requests, throttled_requests, throttle_ms.
+    :returns: one row per broker, meter, key and cell, with the limit in force at its start: cluster, broker_id, meter,
+        key, limit, limit_source (that of the last limit), cell_start_ms, amount, rate, requests, throttled_requests,
+        throttle_ms.
     """
 
     def rates(series: Series, meters: Meters) -> pa.Table:
+        series, rate = _limited(series, meters, broker_config)
         columns = {name: getattr(series, name) for name in ("broker_id", "cell_start_ms", "amount")}
         columns |= {name: to_counts(getattr(series, name)) for name in _COUNTS}
-        return _named(meters, series.meter, columns | {"rate": _rates(series, meters, broker_config)}, _RATES)
+        return _named(meters, series.meter, columns | {"rate": rate, "limit": meters.limits_of(series)}, _RATES)
 
     return series_by_meter(usage, clients, rates, _RATES)
 
@@ -77,15 +79,17 @@ def to_utilisation(usage: ArrowSource, clients: DataFrame, broker_config: Broker
     """The `utilisation` table: one row per broker, meter and key, over the seconds in which the meter was active.
 
     Its figures are those of :func:`enforced_rates`, each for as long as its cell; percentiles are rates that occurred.
-    A cell of a broker's metrics with rate 0 is not active, and `peak_1s` is null where there is no other.
+    A cell of a broker's metrics with rate 0 is not active, and `peak_1s` is null where there is no other. Where the
+    limit changed, each cell counts as over the limit that was in force at its start, and `limit` and `limit_source` are
+    the last ones.
 
     :param usage: rows of the `usage` table.
     :param clients: resolved identities, one row per cluster, user, client_id, ip and key; small beside `usage`.
     """
 
     def figures(series: Series, meters: Meters) -> pa.Table:
-        limit = meters.names["limit"].to_numpy()[series.meter]
-        columns = _figures(series, _rates(series, meters, broker_config), limit)
+        series, rate = _limited(series, meters, broker_config)
+        columns = _figures(series, rate, meters.limits_of(series))
         return _named(meters, series.meter[series.starts], columns, schema)
 
     schema = to_arrow_schema(UTILISATION.schema)
@@ -101,11 +105,14 @@ def _named(
     return pa.table({name: every[name] for name in schema.names})
 
 
-def _rates(series: Series, meters: Meters, broker_config: BrokerConfig) -> Floats:
+def _limited(series: Series, meters: Meters, broker_config: BrokerConfig) -> tuple[Series, Floats]:
+    """The cells in which a limit was in force, and the rate at the end of each."""
     reach_ms = window_seconds(meters.names["key"], broker_config)[series.meter] * 1000
     starts = starts_of(series.meter, series.broker_id, series.is_sampled)
     windows = window_rates(series.cell_start_ms, series.cell_ms, series.amount, reach_ms, starts)
-    return np.where(series.is_sampled, series.rate, windows)
+    rates = np.where(series.is_sampled, series.rate, windows)
+    are_limited = meters.are_limited(series)
+    return (series, rates) if are_limited.all() else (series.where(are_limited), rates[are_limited])
 
 
 def window_rates(starts_ms: Ints, cell_ms: Ints, amounts: Floats, reach_ms: Ints, starts: Ints) -> Floats:
@@ -145,7 +152,8 @@ def _figures(series: Series, rate: Floats, limit: Floats) -> dict[str, npt.NDArr
     def percentile(share: float) -> Floats:
         """The smallest rate that is not exceeded for that share of the time."""
         wanted_ms = before_ms + np.ceil(np.round(share * total_ms, 6)).astype(np.int64)
-        figures: Floats = ranked[np.searchsorted(ranked_ms, wanted_ms)]
+        # Of a meter that is never active it is the first of its own, not the last of the meter before.
+        figures: Floats = ranked[np.maximum(np.searchsorted(ranked_ms, wanted_ms), starts)]
         return figures
 
     def seconds(is_meant: Bools) -> Ints:

@@ -1,0 +1,73 @@
+"""What the page says of limits that changed while the log ran."""
+
+import json
+from dataclasses import replace
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kquota.pipeline.report import charts, model
+from kquota.pipeline.report.summary import read_summary
+from tests.kit import example_report as example
+from tests.kit.example_report import MIB, START_MS
+from tests.unit.pipeline.report.test_page import page_of
+
+END_MS = example.RANGE.end_ms
+MIDDLE_MS = START_MS + 60_000
+SPANS = (model.LimitSpan(START_MS, MIDDLE_MS, 2 * MIB), model.LimitSpan(MIDDLE_MS, END_MS, 1.0 * MIB))
+
+
+def test_a_limit_is_drawn_with_its_steps() -> None:
+    """One line as long as there is a limit; another where there was none in between."""
+    datasets: dict[str, charts.Points] = {}
+    chart = charts.chart_of(example.a_timeline(limit_spans=SPANS), example.RANGE, UTC, datasets)
+    assert chart.to_dict(validate=True)["width"] > 0
+    assert [point["at"] for point in datasets["limit0"]] == [START_MS, MIDDLE_MS, MIDDLE_MS, END_MS]
+    assert [point["rate"] for point in datasets["limit0"]] == [2.0, 2.0, 1.0, 1.0]
+    gap = (SPANS[0], replace(SPANS[1], start_ms=MIDDLE_MS + 1000))
+    datasets.clear()
+    charts.chart_of(example.a_timeline(limit_spans=gap), example.RANGE, UTC, datasets)
+    assert {"limit0", "limit1"} <= datasets.keys()
+    assert charts.line_count(example.a_timeline(limit_spans=gap)) == 3
+
+
+def test_any_number_of_gaps_can_be_drawn() -> None:
+    spans = tuple(model.LimitSpan(START_MS + at * 2000, START_MS + at * 2000 + 1000, 1.0) for at in range(40))
+    timeline = example.a_timeline(limit_spans=spans)
+    assert charts.line_count(timeline) == 11
+    assert 'class="limit9"' in charts.draw_meter(timeline, example.RANGE, UTC, number=1)
+
+
+def test_the_page_says_when() -> None:
+    report = example.a_report(timelines=(example.a_timeline(limit_spans=SPANS),))
+    plain = page_of(report).text
+    assert "Limits changed" not in plain
+    assert "2 MiB/s from 2026-01-02 03:04:05, 1 MiB/s from 2026-01-02 03:05:05: max" in plain
+    changed = replace(report.summary, limit_changes_ms=(MIDDLE_MS,), limits_known_from_ms=MIDDLE_MS)
+    text = page_of(replace(report, summary=changed)).text
+    assert "Limits changed 1 time, 2026-01-02 03:05:05: seconds over" in text
+    assert "Not known from before 2026-01-02 03:05:05." in text
+    late = replace(report.summary, quotas_recorded_from_ms=END_MS)
+    assert (
+        "As they are now: the record of their changes begins only after this log"
+        in page_of(replace(report, summary=late)).text
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ((), None, None)),
+        ("nonsense", ((), None, None)),
+        ({"periods": [{"valid_from_ms": 1000}, {"valid_from_ms": 7000}]}, ((7000,), None, None)),
+        ({"periods": [{"valid_from_ms": 6000}, {"valid_from_ms": 7000}]}, ((7000,), 6000, None)),
+        ({"periods": [{"valid_from_ms": None}], "recorded_from_ms": 9000}, ((), None, 9000)),
+        ({"periods": [], "recorded_from_ms": None}, ((), None, None)),
+    ],
+)
+def test_what_is_read_of_summary_json(value: Any, expected: tuple[object, ...], tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(json.dumps({"start_ms": 5000, "quotas_over_time": value}))
+    found = read_summary(tmp_path)
+    assert (found.limit_changes_ms, found.limits_known_from_ms, found.quotas_recorded_from_ms) == expected
