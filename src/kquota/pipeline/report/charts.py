@@ -216,7 +216,9 @@ def _time_ticks(first_ms: int, last_ms: int) -> tuple[list[int], str]:
     return ticks, "%H:%M" if same_day else "%d %b %H:%M"
 
 
-_OWN_NAME: Final = re.compile(r"\b(throttled|rate\d|limit\d|band|equal|told\d|low\d|number|curve|tried|now|advised|nowname|advisedname)_marks\b")
+_OWN_NAME: Final = re.compile(
+    r"\b(throttled|rate\d|limit\d|band|equal|told\d|low\d|number|curve|tried|now|advised|nowname|advisedname)_marks\b"
+)
 _PAINT: Final = ("fill", "stroke")
 
 

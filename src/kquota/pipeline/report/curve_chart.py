@@ -26,7 +26,10 @@ _LEAST_SPAN: Final = 2.0
 _FEW: Final = 8
 """So many limits or fewer are also drawn as points: one alone makes no line."""
 _MOST_TICKS: Final = 4
-_STEPS: Final = ((1, 10), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(one / 10 for one in range(10, 100)))
+_STEPS: Final = (
+    *((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)),
+    tuple(one / 10 for one in range(10, 100)),
+)
 """Round numbers below ten, coarse to fine."""
 
 
@@ -89,13 +92,11 @@ def chart_of(curve: model.Curve, datasets: dict[str, charts.Points]) -> altair.L
 
     layers: list[Any] = []
     points: charts.Points = [{"limit": one.limit / scale.divisor, "share": one.share * 100} for one in curve.points]
-    marked = {
-        "now": (curve.limit, "now", [1, 0]),
-        "advised": (curve.recommended, "recommended", [5, 3]),
-    }
-    given = sorted(limit for limit, _, _ in marked.values() if limit is not None)
-    for row, (name, (limit, words, dash)) in enumerate(marked.items()):
-        if limit is None:
+    marks = [("now", curve.limit, "now", [1, 0]), ("advised", curve.recommended, "recommended", [5, 3])]
+    # There is no 0 on a scale of logarithms.
+    given = [limit for _, limit, _, _ in marks if limit is not None and limit > 0]
+    for row, (name, limit, words, dash) in enumerate(marks):
+        if limit is None or limit <= 0:
             continue
         at = limit / scale.divisor
         rule: charts.Points = [{"limit": at, "share": 0, "to": float(_ROWS[row]) + 5}]
@@ -103,7 +104,7 @@ def chart_of(curve: model.Curve, datasets: dict[str, charts.Points]) -> altair.L
         place = _part(at, low, high)
         # Away from the other one, unless there is no room.
         room = len(words) * _LETTER
-        to_left = place > room if limit == given[0] and len(given) > 1 else place > 1 - room
+        to_left = place > room if limit < max(given) else place > 1 - room
         texts = data(f"{name}name", [{"limit": at, "share": float(_ROWS[row])}]).mark_text(
             text=words, align="right" if to_left else "left", dx=-5 if to_left else 5, fontSize=11
         )

@@ -47,7 +47,9 @@ def curves_by_meter(
         .groupBy(*_METER)
         .agg(F.max("limit").alias("own"), F.max("limit_source").alias("source"))
     )
-    drawable = curve.where((F.col("limit") > 0) & (F.col("limit") < float("inf")) & F.col("throttled_share").isNotNull())
+    drawable = curve.where(
+        (F.col("limit") > 0) & (F.col("limit") < float("inf")) & F.col("throttled_share").isNotNull()
+    )
     up_to_own = F.when(F.col("limit") <= F.col("own") * _SAME, F.col("limit"))
     points = F.sort_array(F.collect_list(F.struct("limit", "throttled_share", "max_delay_ms")))
     by_broker = (
@@ -101,9 +103,7 @@ def curve_from(row: Row) -> model.Curve:
         name=model.MeterName(row.cluster or "", row.meter, row.key),
         broker_id=at.broker_id,
         brokers=row.brokers,
-        points=tuple(
-            model.CurvePoint(one.limit, one.throttled_share, one.max_delay_ms or 0.0) for one in at["points"]
-        ),
+        points=tuple(model.CurvePoint(one.limit, one.throttled_share, one.max_delay_ms or 0.0) for one in at["points"]),
         limit=at.own,
         share=at.share,
         max_delay_ms=at.max_delay_ms,
