@@ -118,7 +118,7 @@ def held(usage: Path, limits: Path, out: Path) -> None:
         )
         known = connection.execute("select distinct number, meter, key, most from bound").fetchall()
         meters = {number: _Meter(*rest) for number, *rest in known}
-        ordered = connection.execute(f"{_CELLS} order by number, broker_id, cell_start_ms", files)
+        ordered = connection.sql(f"{_CELLS} order by number, broker_id, cell_start_ms", params=files)
         rows: list[tuple[object, ...]] = []
         running: list[Future[list[tuple[object, ...]]]] = []
         for table in _whole_meters(ordered.to_arrow_reader(MICROBATCH_ROWS)):

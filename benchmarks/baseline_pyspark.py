@@ -3,9 +3,10 @@
 It resolves each row in a Python UDF, groups by meter, and lets pandas hand each group to a function that makes requests
 of cells and counts each of them on the metering classes. Nothing is gathered, encoded or compiled.
 
-Usage: ``python -m benchmarks.baseline_pyspark USAGE QUOTAS OUT``
+Usage: ``python -m benchmarks.baseline_pyspark USAGE QUOTAS OUT [PARTS]``
 
-USAGE is a directory with a table `usage`, QUOTAS a quota file. OUT receives the table ``held``.
+USAGE is a directory with a table `usage`, QUOTAS a quota file. OUT receives the table ``held``; with PARTS only one
+user of so many is looked at, with all their rows, because this takes long.
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ _HELD: Final = (
 )
 
 
-def held(spark: SparkSession, usage: Path, quotas: Path, out: Path) -> None:
-    """Write what the limit of each meter does to its cells."""
+def held(spark: SparkSession, usage: Path, quotas: Path, out: Path, parts: int = 1) -> None:
+    """Write what the limit of each meter does to its cells.
+
+    :param parts: of the users one of so many; no meter may have clients of several users.
+    """
     rules = read_quota_file(quotas.read_bytes(), name=str(quotas)).snapshot()
     resolver = QuotaResolver(rules)
 
@@ -61,9 +65,9 @@ def held(spark: SparkSession, usage: Path, quotas: Path, out: Path) -> None:
         )
         at_ms: list[float] = []
         amounts: list[float] = []
-        for start_ms, cell in cells.sort_index().iterrows():
+        for cell in cells.sort_index().itertuples():
             parts = int(min(cell.requests, MOST_PER_S))
-            at_ms += [start_ms + (part + 0.5) * cell.cell_ms / parts for part in range(parts)]
+            at_ms += [cell.Index + (part + 0.5) * cell.cell_ms / parts for part in range(parts)]
             amounts += [cell.amount / parts] * parts
         largest = max(cells.amount_max.max(), (cells.amount / cells.requests).max())
         outcome = held_requests(
@@ -77,7 +81,8 @@ def held(spark: SparkSession, usage: Path, quotas: Path, out: Path) -> None:
         place = [first.broker_id, first.meter, first.key, first.limit]
         return pd.DataFrame([[*place, *outcome[:4]]])
 
-    bound = cells.withColumn("bound", F.udf(limit_of, _BOUND)("user", "client_id", "key")).where("bound is not null")
+    part = cells.where(F.crc32("user") % parts == 0)
+    bound = part.withColumn("bound", F.udf(limit_of, _BOUND)("user", "client_id", "key")).where("bound is not null")
     bound = bound.select("*", "bound.meter", "bound.limit").drop("bound")
     bound.groupBy("broker_id", "meter", "key").applyInPandas(replay, _HELD).write.mode("overwrite").parquet(
         str(out / "held")
@@ -85,12 +90,12 @@ def held(spark: SparkSession, usage: Path, quotas: Path, out: Path) -> None:
 
 
 def main() -> int:
-    if len(sys.argv) != 4:
+    if len(sys.argv) not in (4, 5):
         print(__doc__, file=sys.stderr)
         return 2
     spark = start_session(master=MASTER)
     try:
-        held(spark, *map(Path, sys.argv[1:]))
+        held(spark, *map(Path, sys.argv[1:4]), parts=int(sys.argv[4]) if len(sys.argv) == 5 else 1)
     finally:
         spark.stop()
     return 0
