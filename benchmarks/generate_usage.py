@@ -219,7 +219,7 @@ def _table(
         "amount_max": most,
         "requests": requests.astype(np.int64),
         "connections": np.ones(rows, np.int32),
-        **{name: zero for name in ("throttled_requests", "throttle_ms", "throttle_max_ms")},
+        **dict.fromkeys(("throttled_requests", "throttle_ms", "throttle_max_ms"), zero),
     }
     fields = [
         pa.field(field.name, columns[field.name].type if isinstance(columns[field.name], pa.Array) else field.type)
@@ -257,9 +257,7 @@ def generate(out: Path, profile: UsageProfile) -> dict[str, Any]:
             sums["requests"] += int(block[2].sum())
             sums["amount"] += float(np.asarray(table["amount"]).sum())
         summary = {
-            "inputs": [
-                {"file": "generated", "source": SOURCE, "broker_id": 1, "bytes": sums["requests"] * LINE_BYTES}
-            ],
+            "inputs": [{"file": "generated", "source": SOURCE, "broker_id": 1, "bytes": sums["requests"] * LINE_BYTES}],
             "timezone": "UTC",
             "cluster": "bench",
             "start_ms": start_ms,

@@ -41,7 +41,7 @@ from kquota.pipeline.transforms.utilisation import to_utilisation
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["GRIDS", "MASTER", "held", "utilisation"]
+__all__ = ["GRIDS", "MASTER", "candidates", "held", "utilisation"]
 
 MASTER: Final = "local[2]"
 GRIDS: Final = ("wide", "near")
@@ -60,7 +60,8 @@ class _NearMean:
         return limits
 
 
-def _candidates(grid: str, count: int) -> Candidates:
+def candidates(grid: str, count: int) -> Candidates:
+    """So many limits for each meter, over a wide range or near its mean rate."""
     if count == 1:
         return only_its_limit if grid == "wide" else _NearMean(1)
     # The grid of the product adds the limit that the meter has.
@@ -77,7 +78,7 @@ def utilisation(spark: SparkSession, usage: Path, out: Path, progress: Progress)
         write_table(to_utilisation(rows, clients, config), out, UTILISATION)
 
 
-def held(spark: SparkSession, usage: Path, out: Path, progress: Progress, candidates: Candidates) -> None:
+def held(spark: SparkSession, usage: Path, out: Path, progress: Progress, limits: Candidates) -> None:
     """Usage and the table `clients` of its directory to what limits do to each meter."""
     config = BrokerConfig()
     quotas = read_quota_file((usage / "quotas.yaml").read_bytes(), name="quotas.yaml").snapshot()
@@ -87,7 +88,7 @@ def held(spark: SparkSession, usage: Path, out: Path, progress: Progress, candid
         clients = clients.where("meter is not null").persist()
         replay = Replay(Arrivals(), config, recorded_times(read_table(spark, usage, USAGE)))
     with progress.stage("replay"):
-        held_by_cells(read_usage(spark, usage), clients, replay, candidates).write.parquet(str(out / "held"))
+        held_by_cells(read_usage(spark, usage), clients, replay, limits).write.parquet(str(out / "held"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.step == "utilisation":
             utilisation(spark, options.usage, options.out, progress)
         else:
-            held(spark, options.usage, options.out, progress, _candidates(options.grid, options.candidates))
+            held(spark, options.usage, options.out, progress, candidates(options.grid, options.candidates))
     finally:
         spark.stop()
     seconds = progress.seconds | {"all": time.perf_counter() - started}
