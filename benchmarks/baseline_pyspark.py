@@ -95,7 +95,8 @@ def main() -> int:
         return 2
     spark = start_session(master=MASTER)
     try:
-        held(spark, *map(Path, sys.argv[1:4]), parts=int(sys.argv[4]) if len(sys.argv) == 5 else 1)
+        usage, quotas, out = map(Path, sys.argv[1:4])
+        held(spark, usage, quotas, out, parts=int(sys.argv[4]) if len(sys.argv) == 5 else 1)
     finally:
         spark.stop()
     return 0

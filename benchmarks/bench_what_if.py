@@ -167,7 +167,7 @@ def _summary(runs: Sequence[Measured], steps: Sequence[dict[str, float]]) -> dic
 
 def _ratios(tools: dict[str, dict[str, Any]], plain_scale: float) -> dict[str, float]:
     """Ratios of medians. The plain program's times are taken times what its part of the rows is of all."""
-    ratios = {}
+    ratios: dict[str, float] = {}
     for what in ("wall_s", "cpu_s"):
         of = {name: found[what]["median"] for name, found in tools.items()}
         ratios |= {
