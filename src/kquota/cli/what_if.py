@@ -162,6 +162,8 @@ def print_what_if(found: WhatIf) -> None:
             f"{difference['amount_worst']:.1%} at worst ({difference['amount_worst_meter']})"
         )
     console.print(f"\ntable: {found.directory / 'whatif'}", soft_wrap=True)
+    if (found.directory / "utilisation").is_dir():
+        console.print(f"`kquota pipeline report --usage {found.directory}` draws it", soft_wrap=True)
 
 
 def _table(rows: tuple[Any, ...]) -> Any:

@@ -195,7 +195,8 @@ def replay_both(
             bindings = changed(bindings)
         bindings = bindings.persist()
         replay = Replay(change.arrivals, config, recorded_times(read_table(spark, directory, USAGE)))
-    has_requests = (directory / REQUESTS.name).is_dir()
+    # Where a part of the usage is from metrics, only cells have all of it.
+    has_requests = (directory / REQUESTS.name).is_dir() and not read_summary(directory).get("metrics")
 
     def held(clients: DataFrame) -> DataFrame:
         if has_requests:
