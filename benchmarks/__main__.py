@@ -2,7 +2,7 @@
 
 The quick look (a few minutes) runs each benchmark small and once, and writes below build/benchmarks/results. ``--full``
 (an hour or so, 13 GB of disk) runs 1 and 10 million lines with three rounds, memory at 1, 3 and 10 million lines, the
-resolver, the codec and the server in full, and writes benchmarks/results.
+resolver, the codec and the server in full, what-if over 5 and 50 million rows of usage, and writes benchmarks/results.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks.bench_analyze import RESULTS, ROOT, WORK
 
 QUICK_LINES = 200_000
+QUICK_USAGE_ROWS = 200_000
 FULL_LINES = (1_000_000, 10_000_000)
 MEMORY_LINES = (1_000_000, 3_000_000, 10_000_000)
 
@@ -25,6 +26,7 @@ def _steps(*, full: bool, work: Path, results: Path) -> list[list[str]]:
     codec = ["benchmarks.bench_codec", "--results", str(results)]
     server = ["benchmarks.bench_server", "--results", str(results)]
     metering = ["benchmarks.bench_metering", "--results", str(results)]
+    what_if = ["benchmarks.bench_what_if", "--work", str(work), "--results", str(results)]
     if not full:
         quick = ["--processes", "2", "--values", "3", "--warmups", "1"]
         return [
@@ -33,6 +35,7 @@ def _steps(*, full: bool, work: Path, results: Path) -> list[list[str]]:
             [*server, "--quick"],
             [*metering, "--rounds", "1", "--records", "100000"],
             [*analyze, "--lines", str(QUICK_LINES), "--rounds", "1"],
+            [*what_if, "--rows", str(QUICK_USAGE_ROWS), "--rounds", "1"],
         ]
     return [
         resolve,
@@ -42,6 +45,7 @@ def _steps(*, full: bool, work: Path, results: Path) -> list[list[str]]:
         ["benchmarks.bench_hostile"],
         *([*analyze, "--lines", str(lines)] for lines in FULL_LINES),
         [*analyze, "--memory", *map(str, MEMORY_LINES)],
+        what_if,
     ]
 
 

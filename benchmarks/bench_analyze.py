@@ -25,7 +25,7 @@ from benchmarks.measure import CommandFailedError, Measured, machine, measure
 from benchmarks.results_page import write_readme
 from benchmarks.sums import DifferentSumsError, check_sums
 
-__all__ = ["compare_tools", "memory_growth"]
+__all__ = ["RESULTS", "ROOT", "WORK", "compare_tools", "memory_growth", "save", "spread"]
 
 ROOT: Final = Path(__file__).parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results"
@@ -115,7 +115,8 @@ def compare_tools(work: Path, lines: int, rounds: int, tools: Sequence[str] = TO
     }
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, least and most."""
     return {
         "median": round(statistics.median(values), 2),
         "least": round(min(values), 2),
@@ -133,8 +134,8 @@ def _summary(tool: str, runs: dict[str, list[Measured]], started: dict[str, list
         if other in times
     }
     return {
-        "wall_s": _spread([run.wall_s for run in runs[tool]]),
-        "cpu_s": _spread([run.cpu_s for run in runs[tool]]),
+        "wall_s": spread([run.wall_s for run in runs[tool]]),
+        "cpu_s": spread([run.cpu_s for run in runs[tool]]),
         "start_s": round(statistics.median(started[tool]), 2),
         "peak_pss_mb": round(max(run.peak_pss_mb for run in runs[tool])),
         "peak_rss_mb": round(max(run.peak_rss_mb for run in runs[tool])),

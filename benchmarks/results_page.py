@@ -32,6 +32,9 @@ def write_readme(results: Path) -> None:
         sections.append(_server(_load(results / "server.json")))
     if (results / "metering.json").exists():
         sections.append(_metering(_load(results / "metering.json")))
+    what_ifs = sorted((_load(path) for path in results.glob("what-if-*.json")), key=lambda one: int(one["rows"]))
+    if what_ifs:
+        sections.append(_what_if(what_ifs))
     (results / "README.md").write_text("\n".join(sections), encoding="utf-8")
 
 
@@ -163,4 +166,41 @@ def _metering(result: dict[str, Any]) -> str:
         rows.append(f"| {what} | {by['kquota']:,} | {others} |")
     rows += ["", f"A meter takes {result['bytes_per_meter']:,} bytes.", ""]
     rows += [f"`{result['command']}` on {_where(result)}", ""]
+    return "\n".join(rows)
+
+
+def _what_if(results: list[dict[str, Any]]) -> str:
+    rows = [
+        "## Utilisation and what-if over usage",
+        "",
+        "Medians of the interleaved rounds, start included; without start where kquota's steps say how long it took.",
+        "All tools gave the same figures, meter by meter. Memory is the peak of all processes together.",
+        "",
+        "| rows | meters | tool | wall s | without start s | CPU s | peak memory MB |",
+        "|---:|---:|---|---:|---:|---:|---:|",
+    ]
+    for result in results:
+        for tool, found in result["tools"].items():
+            steps = found.get("steps_s")
+            work = f"{steps['all'] - steps['start Spark']:.1f}" if steps else ""
+            rows.append(
+                f"| {result['rows']:,} | {result['meters']:,} | {tool} | {found['wall_s']['median']:.1f} | {work} "
+                f"| {found['cpu_s']['median']:.1f} | {found['peak_pss_mb']:,} |"
+            )
+    names = list(results[0]["ratios"])
+    sizes = [f"{one['rows']:,} rows" for one in results]
+    rows += ["", f"| ratio | {' | '.join(sizes)} |"]
+    rows += [f"|---|{'---:|' * len(results)}"]
+    for name in names:
+        ratios = [f"{one['ratios'][name]:.2f}" for one in results]
+        rows.append(f"| {name} | {' | '.join(ratios)} |")
+    rows.append("")
+    for result in results:
+        plain = result["plain"]
+        rows.append(
+            f"- `{result['command']}`: {result['rules']:,} rules, {result['seconds'] / 3600:.1f} hours of usage, "
+            f"{result['usage_bytes'] / 1e6:,.0f} MB. The plain program looked at one user of {plain['parts']}: "
+            f"{plain['rows']:,} rows, {plain['meters']:,} meters. {_where(result)}"
+        )
+    rows.append("")
     return "\n".join(rows)

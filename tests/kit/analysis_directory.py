@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ class AnalysisDirectory:
 
     summary: Row = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=lambda: {name: [] for name in _TABLES})
+    without_rows: frozenset[str] = frozenset()
+    """Tables of steps that were run and found nothing."""
 
     def add(self, table: tables.Table, **values: Any) -> None:
         unknown = values.keys() - set(table.columns)
@@ -133,6 +136,44 @@ class AnalysisDirectory:
         }
         self.add(tables.CALIBRATION, meter=meter, **(given | values))
 
+    def what_if(self, meter: str, limit_old: float | None, limit_new: float | None, **values: Any) -> None:
+        """A row of `whatif`: another limit for a meter that is not throttled unless `values` say so."""
+        given = {
+            "key": "producer_byte_rate",
+            "broker_id": 1,
+            "limit_old": limit_old,
+            "limit_new": limit_new,
+            "model": "open",
+            "grain": "request",
+            "amount_old": 1000.0,
+            "amount_new": 1000.0,
+            "throttled_ms": 0.0,
+            "throttled_share": 0.0,
+            "max_delay_ms": 0.0,
+            "total_delay_ms": 0.0,
+            "backlog_max": 0.0,
+            "starts": False,
+            "stops": False,
+            "unknowns": [],
+        }
+        self.add(tables.WHATIF, meter=meter, **(given | values))
+
+    def curve(self, meter: str, shares: Mapping[float, float], **values: Any) -> None:
+        """Rows of `curve`: by limit, the part of the time in which the meter is muted, and as many seconds' wait."""
+        given = {"key": "producer_byte_rate", "broker_id": 1, "throttled_ms": 0.0, "amount": 1000.0}
+        for limit, share in shares.items():
+            row = {"limit": limit, "throttled_share": share, "max_delay_ms": share * 1000}
+            self.add(tables.CURVE, meter=meter, **(given | row | values))
+
+    def recommendation(self, entity: str, now: float | None, new: float | None, **values: Any) -> None:
+        given = {
+            "key": "producer_byte_rate",
+            "reason": "the lowest with throttled_share<=0.01",
+            "predicted_throttled_share": 0.004,
+            "predicted_max_delay_ms": 250.0,
+        }
+        self.add(tables.RECOMMENDATIONS, entity=entity, value_now=now, value_new=new, **(given | values))
+
     def rejected(self, reason: str, line: int, sample: str = "", file: str = "kafka-request.log") -> None:
         self.add(tables.REJECTED, reason=reason, line=line, sample=sample, file=file)
 
@@ -144,7 +185,8 @@ class AnalysisDirectory:
         summary = {"timezone": "UTC"} | dict.fromkeys(counts, 0) | {"throttled_meters": 0, "throttle_ms": 0}
         (directory / "summary.json").write_text(json.dumps(summary | self.summary), encoding="utf-8")
         for name, table in _TABLES.items():
-            if self.rows[name] or (name != "requests" and name not in tables.OCCASIONAL):
+            is_usual = name != "requests" and name not in tables.OCCASIONAL
+            if self.rows[name] or is_usual or name in self.without_rows:
                 _write(table, self.rows[name], directory / name)
         return directory
 

@@ -158,6 +158,76 @@ def a_calibration(*rows: model.CalibratedMeter, estimates: tuple[model.Estimated
     )
 
 
+def a_what_if_meter(**changes: object) -> model.WhatIfMeter:
+    given: dict[str, object] = {
+        "broker_id": 1,
+        "name": model.MeterName("", "user=alice", "producer_byte_rate"),
+        "limit_old": 1.0 * MIB,
+        "limit_new": 0.5 * MIB,
+        "amount_old": 100.0 * MIB,
+        "amount_new": 62.0 * MIB,
+        "throttled_requests": 420,
+        "share": 0.86,
+        "max_delay_ms": 8_200.0,
+        "total_delay_ms": 16_700_000.0,
+        "moved_from": None,
+        "starts": True,
+        "stops": False,
+        "unknowns": ("bent",),
+    }
+    return model.WhatIfMeter(**(given | changes))  # type: ignore[arg-type]
+
+
+def a_what_if(*rows: model.WhatIfMeter) -> model.WhatIf:
+    names = dict.fromkeys(name for one in rows for name in one.unknowns)
+    return model.WhatIf(
+        meters=len(rows),
+        changed=len(rows),
+        throttled=sum(one.throttled_requests > 0 for one in rows),
+        starts=sum(one.starts for one in rows),
+        stops=sum(one.stops for one in rows),
+        moved=sum(one.moved_from is not None for one in rows),
+        rows=rows,
+        unknowns=tuple((name, f"the words of {name}") for name in names),
+    )
+
+
+def a_curve(**changes: object) -> model.Curve:
+    """Muted up to 0.8 MiB/s, half of the time at 1 MiB/s, and never from 1.6 MiB/s on."""
+    shares = {0.5: 0.9, 0.8: 0.8, 1.0: 0.5, 1.25: 0.1, 1.6: 0.0, 2.0: 0.0}
+    given: dict[str, object] = {
+        "name": model.MeterName("", "user=alice", "producer_byte_rate"),
+        "broker_id": 1,
+        "brokers": 1,
+        "points": tuple(model.CurvePoint(limit * MIB, share, share * 9_000) for limit, share in shares.items()),
+        "limit": 1.0 * MIB,
+        "share": 0.5,
+        "max_delay_ms": 4_500.0,
+        "recommended": 1.4 * MIB,
+    }
+    return model.Curve(**(given | changes))  # type: ignore[arg-type]
+
+
+def a_recommendation(**changes: object) -> model.Recommendation:
+    given: dict[str, object] = {
+        "cluster": "",
+        "entity": "user=alice",
+        "key": "producer_byte_rate",
+        "now": 1.0 * MIB,
+        "new": 1.4 * MIB,
+        "reason": "the lowest with throttled_share<=0.01",
+        "share": 0.008,
+        "max_delay_ms": 430.0,
+        "curve": a_curve(),
+    }
+    return model.Recommendation(**(given | changes))  # type: ignore[arg-type]
+
+
+def some_recommendations(*rows: model.Recommendation) -> model.Recommendations:
+    changes = [one.change for one in rows]
+    return model.Recommendations(len(rows), changes.count("raise"), changes.count("lower"), changes.count("add"), rows)
+
+
 def a_report(**changes: object) -> model.Report:
     """One limited and throttled client, one without a limit, one rejected line."""
     given: dict[str, object] = {
@@ -176,6 +246,11 @@ def a_report(**changes: object) -> model.Report:
             unknown_amounts=0,
             versions=(("Produce", "11, 13"),),
             seconds=(("read", 1.5),),
+            what_if=model.WhatIfRun(
+                "open", "request", model.GrainDifference(6, 0.0014, 0.0064, "client-id=etl producer_byte_rate")
+            ),
+            curve_model="open",
+            unmet=0,
         ),
         "clusters": ("",),
         "brokers": (("", 1),),
@@ -197,6 +272,9 @@ def a_report(**changes: object) -> model.Report:
         "limited_meters": 1,
         "episodes": some_episodes(an_episode()),
         "calibration": a_calibration(a_calibrated_meter()),
+        "what_if": a_what_if(a_what_if_meter()),
+        "curves": model.Curves(1, (a_curve(),)),
+        "recommendations": some_recommendations(a_recommendation()),
         "rejected": (
             model.RejectedReason("broken JSON", 1, (model.RejectedLine("a.log", 17, "truncated", '{"isForwarded":'),)),
         ),
@@ -219,6 +297,9 @@ def an_empty_report() -> model.Report:
         limited_meters=0,
         episodes=model.Episodes(0, 0, 0, (), ()),
         calibration=a_calibration(),
+        what_if=a_what_if(),
+        curves=model.Curves(0, ()),
+        recommendations=some_recommendations(),
         rejected=(),
     )
 
@@ -249,6 +330,9 @@ def a_hostile_report() -> model.Report:
             versions=tuple((name, name) for name in short),
             seconds=tuple((name, 1e9) for name in short),
             settings=tuple((name, name) for name in short),
+            what_if=model.WhatIfRun(HOSTILE[0], HOSTILE[1], model.GrainDifference(2, 1e9, 1e12, HOSTILE[5])),
+            curve_model=HOSTILE[0],
+            unmet=99,
         ),
         clusters=HOSTILE,
         brokers=tuple((name, 2**31 - 1) for name in HOSTILE),
@@ -264,6 +348,15 @@ def a_hostile_report() -> model.Report:
         calibration=a_calibration(
             *(a_calibrated_meter(name=model.MeterName(HOSTILE[1], name, HOSTILE[0]), within=0.1) for name in HOSTILE),
             estimates=tuple(an_estimated_meter(name=name) for name in names),
+        ),
+        what_if=a_what_if(
+            *(a_what_if_meter(name=name, moved_from=name.meter, unknowns=tuple(short)) for name in names),
+            a_what_if_meter(name=model.MeterName(HOSTILE[1], HOSTILE[0], HOSTILE[4]), limit_old=None, amount_old=None),
+        ),
+        curves=model.Curves(123_456, tuple(a_curve(name=name, brokers=7) for name in names)),
+        recommendations=some_recommendations(
+            *(a_recommendation(entity=name, reason=name, cluster=name) for name in HOSTILE),
+            a_recommendation(entity="static", key=HOSTILE[0], now=None, curve=None),
         ),
         rejected=tuple(
             model.RejectedReason(name, 1_000_000, (model.RejectedLine(name, 10**9, name, name),)) for name in HOSTILE

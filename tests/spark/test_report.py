@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import stat
 from datetime import UTC, datetime
@@ -345,3 +346,112 @@ def test_a_meter_is_drawn_for_the_time_in_which_its_clients_counted_on_it(spark:
         model.LimitSpan(changes[1], START_MS + 91_000, 20.0),
     )
     assert timeline.limits == (20.0, 40.0)
+
+
+def test_the_meters_that_fare_worst_under_other_limits_come_first(spark: SparkSession, tmp_path: Path) -> None:
+    """Of meters that change: those throttled anew, then those muted longest; the counts are of all meters."""
+    run = {"model": "closed", "grain": "request", "grain_difference": {"meters": 2, "amount_mean": 0.1,
+           "amount_worst": 0.5, "amount_worst_meter": "user=long producer_byte_rate"}}  # fmt: skip
+    analysis = AnalysisDirectory(summary={"whatif": run})
+    analysis.what_if("user=same", 5.0, 5.0, throttled_requests=9, throttled_share=0.99)
+    analysis.what_if("user=long", 5.0, 4.0, throttled_requests=9, throttled_share=0.9, unknowns=["own", "bent"])
+    analysis.what_if("user=free", 5.0, None, stops=True, unknowns=["appetite", "bent"])
+    analysis.what_if("user=moved", 5.0, 5.0, moved_from="user=a", amount_old=None)
+    analysis.what_if("user=anew", None, 4.0, throttled_requests=1, throttled_share=0.1, starts=True)
+    report = build(spark, analysis, tmp_path, what_if=3)
+    found = report.what_if
+    assert found is not None
+    assert [one.name.meter for one in found.rows] == ["user=anew", "user=long", "user=free"]
+    counts = (found.meters, found.changed, found.throttled, found.starts, found.stops, found.moved)
+    assert counts == (5, 4, 3, 1, 1, 1)
+    assert [name for name, _ in found.unknowns] == ["appetite", "bent", "own"]
+    assert found.unknowns[1][1].startswith("how requests would come")
+    difference = model.GrainDifference(2, 0.1, 0.5, "user=long producer_byte_rate")
+    assert report.summary.what_if == model.WhatIfRun("closed", "request", difference)
+    assert (report.curves, report.recommendations) == (None, None)
+
+
+def test_curves_have_the_present_limit_and_that_recommended(spark: SparkSession, tmp_path: Path) -> None:
+    """A meter stands with its limit, what that does on its worst broker, and what its rule should be set to."""
+    analysis = AnalysisDirectory(summary={"curve": {"model": "closed"}})
+    analysis.client("calm", "x", limit=20.0)
+    analysis.client("busy", "x", limit=20.0 * (1 + 1e-12), limit_source="user=<default>")
+    analysis.curve("user=free", {10.0: 1.0, 20.0: 0.9})
+    analysis.curve("user=calm", {10.0: 0.3, 20.0: 0.0, 40.0: 0.0})
+    analysis.curve("user=busy", {10.0: 0.9, 20.0: 0.1, 40.0: 0.0}, broker_id=1)
+    analysis.curve("user=busy", {40.0: 0.1, 20.0: 0.5, 10.0: 0.8}, broker_id=2)
+    analysis.curve("user=odd", {0.0: 1.0, float("inf"): 0.0, float("nan"): 0.0})
+    analysis.recommendation("user=<default>", 20.0, 30.0)
+    analysis.recommendation("user=<default>", 20.0, 99.0, key="consumer_byte_rate")
+    analysis.recommendation("user=free", None, 50.0)
+    report = build(spark, analysis, tmp_path)
+    assert report.summary.curve_model == "closed"
+    assert report.curves is not None
+    busy, calm, free = report.curves.rows
+    assert report.curves.total == 3
+    assert busy == model.Curve(
+        name=model.MeterName("", "user=busy", "producer_byte_rate"),
+        broker_id=2,
+        brokers=2,
+        points=(
+            model.CurvePoint(10.0, 0.8, 800.0), model.CurvePoint(20.0, 0.5, 500.0), model.CurvePoint(40.0, 0.1, 100.0)
+        ),
+        limit=20.0 * (1 + 1e-12),
+        share=0.5,
+        max_delay_ms=500.0,
+        recommended=30.0,
+    )  # fmt: skip
+    assert (calm.name.meter, calm.limit, calm.share, calm.recommended) == ("user=calm", 20.0, 0.0, None)
+    assert (free.name.meter, free.limit, free.share, free.recommended) == ("user=free", None, None, 50.0)
+
+
+def test_curves_are_bounded(spark: SparkSession, tmp_path: Path) -> None:
+    """Of many meters the worst are drawn, of many limits some, the present one and the ends always among them."""
+    analysis = AnalysisDirectory()
+    for number in range(30):
+        analysis.client(f"u{number}", "x", limit=501.0)
+        analysis.curve(f"user=u{number}", {float(limit): number / 100 for limit in range(1, 1_001)})
+    curves = build(spark, analysis, tmp_path, curves=4, curve_points=10).curves
+    assert curves is not None
+    assert curves.total == 30
+    assert [one.name.meter for one in curves.rows] == [f"user=u{number}" for number in (29, 28, 27, 26)]
+    limits = [point.limit for point in curves.rows[0].points]
+    assert len(limits) <= 12
+    assert {1.0, 501.0, 1_000.0} <= set(limits)
+    assert limits == sorted(limits)
+
+
+def test_the_rules_to_change_most_come_first(spark: SparkSession, tmp_path: Path) -> None:
+    """Those without an answer, those to add, then by how many times; each with the curve of its worst meter."""
+    analysis = AnalysisDirectory(summary={"recommendations": {"unmet": 1}})
+    for user in ("a", "b"):
+        analysis.client(user, "x", limit=10.0, limit_source="user=<default>")
+    analysis.curve("user=a", {10.0: 0.2, 20.0: 0.0})
+    analysis.curve("user=b", {10.0: 0.3, 20.0: 0.0})
+    analysis.recommendation("user=<default>", 10.0, 11.0)
+    analysis.recommendation("user=same", 10.0, 10.0)
+    analysis.recommendation("user=half", 10.0, 5.0)
+    analysis.recommendation("user=new", None, 7.0)
+    analysis.recommendation("user=none", 10.0, None, predicted_throttled_share=None, predicted_max_delay_ms=None)
+    report = build(spark, analysis, tmp_path, recommendations=4)
+    found = report.recommendations
+    assert found is not None
+    assert (found.total, found.raised, found.lowered, found.added, report.summary.unmet) == (5, 1, 1, 1, 1)
+    assert [one.change for one in found.rows] == ["unmet", "add", "lower", "raise"]
+    assert found.rows[0].share is None
+    drawn = [one.curve for one in found.rows]
+    assert drawn[:3] == [None, None, None]
+    assert drawn[3] is not None
+    assert (drawn[3].name.meter, drawn[3].recommended) == ("user=b", 11.0)
+
+
+def test_steps_that_found_nothing_have_their_sections(spark: SparkSession, tmp_path: Path) -> None:
+    """Tables without rows are not the same as no tables: the page says what was looked for."""
+    tried = frozenset({"whatif", "curve", "recommendations"})
+    directory = AnalysisDirectory(without_rows=tried).write(tmp_path / "out")
+    report = build_report(spark, directory, model.Bounds())
+    assert report.what_if == model.WhatIf(0, 0, 0, 0, 0, 0, (), ())
+    assert report.curves == model.Curves(0, ())
+    assert report.recommendations == model.Recommendations(0, 0, 0, 0, ())
+    html = write_report(spark, directory, generated=GENERATED).read_text("utf-8")
+    assert {"what-if", "curves", "recommendations"} <= set(re.findall(r'<section id="([\w-]+)"', html))

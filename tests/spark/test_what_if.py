@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,10 +12,12 @@ from kquota.config import BrokerConfig
 from kquota.files import Objective
 from kquota.metering.statistics import Windows
 from kquota.pipeline.replay.arrivals import ArrivalModel, Arrivals
+from kquota.pipeline.replay.held_by_callback import CallbackSetup
 from kquota.pipeline.replay.held_requests import Connection, held_requests
 from kquota.pipeline.transforms.clients import to_client_totals
 from kquota.pipeline.transforms.curve import Grid, to_curve, to_meters
 from kquota.pipeline.transforms.held import Replay, held_by_cells, held_by_requests, recorded_times
+from kquota.pipeline.transforms.held_by_callback import callback_bindings, held_by_callback
 from kquota.pipeline.transforms.impact import to_impacts
 from kquota.pipeline.transforms.recommendations import (
     cut_to_capacity,
@@ -164,6 +167,29 @@ def test_requests_on_spark_are_the_scalar_replay(spark: SparkSession, arrivals: 
     )
     assert {name: found[name] for name in wanted._fields} == pytest.approx(wanted._asdict())
     assert (found.told_requests, found.requests, found.recorded_ms) == (1, 82, 60_000)
+
+
+def test_kafkas_own_rules_as_a_callback_are_the_rules(spark: SparkSession, tmp_path: Path) -> None:
+    lines = [
+        {"second": second, "amount": 700.0, "user": user, "client_id": client_id, "connection": f"{user}{client_id}"}
+        for second in range(40)
+        for user, client_id in (("alice", "etl"), ("alice", "web"), ("bob", "etl"))
+    ]
+    requests, usage = request_rows(spark, *lines), usage_rows(spark, {"second": 0}, {"second": 59})
+    rules = quotas({"user=alice": 500.0, "user=<default>": 300.0})
+    clients = request_rows(spark, *lines[:3]).select("cluster", "user", "client_id", "ip", "key")
+    bindings = to_bindings(clients, {}, rules, static_defaults={})
+    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
+    setup = CallbackSetup("default", str(tmp_path), {}, rules, BrokerConfig())
+    by_callback = held_by_callback(requests, setup, replay)
+    found = {row.meter: row for row in by_callback.drop("members").collect()}
+    wanted = {row.meter: row for row in held_by_requests(requests, under_new(bindings), replay).collect()}
+    assert found.keys() == wanted.keys() == {"user=alice", "user=bob"}
+    for meter, row in wanted.items():
+        same = {name: value for name, value in row.asDict().items() if name != "peak"}
+        assert {name: found[meter][name] for name in same} == same
+    members = {row.user: row.meter for row in callback_bindings(by_callback, bindings).collect()}
+    assert members == {"alice": "user=alice", "bob": "user=bob"}
 
 
 def test_a_sweep_is_what_single_runs_say(spark: SparkSession) -> None:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kquota.cli.callback_settings import callback_settings, import_from_here
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, spark_options, usage_option, wide_console
 from kquota.cli.targets import broker_options, quotas_option, read_quotas
 from kquota.config import load_broker_config
+from kquota.metering.loading import load_callback
 from kquota.quotas import format_number
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ Examples:
   kquota pipeline whatif --usage report --quotas new.yaml
   kquota pipeline whatif --usage report --quotas new.yaml --model closed --out what-if
   kquota pipeline whatif --usage report --quotas new.yaml --against old.yaml --only-changed
+  kquota pipeline whatif --usage report --quotas quotas.yaml --callback my_callbacks:ByPrefix
 
 \b
 The old limits are those that DIR was analysed with, unless --against gives others. Where DIR has the table `requests`
@@ -61,6 +64,20 @@ The old limits are those that DIR was analysed with, unless --against gives othe
 @click.option("--against", metavar="FILE", help="The old quotas, a quota file.  [default: DIR/quotas.yaml]")
 @arrival_options
 @click.option("--only-changed", is_flag=True, help="Leave out meters that the change does not touch.")
+@click.option(
+    "--callback",
+    metavar="CALLBACK",
+    help="Limits from a quota callback, package.module:Class or an installed one, which is given --quotas.",
+)
+@click.option("--callback-config", metavar="FILE", help="The callback's settings, a Java properties file.")
+@click.option(
+    "-C",
+    "--callback-setting",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="One of its settings, over those of --callback-config. Repeatable.",
+)
 @click.option("--out", metavar="OUT", help="Where the table goes: missing, empty, or with --overwrite.  [default: DIR]")
 @click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
 @broker_options
@@ -73,6 +90,9 @@ def whatif(
     model: str,
     in_flight: int | None,
     only_changed: bool,
+    callback: str | None,
+    callback_config: str | None,
+    settings: tuple[str, ...],
     out: str | None,
     overwrite: bool,
     broker_config: str | None,
@@ -91,6 +111,19 @@ def whatif(
     config = load_broker_config(broker_config, defines)
     arrivals = load_pipeline("replay.arrivals")
     jobs = load_pipeline("jobs")
+    setup = None
+    if callback is not None:
+        import_from_here()
+        load_callback(callback)
+        setup = load_pipeline("replay.held_by_callback").CallbackSetup(
+            callback,
+            str(Path.cwd()),
+            callback_settings(broker_config, defines, callback_config, settings),
+            new.snapshot(),
+            config,
+        )
+    elif callback_config is not None or settings:
+        raise click.UsageError("--callback-config and -C go with --callback.")
     found = load_pipeline("what_if").what_if(
         Path(usage),
         new,
@@ -98,6 +131,7 @@ def whatif(
         against=old,
         arrivals=arrivals.Arrivals(arrivals.ArrivalModel(model), in_flight),
         only_changed=only_changed,
+        callback=setup,
     )
     print_what_if(found)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from kquota.config import BrokerConfig
+from kquota.errors import InputError
 from kquota.files import NO_IMPACT, Impact, QuotaFile
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
 from kquota.pipeline.jobs import JobOptions, extended, read_summary, spark_for
@@ -19,6 +21,7 @@ from kquota.pipeline.table_files import write_table
 from kquota.pipeline.tables import CLIENTS, REQUESTS, USAGE, WHATIF
 from kquota.pipeline.transforms.clients import to_client_totals
 from kquota.pipeline.transforms.held import Replay, held_by_cells, held_by_requests, recorded_times
+from kquota.pipeline.transforms.held_by_callback import callback_bindings, held_by_callback
 from kquota.pipeline.transforms.impact import to_impacts
 from kquota.pipeline.transforms.what_if import changed, to_bindings, to_what_if, under_new, under_old
 from kquota.quotas import QuotaSnapshot
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from kquota.pipeline.progress import Progress
+    from kquota.pipeline.replay.held_by_callback import CallbackSetup
 
 __all__ = ["WORST_SHOWN", "ChangeImpacts", "WhatIf", "change_impacts", "recorded_clients", "what_if"]
 
@@ -50,31 +54,36 @@ def what_if(
     against: QuotaFile | None = None,
     arrivals: Arrivals | None = None,
     only_changed: bool = False,
+    callback: CallbackSetup | None = None,
 ) -> WhatIf:
     """Replay the usage of a directory under `new` quotas, into the table `whatif`.
 
     :param options: with the directory that the table goes to; it may be that of the usage.
     :param against: the old quotas; without them those that the directory was analysed with, or none.
     :param only_changed: leave out meters that the change does not touch.
+    :param callback: what the new limits come from instead; it has been given `new`. It needs the table `requests`.
+    :raises InputError: the table is not there.
     """
     progress = options.progress()
     OutputDirectory.existing(usage)
+    if callback is not None and not (usage / REQUESTS.name).is_dir():
+        raise InputError(
+            f"--callback: {usage} has no table `requests`, and a callback is asked request by request: analyse the "
+            "logs again with --keep-requests"
+        )
     is_own = options.out.resolve() == usage.resolve()
     output = OutputDirectory.existing(usage) if is_own else OutputDirectory(options.out, overwrite=options.overwrite)
     old = against.snapshot() if against is not None else recorded_quotas(usage)
     with output, spark_for(options, progress, usage) as spark:
-        part = what_if_step(
-            spark,
-            usage,
-            output.staging,
+        change = Change(
             old,
             new.snapshot(),
-            options,
             arrivals or Arrivals(),
-            progress,
             is_recorded=against is None,
             only_changed=only_changed,
+            callback=callback,
         )
+        part = what_if_step(spark, usage, output.staging, change, options.broker_config, progress)
         summary = extended(read_summary(usage), {"whatif": part}, progress)
         write_summary(output.staging, summary)
         rows = worst_rows(read_table(spark, output.staging, WHATIF), WORST_SHOWN)
@@ -112,9 +121,8 @@ def change_impacts(
     progress = options.progress()
     OutputDirectory.existing(usage)
     with spark_for(options, progress, usage) as spark:
-        replayed = replay_both(
-            spark, usage, old, new, options, arrivals, progress, is_recorded=False, only_changed=True
-        )
+        change = Change(old, new, arrivals, is_recorded=False, only_changed=True)
+        replayed = replay_both(spark, usage, change, options.broker_config, progress)
         with progress.stage("tell what each change does"):
             rows = to_impacts(replayed.what_if, replayed.bindings, changes).collect()
         first_ms = min((first for first, _ in replayed.replay.spans.values()), default=0)
@@ -150,6 +158,21 @@ def recorded_quotas(directory: Path) -> QuotaSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """From which quotas to which, and how it is to be tried."""
+
+    old: QuotaSnapshot
+    new: QuotaSnapshot
+    arrivals: Arrivals
+    is_recorded: bool
+    """Whether the usage was recorded under the old ones."""
+    only_changed: bool = False
+    """Whether meters that nothing changes for are left out."""
+    callback: CallbackSetup | None = None
+    """What the new limits come from instead."""
+
+
+@dataclass(frozen=True, slots=True)
 class Replayed:
     """Both quotas, replayed but not run yet."""
 
@@ -162,30 +185,17 @@ class Replayed:
 
 
 def replay_both(
-    spark: SparkSession,
-    directory: Path,
-    old: QuotaSnapshot,
-    new: QuotaSnapshot,
-    options: JobOptions,
-    arrivals: Arrivals,
-    progress: Progress,
-    *,
-    is_recorded: bool,
-    only_changed: bool,
+    spark: SparkSession, directory: Path, change: Change, config: BrokerConfig, progress: Progress
 ) -> Replayed:
-    """`usage` and, where they were kept, `requests` under both quotas.
-
-    :param is_recorded: whether the usage was recorded under the old ones.
-    """
+    """`usage` and, where they were kept, `requests` under both quotas."""
     usage = read_usage(spark, directory)
-    config = options.broker_config
     with progress.stage("resolve both quotas"):
         clients = recorded_clients(spark, directory)
-        bindings = to_bindings(clients, old, new, static_defaults=config.static_defaults)
-        if only_changed:
+        bindings = to_bindings(clients, change.old, change.new, static_defaults=config.static_defaults)
+        if change.only_changed:
             bindings = changed(bindings)
         bindings = bindings.persist()
-        replay = Replay(arrivals, config, recorded_times(read_table(spark, directory, USAGE)))
+        replay = Replay(change.arrivals, config, recorded_times(read_table(spark, directory, USAGE)))
     has_requests = (directory / REQUESTS.name).is_dir()
 
     def held(clients: DataFrame) -> DataFrame:
@@ -195,34 +205,33 @@ def replay_both(
 
     grain = "request" if has_requests else "cell"
     with progress.stage("replay under both quotas"):
-        held_new = held(under_new(bindings)).persist()
+        held_old = held(under_old(bindings))
+        if change.callback is None:
+            held_new = held(under_new(bindings)).persist()
+        else:
+            by_callback = held_by_callback(read_table(spark, directory, REQUESTS), change.callback, replay).persist()
+            bindings = callback_bindings(by_callback, bindings).persist()
+            held_new = by_callback.drop("members")
         table = to_what_if(
-            bindings, held_new, held(under_old(bindings)), model=arrivals.model, grain=grain, is_recorded=is_recorded
+            bindings,
+            held_new,
+            held_old,
+            model=change.arrivals.model,
+            grain=grain,
+            is_recorded=change.is_recorded,
         ).persist()
         table.count()
     return Replayed(table, held_new, bindings, replay, grain)
 
 
 def what_if_step(
-    spark: SparkSession,
-    directory: Path,
-    staging: Path,
-    old: QuotaSnapshot,
-    new: QuotaSnapshot,
-    options: JobOptions,
-    arrivals: Arrivals,
-    progress: Progress,
-    *,
-    is_recorded: bool,
-    only_changed: bool,
+    spark: SparkSession, directory: Path, staging: Path, change: Change, config: BrokerConfig, progress: Progress
 ) -> dict[str, Any]:
     """`usage` and, where they were kept, `requests` to `whatif`; returns the part of summary.json."""
-    replayed = replay_both(
-        spark, directory, old, new, options, arrivals, progress, is_recorded=is_recorded, only_changed=only_changed
-    )
+    replayed = replay_both(spark, directory, change, config, progress)
     write_table(replayed.what_if, staging, WHATIF)
     difference = None
-    if replayed.grain == "request":
+    if replayed.grain == "request" and change.callback is None:
         with progress.stage("compare with cells"):
             cells = held_by_cells(read_usage(spark, directory), under_new(replayed.bindings), replayed.replay)
             difference = grain_difference(replayed.held, cells)
@@ -242,8 +251,8 @@ def what_if_step(
     found = totals.first()
     assert found is not None
     return {
-        "model": arrivals.model.value,
-        "in_flight": arrivals.in_flight,
+        "model": change.arrivals.model.value,
+        "in_flight": change.arrivals.in_flight,
         "grain": replayed.grain,
         "clients": replayed.bindings.count(),
         **found.asDict(),

@@ -231,7 +231,9 @@ def _time_ticks(first_ms: int, last_ms: int) -> tuple[list[int], str]:
 
 
 _MOST_LIMIT_LINES: Final = 10
-_OWN_NAME: Final = re.compile(r"\b(throttled|rate\d|limit\d|band|equal|told\d|low\d|number)_marks\b")
+_OWN_NAME: Final = re.compile(
+    r"\b(throttled|rate\d|limit\d|band|equal|told\d|low\d|number|curve|tried|now|advised|nowname|advisedname)_marks\b"
+)
 _PAINT: Final = ("fill", "stroke")
 
 

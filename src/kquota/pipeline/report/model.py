@@ -20,9 +20,13 @@ __all__ = [
     "CalibratedMeter",
     "Calibration",
     "Client",
+    "Curve",
+    "CurvePoint",
+    "Curves",
     "Episode",
     "Episodes",
     "EstimatedMeter",
+    "GrainDifference",
     "KeyTotals",
     "Lane",
     "LimitSpan",
@@ -33,6 +37,8 @@ __all__ = [
     "MeterTimeline",
     "MeterUse",
     "RateWindow",
+    "Recommendation",
+    "Recommendations",
     "RejectedLine",
     "RejectedReason",
     "Report",
@@ -42,6 +48,9 @@ __all__ = [
     "TimeRange",
     "UnlimitedClient",
     "UnlimitedClients",
+    "WhatIf",
+    "WhatIfMeter",
+    "WhatIfRun",
 ]
 
 AMBIGUOUS: Final = "ambiguous"
@@ -77,6 +86,14 @@ class Bounds:
     calibrated: int = 40
     calibrated_open: int = 15
     """Meters whose waits were replayed: in all, and those shown without unfolding."""
+    what_if: int = 60
+    what_if_open: int = 15
+    """Meters that other limits touch: in all, and those shown without unfolding."""
+    curves: int = 24
+    curve_points: int = 64
+    """Meters drawn against their limit, and limits in one of those charts."""
+    recommendations: int = 60
+    recommendations_open: int = 15
     reasons: int = 20
     samples_per_reason: int = 3
     names: int = 5
@@ -117,6 +134,12 @@ class Summary:
     """From when on it is known which quotas were in force; None where nothing says so."""
     quotas_recorded_from_ms: int | None = None
     """Where these are not the quotas of the log's time: when the record of their changes begins."""
+    what_if: WhatIfRun | None = None
+    """How the table `whatif` was made."""
+    curve_model: str = ""
+    """How clients are taken to behave in the table `curve`: open or closed."""
+    unmet: int | None = None
+    """How many rows of `recommendations` miss what was wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +422,145 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
+class GrainDifference:
+    """How far seconds and requests are apart, on the `meters` that either throttles: in parts of the throughput."""
+
+    meters: int
+    mean: float
+    worst: float
+    worst_meter: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfRun:
+    """How other limits were tried: `model` is open or closed, `grain` request or cell."""
+
+    model: str
+    grain: str
+    difference: GrainDifference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfMeter:
+    """What another limit, or other clients, would have made of one meter on one broker. A limit of None is no limit."""
+
+    broker_id: int
+    name: MeterName
+    limit_old: float | None
+    limit_new: float | None
+    amount_old: float | None
+    amount_new: float | None
+    throttled_requests: int
+    share: float | None
+    """Part of the recording in which the meter is muted."""
+    max_delay_ms: float | None
+    total_delay_ms: float | None
+    moved_from: str | None
+    """Whose clients it takes: canonical text of their meters."""
+    starts: bool
+    stops: bool
+    unknowns: tuple[str, ...]
+    """Names of what the recording cannot tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Of the `changed` meters of all `meters`, the worst; the other counts are of all meters."""
+
+    meters: int
+    changed: int
+    throttled: int
+    starts: int
+    stops: int
+    moved: int
+    rows: tuple[WhatIfMeter, ...]
+    unknowns: tuple[tuple[str, str], ...]
+    """Name and words of each that a row has."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """What one limit would have done to a meter."""
+
+    limit: float
+    share: float
+    max_delay_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """How throttling grows as the limit of a meter falls, on the broker where its present limit throttles most."""
+
+    name: MeterName
+    broker_id: int
+    brokers: int
+    points: tuple[CurvePoint, ...]
+    """By limit, the lowest first; never none."""
+    limit: float | None
+    """The present one; None for a meter that has none."""
+    share: float | None
+    max_delay_ms: float | None
+    """What the present limit does."""
+    recommended: float | None
+    """What its rule should be set to."""
+
+    @property
+    def free_from(self) -> float | None:
+        """The lowest of the limits tried from which on none throttles; None where even the highest does."""
+        found = None
+        for point in reversed(self.points):
+            if point.share > 0:
+                break
+            found = point.limit
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Of `total` meters, those that their present limit throttles most of the time."""
+
+    total: int
+    rows: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """What one rule should be set to; `share` and `max_delay_ms` are of the meter of it that would fare worst."""
+
+    cluster: str
+    entity: str
+    key: str
+    now: float | None
+    new: float | None
+    """None where none of the limits tried does what was wanted."""
+    reason: str
+    share: float | None
+    max_delay_ms: float | None
+    curve: Curve | None
+    """Of that meter of the rule that its present limit throttles most; None where no limits were tried on it."""
+
+    @property
+    def change(self) -> str:
+        """'raise', 'lower', 'keep', 'add' or 'unmet'."""
+        if self.new is None:
+            return "unmet"
+        if self.now is None:
+            return "add"
+        return "raise" if self.new > self.now else "lower" if self.new < self.now else "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendations:
+    """Of `total` rules, those without an answer, those to add, and those that change most."""
+
+    total: int
+    raised: int
+    lowered: int
+    added: int
+    rows: tuple[Recommendation, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RejectedLine:
     """One line that could not be used."""
 
@@ -455,6 +617,10 @@ class Report:
     calibration: Calibration | None
     """None where the analysis has no such table."""
     rejected: tuple[RejectedReason, ...]
+    what_if: WhatIf | None = None
+    curves: Curves | None = None
+    recommendations: Recommendations | None = None
+    """These three are None where the analysis has no such table."""
     bounds: Bounds = field(default_factory=Bounds)
 
 

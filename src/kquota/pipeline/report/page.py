@@ -7,7 +7,7 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from kquota.pipeline.report import agreement, charts, model, units, wording
+from kquota.pipeline.report import agreement, charts, curve_chart, model, units, wording
 from kquota.pipeline.report.advice import advice_for
 from kquota.pipeline.report.summary import zone_of
 
@@ -35,6 +35,10 @@ def render_page(report: model.Report, *, generated: datetime) -> str:
         for number, timeline in enumerate(report.timelines, start=1)
         if report.range is not None and timeline.series
     ]
+    curves = [
+        (curve, Markup(curve_chart.draw_curve(curve, number=number)))  # noqa: S704 (our own drawing)
+        for number, curve in enumerate(report.curves.rows if report.curves is not None else (), start=1)
+    ]
     environment = _environment()
     environment.filters.update(
         moment=lambda at_ms: units.moment(at_ms, zone),
@@ -47,6 +51,8 @@ def render_page(report: model.Report, *, generated: datetime) -> str:
         bounds=report.bounds,
         charts=drawn,
         agreement=Markup(plot),  # noqa: S704 (our own drawing)
+        curves=curves,
+        curve_numbers={curve.name: number for number, (curve, _) in enumerate(curves, start=1)},
         undrawn=[one for one in report.timelines if report.range is None or not one.series],
         several_clusters=len(report.clusters) > 1,
         offset=offset,
@@ -86,6 +92,9 @@ def _environment() -> Environment:
         exact=units.exact,
         bar=_bar,
         lane=_lane,
+        strip=_strip,
+        change=units.change,
+        spark_of=curve_chart.spark_of,
         ratio=model.ratio,
         mark_of=agreement.mark_of,
         is_low=agreement.is_low,
@@ -117,6 +126,11 @@ def _bar(part: float | None) -> str:
     if part is None or part != part:  # noqa: PLR0124 (NaN)
         return "0"
     return f"{max(0.0, min(part, _BAR_END)) / _BAR_END * 100:.1f}".removesuffix(".0")
+
+
+def _strip(part: float) -> str:
+    """A part of a whole, from 0 to 1, in per cent of a bar's width."""
+    return f"{max(0.0, min(part, 1.0)) * 100:.1f}".removesuffix(".0")
 
 
 def _lane(spans: Sequence[model.Span], time_range: model.TimeRange) -> list[tuple[str, str]]:

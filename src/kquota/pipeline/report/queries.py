@@ -19,8 +19,11 @@ from kquota.pipeline import tables
 from kquota.pipeline.arrow_source import ParquetSource
 from kquota.pipeline.report import model
 from kquota.pipeline.report.calibration import calibration_of
+from kquota.pipeline.report.curves import curves_of
+from kquota.pipeline.report.recommendations import recommendations_of
 from kquota.pipeline.report.summary import rate_window, read_summary
 from kquota.pipeline.report.timeline import Wanted, limit_spans, meter_steps, spans_of, throttled_by_meter
+from kquota.pipeline.report.what_if import what_if_of
 from kquota.pipeline.transforms.identities import plain_strings
 from kquota.quotas import REQUEST_PERCENTAGE
 
@@ -51,14 +54,18 @@ class AnalysisTables:
     rejected: DataFrame
     calibration: DataFrame | None
     """None in a directory that no step has replayed the log for."""
-    limits: DataFrame | None = None
+    limits: DataFrame | None
     """None where no limit changed while the log ran."""
+    what_if: DataFrame | None
+    curve: DataFrame | None
+    recommendations: DataFrame | None
+    """None where other limits were not tried."""
 
 
 def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
     """Open the tables below `directory`; nothing is read yet.
 
-    :raises InputError: one of them is missing; only `calibration` may be.
+    :raises InputError: one of them is missing; only `calibration` and those of limits that were tried may be.
     """
 
     def folder(table: tables.Table) -> Path:
@@ -76,14 +83,20 @@ def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
         little = sum(file.stat().st_size for file in path.rglob("*.parquet")) <= _LITTLE_BYTES
         return frame.coalesce(1) if little else frame
 
+    def found(table: tables.Table) -> DataFrame | None:
+        return read(table) if (directory / table.name).is_dir() else None
+
     return AnalysisTables(
         usage=ParquetSource.of_table(spark, folder(tables.USAGE), tables.USAGE),
         clients=read(tables.CLIENTS),
         utilisation=read(tables.UTILISATION),
         throttled=read(tables.THROTTLED),
         rejected=read(tables.REJECTED),
-        calibration=read(tables.CALIBRATION) if (directory / tables.CALIBRATION.name).is_dir() else None,
-        limits=read(tables.LIMITS) if (directory / tables.LIMITS.name).is_dir() else None,
+        calibration=found(tables.CALIBRATION),
+        limits=found(tables.LIMITS),
+        what_if=found(tables.WHATIF),
+        curve=found(tables.CURVE),
+        recommendations=found(tables.RECOMMENDATIONS),
     )
 
 
@@ -104,6 +117,13 @@ def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> 
         totals = pool.submit(_totals, read.clients)
         rejected = pool.submit(_rejected, read.rejected, bounds)
         calibration = pool.submit(calibration_of, read.calibration, bounds) if read.calibration is not None else None
+        what_if = pool.submit(what_if_of, read.what_if, bounds) if read.what_if is not None else None
+        curves = None
+        if read.curve is not None:
+            curves = pool.submit(curves_of, read.curve, read.clients, read.recommendations, bounds)
+        recommendations = None
+        if read.recommendations is not None:
+            recommendations = pool.submit(recommendations_of, read.recommendations, read.curve, read.clients, bounds)
         brokers, time_range = _brokers(read.usage)
         told = throttled_by_meter(read.throttled, time_range or model.TimeRange(0, 0), bounds)
         use = _use_by_meter(read.utilisation, bounds).join(told, on=list(_METER), how="left")
@@ -128,6 +148,9 @@ def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> 
         episodes=episodes.result(),
         calibration=calibration.result() if calibration is not None else None,
         rejected=rejected.result(),
+        what_if=what_if.result() if what_if is not None else None,
+        curves=curves.result() if curves is not None else None,
+        recommendations=recommendations.result() if recommendations is not None else None,
         bounds=bounds,
     )
 

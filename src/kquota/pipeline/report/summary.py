@@ -9,7 +9,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kquota.errors import InputError
-from kquota.pipeline.report.model import RateWindow, Summary
+from kquota.pipeline.report.model import GrainDifference, RateWindow, Summary, WhatIfRun
 
 __all__ = ["rate_window", "read_summary", "zone_of"]
 
@@ -52,6 +52,9 @@ def read_summary(directory: Path) -> Summary:
         limit_changes_ms=changes_ms,
         limits_known_from_ms=known_from_ms,
         quotas_recorded_from_ms=recorded_from_ms,
+        what_if=_what_if(found.get("whatif")),
+        curve_model=str(dict(_pairs(found.get("curve"))).get("model") or ""),
+        unmet=_count(dict(_pairs(found.get("recommendations"))).get("unmet")),
     )
 
 
@@ -122,6 +125,24 @@ def _metrics(value: object) -> str:
     )
     note = "rates are the broker's own averages, and requests are not counted in them"
     return f"{'; '.join([read, *filter(None, others)])}. From metrics, {note}."
+
+
+def _what_if(value: object) -> WhatIfRun | None:
+    """How other limits were tried, and how far seconds and requests are apart where both were."""
+    if not isinstance(value, Mapping):
+        return None
+    found = dict(_pairs(value.get("grain_difference")))
+    mean, worst = found.get("amount_mean"), found.get("amount_worst")
+    is_known = _is_number(mean) and _is_number(worst)
+    return WhatIfRun(
+        model=str(value.get("model") or ""),
+        grain=str(value.get("grain") or ""),
+        difference=GrainDifference(
+            _count(found.get("meters")) or 0, float(mean), float(worst), str(found.get("amount_worst_meter") or "")
+        )
+        if mean is not None and worst is not None and is_known
+        else None,
+    )
 
 
 def _whole(value: float | str | None, *, default: int) -> int:

@@ -12,6 +12,7 @@ __all__ = [
     "Figure",
     "Scale",
     "amount_figure",
+    "change",
     "count",
     "duration",
     "exact",
@@ -142,6 +143,18 @@ def share(part: float | None) -> str:
         return "unknown"
     value = part * 100 if part in (0, 1) else min(max(part * 100, 0.1), 99.9)
     return f"{value:.1f}".removesuffix(".0") + "\N{NO-BREAK SPACE}%"
+
+
+def change(before: float | None, after: float | None) -> str:
+    """(8, 5) -> '-38 %', with the minus sign of print; 'as recorded' where it is less than 0.05 %."""
+    if before is None or after is None or not math.isfinite(before) or not math.isfinite(after):
+        return "unknown"
+    if before == 0:
+        return "as recorded" if after == 0 else "more"
+    part = after / before - 1
+    if abs(part) < 0.0005:
+        return "as recorded"
+    return ("+" if part > 0 else "\N{MINUS SIGN}") + percent(abs(part))
 
 
 def count(value: int | None) -> str:

@@ -124,6 +124,8 @@ def _held_broker(requests: Sequence[_Request], setup: CallbackSetup, replay: Rep
         end_ms=last_ms,
     )
     for meter in found:
+        if not meter.meter:
+            continue
         own = meter.connections
         yield (
             one.cluster,

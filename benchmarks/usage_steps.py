@@ -1,0 +1,122 @@
+"""Steps of kquota's pipeline on a table `usage`, each alone in a session, for measuring.
+
+``utilisation`` is resolve and utilisation, ``held`` what the what-if does for the limits that there are, and with
+candidates what the sweep does. OUT receives the tables and ``steps.json``: seconds by step, start apart.
+
+Usage: ``python -m benchmarks.usage_steps utilisation USAGE OUT``
+       ``python -m benchmarks.usage_steps held USAGE OUT [--candidates N --grid wide|near]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kquota.clock import SystemClock
+from kquota.config import BrokerConfig
+from kquota.files import DatedQuotas, read_quota_file
+from kquota.pipeline.analysis import read_table, read_usage, resolve_step
+from kquota.pipeline.jobs import read_summary
+from kquota.pipeline.progress import Progress
+from kquota.pipeline.replay.arrivals import Arrivals
+from kquota.pipeline.session import start_session
+from kquota.pipeline.table_files import write_table
+from kquota.pipeline.tables import CLIENTS, USAGE, UTILISATION
+from kquota.pipeline.transforms.clients import with_limits
+from kquota.pipeline.transforms.curve import Grid
+from kquota.pipeline.transforms.held import Candidates, Replay, held_by_cells, only_its_limit, recorded_times
+from kquota.pipeline.transforms.identities import identities
+from kquota.pipeline.transforms.utilisation import to_utilisation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["GRIDS", "MASTER", "candidates", "held", "utilisation"]
+
+MASTER: Final = "local[2]"
+GRIDS: Final = ("wide", "near")
+
+
+@dataclass(frozen=True, slots=True)
+class _NearMean:
+    """Limits from a fifth below the mean rate to a quarter above it, where there is most to replay."""
+
+    count: int
+
+    def __call__(self, limit: float, cell_rates: npt.NDArray[np.float64]) -> Sequence[float]:
+        del limit
+        mean = float(cell_rates.mean())
+        limits: list[float] = np.geomspace(0.8 * mean, 1.25 * mean, self.count).tolist()
+        return limits
+
+
+def candidates(grid: str, count: int) -> Candidates:
+    """So many limits for each meter, over a wide range or near its mean rate."""
+    if count == 1:
+        return only_its_limit if grid == "wide" else _NearMean(1)
+    # The grid of the product adds the limit that the meter has.
+    return Grid(count=count - 1) if grid == "wide" else _NearMean(count)
+
+
+def utilisation(spark: SparkSession, usage: Path, out: Path, progress: Progress) -> None:
+    """Usage to `clients` and `utilisation`, under the quotas of its directory."""
+    config = BrokerConfig()
+    quotas = DatedQuotas.always(read_quota_file((usage / "quotas.yaml").read_bytes(), name="quotas.yaml"))
+    rows = read_usage(spark, usage)
+    clients, _ = resolve_step(rows, quotas, None, out, config, progress)
+    with progress.stage("utilisation"):
+        write_table(to_utilisation(rows, clients, config), out, UTILISATION)
+
+
+def held(spark: SparkSession, usage: Path, out: Path, progress: Progress, limits: Candidates) -> None:
+    """Usage and the table `clients` of its directory to what limits do to each meter."""
+    config = BrokerConfig()
+    quotas = read_quota_file((usage / "quotas.yaml").read_bytes(), name="quotas.yaml").snapshot()
+    with progress.stage("resolve"):
+        known = identities(read_table(spark, usage, CLIENTS))
+        clients = with_limits(known, quotas, static_defaults=config.static_defaults)
+        clients = clients.where("meter is not null").persist()
+        replay = Replay(Arrivals(), config, recorded_times(read_table(spark, usage, USAGE)))
+    with progress.stage("replay"):
+        held_by_cells(read_usage(spark, usage), clients, replay, limits).write.parquet(str(out / "held"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.usage_steps", description=__doc__.split("\n\n")[0])
+    parser.add_argument("step", choices=["utilisation", "held"])
+    parser.add_argument("usage", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--candidates", type=int, default=1)
+    parser.add_argument("--grid", choices=GRIDS, default="wide")
+    options = parser.parse_args(arguments)
+    started = time.perf_counter()
+    shutil.rmtree(options.out, ignore_errors=True)
+    options.out.mkdir(parents=True)
+    progress = Progress(sys.stderr, SystemClock())
+    input_bytes = sum(one["bytes"] for one in read_summary(options.usage)["inputs"])
+    with progress.stage("start Spark"):
+        spark = start_session(master=MASTER, input_bytes=input_bytes)
+    try:
+        if options.step == "utilisation":
+            utilisation(spark, options.usage, options.out, progress)
+        else:
+            held(spark, options.usage, options.out, progress, candidates(options.grid, options.candidates))
+    finally:
+        spark.stop()
+    seconds = progress.seconds | {"all": time.perf_counter() - started}
+    (options.out / "steps.json").write_text(json.dumps(seconds) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

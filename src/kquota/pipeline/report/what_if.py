@@ -1,0 +1,68 @@
+"""Table `whatif` as the page shows it: the meters that other limits touch, those that fare worst first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from kquota.pipeline.report import model
+from kquota.pipeline.transforms.what_if import UNKNOWNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+__all__ = ["what_if_of"]
+
+
+def what_if_of(table: DataFrame, bounds: model.Bounds) -> model.WhatIf:
+    """The counts of the table, and the worst of its rows that are changed: throttled anew, then muted longest."""
+    is_moved = F.col("moved_from").isNotNull()
+    is_changed = ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | is_moved
+    counts = table.agg(
+        F.count(F.lit(1)).alias("meters"),
+        F.count_if(is_changed).alias("changed"),
+        F.count_if(F.col("throttled_requests") > 0).alias("throttled"),
+        F.count_if("starts").alias("starts"),
+        F.count_if("stops").alias("stops"),
+        F.count_if(is_moved).alias("moved"),
+    ).first()
+    assert counts is not None  # an aggregate without groups always has its row
+    rows = (
+        table.where(is_changed)
+        .orderBy(
+            F.desc("starts"),
+            F.desc("throttled_share"),
+            F.desc("total_delay_ms"),
+            F.desc("stops"),
+            *("cluster", "meter", "key", "broker_id"),
+        )
+        .limit(bounds.what_if)
+        .collect()
+    )
+    used = {name for row in rows for name in row.unknowns or ()}
+    known = [name for name in UNKNOWNS if name in used]
+    return model.WhatIf(
+        **counts.asDict(),
+        rows=tuple(_meter(row) for row in rows),
+        unknowns=tuple((name, UNKNOWNS.get(name, "")) for name in (*known, *sorted(used - set(known)))),
+    )
+
+
+def _meter(row: Row) -> model.WhatIfMeter:
+    return model.WhatIfMeter(
+        broker_id=row.broker_id,
+        name=model.MeterName(row.cluster or "", row.meter, row.key),
+        limit_old=row.limit_old,
+        limit_new=row.limit_new,
+        amount_old=row.amount_old,
+        amount_new=row.amount_new,
+        throttled_requests=row.throttled_requests or 0,
+        share=row.throttled_share,
+        max_delay_ms=row.max_delay_ms,
+        total_delay_ms=row.total_delay_ms,
+        moved_from=row.moved_from,
+        starts=bool(row.starts),
+        stops=bool(row.stops),
+        unknowns=tuple(row.unknowns or ()),
+    )
