@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kquota.pipeline.pieces import finish_rejected, finish_usage
 from kquota.pipeline.sources.cells import CELL_MS
-from kquota.pipeline.sources.log_files import LogFile, cut_into_ranges, group_ranges
+from kquota.pipeline.sources.log_files import LogFile, LogRange, cut_into_ranges, group_ranges
 from kquota.pipeline.sources.range_reader import IngestOptions
 from kquota.pipeline.sources.request_log import stage_request_logs
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kquota.pipeline.progress import Progress
+    from kquota.pipeline.sources.staging import Stretch
 
 __all__ = ["IngestResult", "estimate_lines", "ingest_logs"]
 
@@ -68,7 +69,7 @@ class IngestResult:
     kept_requests: bool
     tables: tuple[str, ...]
     covered: Mapping[int, Sequence[tuple[int, int]]]
-    """By broker the stretches of time that were logged, from and up to ms; in any order."""
+    """By broker the times of its files, each from its first to its last line: from and up to ms; in any order."""
 
 
 def estimate_lines(files: Iterable[LogFile], *, sample_bytes: int = 256 * 1024) -> int:
@@ -127,10 +128,6 @@ def ingest_logs(
         name = API_NAMES[api_key] if 0 <= api_key < len(API_NAMES) else f"API_{api_key}"
         versions[name][number] = count
     seen = [stretch.seen for stretch in stretches if stretch.seen is not None]
-    covered: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for stretch in stretches:
-        if stretch.seen is not None:
-            covered[stretch.broker_id].append((CELL_MS * stretch.seen[0], CELL_MS * (stretch.seen[1] + 1)))
     return IngestResult(
         start_ms=min((CELL_MS * first for first, _ in seen), default=None),
         end_ms=max((CELL_MS * (last + 1) for _, last in seen), default=None),
@@ -144,5 +141,19 @@ def ingest_logs(
         versions=dict(versions),
         kept_requests=keep,
         tables=("usage", "rejected", "requests") if keep else ("usage", "rejected"),
-        covered=covered,
+        covered=_covered(stretches, ranges),
     )
+
+
+def _covered(stretches: Iterable[Stretch], ranges: Sequence[LogRange]) -> dict[int, list[tuple[int, int]]]:
+    """As :attr:`IngestResult.covered`. A broker that is silent within a file did nothing, however it was cut."""
+    of_file: dict[tuple[int, int], tuple[int, int]] = {}
+    for stretch in stretches:
+        if stretch.seen is not None:
+            place = (stretch.broker_id, ranges[stretch.range].file)
+            first, last = of_file.get(place, stretch.seen)
+            of_file[place] = (min(first, stretch.seen[0]), max(last, stretch.seen[1]))
+    covered: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for (broker_id, _), (first, last) in of_file.items():
+        covered[broker_id].append((CELL_MS * first, CELL_MS * (last + 1)))
+    return covered

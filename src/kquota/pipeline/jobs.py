@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from kquota.clock import SystemClock
 from kquota.config import BrokerConfig
 from kquota.errors import InputError, KquotaError
-from kquota.files import DatedQuotas, QuotaFile, QuotasOverTime, read_quota_file, write_yaml
+from kquota.files import QuotasOverTime
 from kquota.pipeline.analysis import (
     LogSettings,
     RejectLimit,
@@ -29,6 +29,7 @@ from kquota.pipeline.analysis import (
     utilisation_step,
     write_summary,
 )
+from kquota.pipeline.kept_quotas import in_force, keep_quotas, kept_quotas
 from kquota.pipeline.metrics_ingest import MetricSource
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.overview import MeterLine, UnexplainedLine, unexplained_throttles, worst_meters
@@ -39,10 +40,8 @@ from kquota.pipeline.session import start_session
 from kquota.pipeline.sources.log_files import LogFile, find_log_files
 from kquota.pipeline.sources.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
 from kquota.pipeline.sources.metric_mapping import MetricRule, parse_metric_rules
-from kquota.pipeline.tables import LIMITS, THROTTLED, UTILISATION
+from kquota.pipeline.tables import THROTTLED, UTILISATION
 from kquota.pipeline.transforms.clients import to_client_totals
-from kquota.pipeline.transforms.limit_periods import have_changed
-from kquota.stores.folder import read_quota_folder, write_quota_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +53,6 @@ __all__ = [
     "check_time_zone",
     "extended",
     "ingest",
-    "last_quotas",
     "metric_inputs",
     "read_summary",
     "report",
@@ -204,15 +202,15 @@ def analyze(
         )
         staging = output.staging
         usage = read_usage(spark, staging)
-        in_force = _in_force(quotas, summary)
-        clients, part = resolve_step(usage, in_force, summary["start_ms"], staging, options.broker_config, progress)
+        of_its_time = in_force(quotas, summary)
+        clients, part = resolve_step(usage, of_its_time, summary["start_ms"], staging, options.broker_config, progress)
         summary |= part
         summary |= utilisation_step(usage, clients, staging, options.broker_config, progress)
         summary |= calibration_step(spark, clients, staging, staging, options.broker_config, progress)
         summary["seconds"] = dict(progress.seconds)
         write_summary(staging, summary)
         published = [*result.tables, "clients", "utilisation", "throttled", "calibration"]
-        published += _keep_quotas(in_force, clients, staging)
+        published += keep_quotas(of_its_time, clients, staging)
         with progress.stage("write the report" if report else "find the worst"), ThreadPoolExecutor(1, "worst") as pool:
             found = pool.submit(_worst, spark, staging, clients)
             if report:
@@ -300,12 +298,12 @@ def resolve(quotas: QuotasOverTime, options: JobOptions) -> Analysis:
     progress = options.progress()
     with OutputDirectory.existing(options.out) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
-        in_force = _in_force(quotas, summary)
+        of_its_time = in_force(quotas, summary)
         usage = read_usage(spark, options.out)
         clients, part = resolve_step(
-            usage, in_force, summary.get("start_ms"), output.staging, options.broker_config, progress
+            usage, of_its_time, summary.get("start_ms"), output.staging, options.broker_config, progress
         )
-        kept = _keep_quotas(in_force, clients, output.staging)
+        kept = keep_quotas(of_its_time, clients, output.staging)
         summary.pop("quotas_over_time", None)
         summary = extended(summary, part, progress)
         write_summary(output.staging, summary)
@@ -313,20 +311,6 @@ def resolve(quotas: QuotasOverTime, options: JobOptions) -> Analysis:
         for name in ("clients", *kept, "summary.json"):
             output.publish(name)
     return Analysis(options.out, summary)
-
-
-def _in_force(quotas: QuotasOverTime, summary: Mapping[str, Any]) -> DatedQuotas:
-    """Those of the time that a directory is about."""
-    return quotas.within(summary.get("start_ms"), summary.get("end_ms"))
-
-
-def _keep_quotas(quotas: DatedQuotas, clients: DataFrame, staging: Path) -> list[str]:
-    """Write quotas.yaml (the last ones) and, where they changed, the folder `quotas`; what there is to publish."""
-    (staging / "quotas.yaml").write_text(write_yaml(quotas.last or QuotaFile(())), encoding="utf-8")
-    if not have_changed(clients):
-        return ["quotas.yaml"]
-    write_quota_folder(staging / "quotas", quotas)
-    return ["quotas.yaml", "quotas", LIMITS.name]
 
 
 def utilisation(options: JobOptions) -> Analysis:
@@ -337,10 +321,10 @@ def utilisation(options: JobOptions) -> Analysis:
     progress = options.progress()
     with OutputDirectory.existing(options.out) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
-        in_force = _in_force(_own_quotas(options.out), summary)
+        of_its_time = in_force(kept_quotas(options.out), summary)
         usage = read_usage(spark, options.out)
         totals = to_client_totals(usage)
-        clients = resolved(totals, in_force, summary.get("start_ms"), options.broker_config).persist()
+        clients = resolved(totals, of_its_time, summary.get("start_ms"), options.broker_config).persist()
         part = utilisation_step(usage, clients, output.staging, options.broker_config, progress)
         part |= calibration_step(spark, clients, options.out, output.staging, options.broker_config, progress)
         summary = extended(summary, part, progress)
@@ -372,27 +356,6 @@ def read_summary(directory: Path) -> dict[str, Any]:
     if not isinstance(summary, dict):
         raise InputError(f"{directory / 'summary.json'} is not a summary: run the ingest again")
     return summary
-
-
-def _own_quotas(directory: Path) -> DatedQuotas:
-    if (directory / "quotas").is_dir():
-        return read_quota_folder(directory / "quotas")
-    return DatedQuotas.always(last_quotas(directory))
-
-
-def last_quotas(directory: Path) -> QuotaFile:
-    """quotas.yaml of a directory: the last quotas in force.
-
-    :raises InputError: it is not there.
-    """
-    path = directory / "quotas.yaml"
-    try:
-        content = path.read_bytes()
-    except OSError:
-        raise InputError(
-            f"{directory} has no quotas.yaml: run `kquota pipeline resolve --usage {directory}` first"
-        ) from None
-    return read_quota_file(content, name=str(path))
 
 
 def extended(summary: dict[str, Any], part: Mapping[str, Any], progress: Progress) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 
 from kquota.files import UNOWNED, OwnerMap, OwnerRule
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
-from kquota.pipeline.jobs import JobOptions, check_time_zone, extended, last_quotas, read_summary, spark_for
+from kquota.pipeline.jobs import JobOptions, check_time_zone, extended, read_summary, spark_for
+from kquota.pipeline.kept_quotas import last_quotas
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.table_files import write_table
 from kquota.pipeline.tables import CLIENTS, LIMITS, SHOWBACK

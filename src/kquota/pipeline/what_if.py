@@ -13,7 +13,8 @@ from kquota.config import BrokerConfig
 from kquota.errors import InputError
 from kquota.files import NO_IMPACT, Impact, QuotaFile
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
-from kquota.pipeline.jobs import JobOptions, extended, last_quotas, read_summary, spark_for
+from kquota.pipeline.jobs import JobOptions, extended, read_summary, spark_for
+from kquota.pipeline.kept_quotas import last_quotas
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.replay.arrivals import Arrivals
 from kquota.pipeline.table_files import write_table
