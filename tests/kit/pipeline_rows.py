@@ -34,7 +34,7 @@ def usage_rows(spark: SparkSession, *cells: dict[str, Any]) -> DataFrame:
                 "ip": None,
                 "key": PRODUCER_BYTE_RATE,
                 "amount": 0.0,
-                "amount_max": cell.get("amount", 0.0) / cell.get("requests", 1),
+                "amount_max": 0.0,
                 "requests": 1,
                 "connections": 1,
                 "throttled_requests": 0,

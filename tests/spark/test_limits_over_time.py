@@ -36,9 +36,10 @@ from kquota.quotas import (
     QuotaResolver,
     QuotaSnapshot,
 )
+from tests.kit.pipeline_rows import usage_rows as usage
 from tests.spark.test_calibration import START_MS, line, requests
 from tests.spark.test_limits import IDENTITIES, defaults, snapshots
-from tests.spark.test_utilisation import START, told, told_rate, usage
+from tests.spark.test_utilisation import START, told, told_rate
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

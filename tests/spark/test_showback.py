@@ -28,7 +28,8 @@ from kquota.quotas import (
     USER,
     ClientQuotaEntity,
 )
-from tests.spark.test_utilisation import START, usage
+from tests.kit.pipeline_rows import usage_rows as usage
+from tests.spark.test_utilisation import START
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

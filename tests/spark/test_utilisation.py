@@ -18,41 +18,14 @@ from kquota.quotas import (
     USER,
     ClientQuotaEntity,
 )
+from tests.kit.pipeline_rows import START_MS
+from tests.kit.pipeline_rows import usage_rows as usage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-START = 1_800_000_000
+START = START_MS // 1000
 PLAIN = BrokerConfig()
-
-
-def usage(spark: "SparkSession", *cells: dict[str, Any]) -> "DataFrame":
-    """`usage` rows; a cell says second (from START), and what differs from a producer alice with 0 bytes."""
-    rows = []
-    for cell in cells:
-        defaults = {
-            "cluster": "",
-            "broker_id": 0,
-            "cell_start_ms": (START + cell["second"]) * 1000,
-            "cell_ms": 1000,
-            "source": "request-log",
-            "grain": "client",
-            "user": "alice",
-            "client_id": "etl",
-            "ip": None,
-            "key": PRODUCER_BYTE_RATE,
-            "amount": 0.0,
-            "amount_max": 0.0,
-            "requests": 1,
-            "connections": 1,
-            "throttled_requests": 0,
-            "throttle_ms": 0,
-            "throttle_max_ms": 0,
-            "date": None,
-        }
-        row = defaults | {name: value for name, value in cell.items() if name != "second"}
-        rows.append(tuple(row[name] for name in USAGE.columns))
-    return spark.createDataFrame(rows, USAGE.schema)
 
 
 def told(second: int, ms: int, **changes: Any) -> dict[str, Any]:

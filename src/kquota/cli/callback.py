@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kquota.cli.callback_outcome import print_json, print_text
-from kquota.cli.callback_settings import callback_settings, import_from_here
+from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here
 from kquota.cli.jobs import load_pipeline
 from kquota.cli.targets import QUOTA_FILE, broker_options, read_quotas
 from kquota.clock import SystemClock
@@ -44,15 +44,7 @@ Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be 
     help="A directory that `kquota analyze --out` wrote. Its table `requests` is used where it was kept "
     "(--keep-requests), otherwise the seconds of `usage`.",
 )
-@click.option("--callback-config", metavar="FILE", help="The callback's settings, a Java properties file.")
-@click.option(
-    "-C",
-    "--callback-setting",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="One of its settings, over those of --callback-config. Repeatable.",
-)
+@callback_options
 @click.option("--quotas", metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]")
 @click.option(
     "--budget-ms",

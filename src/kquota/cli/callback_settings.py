@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, TypeVar
+
+import click
 
 from kquota.config import read_properties
 from kquota.errors import InputError
 
-__all__ = ["callback_settings", "import_from_here"]
+__all__ = ["callback_options", "callback_settings", "import_from_here"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def callback_options(command: F) -> F:
+    """What a callback is given beside the broker's settings: ``--callback-config`` and ``-C``."""
+    command = click.option(
+        "-C",
+        "--callback-setting",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="One of its settings, over those of --callback-config. Repeatable.",
+    )(command)
+    return click.option("--callback-config", metavar="FILE", help="The callback's settings, a Java properties file.")(
+        command
+    )
 
 
 def import_from_here() -> None:

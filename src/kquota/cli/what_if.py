@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kquota.cli.callback_settings import callback_settings, import_from_here
+from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, spark_options, usage_option, wide_console
 from kquota.cli.targets import broker_options, quotas_option, read_quotas
 from kquota.config import load_broker_config
@@ -69,15 +69,7 @@ The old limits are those that DIR was analysed with, unless --against gives othe
     metavar="CALLBACK",
     help="Limits from a quota callback, package.module:Class or an installed one, which is given --quotas.",
 )
-@click.option("--callback-config", metavar="FILE", help="The callback's settings, a Java properties file.")
-@click.option(
-    "-C",
-    "--callback-setting",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="One of its settings, over those of --callback-config. Repeatable.",
-)
+@callback_options
 @click.option("--out", metavar="OUT", help="Where the table goes: missing, empty, or with --overwrite.  [default: DIR]")
 @click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
 @broker_options
