@@ -150,25 +150,25 @@ def _whole_meters(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
 def _outcomes(table: pa.Table, meters: dict[int, _Meter], end_ms: dict[int, int]) -> list[tuple[object, ...]]:
     column = {name: np.ascontiguousarray(table[name].to_numpy()) for name in table.schema.names}
     starts = starts_of(column["number"], column["broker_id"])
-    found: list[tuple[object, ...]] = []
-    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), table.num_rows], strict=True):
-        meter, broker_id = meters[column["number"][start]], int(column["broker_id"][start])
-        one = slice(start, stop)
-        requests, amount = column["requests"][one], column["amount"][one]
-        count = stop - start
-        cells = MeterCells(
-            column["cell_start_ms"][one],
-            np.full(count, 1000, np.int64),
-            amount,
-            requests,
-            max(float(column["largest"][one].max()), float((amount / requests).max())),
-            np.zeros(count, np.int64),
-        )
-        (outcome,) = outcomes_of_cells(
-            cells, meter.key, [meter.limit], Windows(), in_flight=0, end_ms=end_ms[broker_id]
-        )
-        found.append((broker_id, *meter, *outcome[:4]))
-    return found
+    brokers = column["broker_id"][starts].tolist()
+    those = [meters[number] for number in column["number"][starts].tolist()]
+    requests, amount = column["requests"], column["amount"]
+    cells = MeterCells(
+        column["cell_start_ms"],
+        np.full(table.num_rows, 1000, np.int64),
+        amount,
+        requests,
+        np.zeros(table.num_rows, np.int64),
+        np.append(starts, table.num_rows),
+        [meter.key for meter in those],
+        np.maximum.reduceat(np.maximum(column["largest"], amount / requests), starts),
+        np.array([end_ms[broker_id] for broker_id in brokers], np.int64),
+    )
+    outcomes = outcomes_of_cells(cells, [[meter.limit] for meter in those], lambda key: Windows(), lambda key: 0)
+    return [
+        (broker_id, *meter, *outcome[:4])
+        for broker_id, meter, outcome in zip(brokers, those, outcomes.tolist(), strict=True)
+    ]
 
 
 def main() -> int:

@@ -335,7 +335,7 @@ class _Waiting:
             return max(before_ms, at_ms)
         if answered >= len(self._passed_ms):
             return inf
-        return max(before_ms, at_ms + self._passed_ms[answered] - self.at_ms[answered])
+        return max(before_ms, at_ms + (self._passed_ms[answered] - self.at_ms[answered]))
 
 
 def _level(measured: float, limit: float) -> float:

@@ -22,7 +22,7 @@ from kquota.config import BrokerConfig
 from kquota.metering.requests import STRICT_SINCE
 from kquota.metering.statistics import Windows
 from kquota.pipeline.gathering import starts_of
-from kquota.pipeline.replay.arrivals import NOTHING, ArrivalModel, Arrivals
+from kquota.pipeline.replay.arrivals import NOTHING, ArrivalModel, Arrivals, Outcome
 from kquota.pipeline.transforms.counted_times import CONTROLLER, counted_by, counted_ms
 from kquota.pipeline.transforms.identities import IDENTITY, numbers_of
 from kquota.pipeline.transforms.meter_cells import Cells, Ints, gather_by_meter
@@ -181,52 +181,59 @@ def _held_cells(cells: Cells, meters: Meters, replay: Replay, candidates: Candid
     # Compiled code is loaded where it is needed, not wherever a plan is made.
     from kquota.pipeline.replay.held_cells import MeterCells, outcomes_of_cells
 
+    if not len(cells):
+        return HELD.empty_table()
     order = np.lexsort((cells["cell_start_ms"], cells["client"], cells["broker_id"], cells["meter"]))
-    sorted_cells = cells[order]
+    sorted_cells = cells.take(order)
     places = starts_of(*(sorted_cells[name] for name in ("meter", "broker_id", "client", "cell_start_ms")))
     sums = {name: np.add.reduceat(sorted_cells[name], places) for name in ("amount", "requests", "throttled_requests")}
     most = {name: np.maximum.reduceat(sorted_cells[name], places) for name in ("amount_max", "cell_ms")}
-    first = sorted_cells[places]
-    starts = starts_of(first["meter"], first["broker_id"])
-    names = meters.names.to_pylist()
-    rows: list[tuple[object, ...]] = []
-    for start, stop in zip(starts, [*starts[1:], len(first)], strict=True):
-        one = slice(start, stop)
-        name = names[first["meter"][start]]
-        broker_id = int(first["broker_id"][start])
-        first_ms, last_ms = replay.spans[name["cluster"], broker_id]
-        amount = sums["amount"][one]
-        requests = _requests(sums["requests"][one], most["cell_ms"][one])
-        largest = max(float(most["amount_max"][one].max()), float((amount / np.maximum(requests, 1)).max()))
-        meter_cells = MeterCells(
-            np.ascontiguousarray(first["cell_start_ms"][one]),
-            most["cell_ms"][one].astype(np.int64),
-            np.ascontiguousarray(amount),
+    sorted_cells = sorted_cells.take(places)
+    starts = starts_of(sorted_cells["meter"], sorted_cells["broker_id"])
+    number, broker_id = sorted_cells["meter"][starts], sorted_cells["broker_id"][starts]
+    names = meters.names.take(number)
+    keys = names["key"].to_pylist()
+    spans = [replay.spans[place] for place in zip(names["cluster"].to_pylist(), broker_id.tolist(), strict=True)]
+    first_ms, last_ms = np.array(spans, np.int64).T
+    requests = _requests(sums["requests"], most["cell_ms"])
+    size = sums["amount"] / np.maximum(requests, 1)
+    largest = np.maximum.reduceat(np.maximum(most["amount_max"], size), starts)
+    rates = np.split(sums["amount"] / most["cell_ms"] * 1000, starts[1:])
+    own = pc.fill_null(names["limit"], inf).to_pylist()
+    limits = [candidates(limit, those) for limit, those in zip(own, rates, strict=True)]
+    outcomes = outcomes_of_cells(
+        MeterCells(
+            sorted_cells["cell_start_ms"].astype(np.int64),
+            most["cell_ms"].astype(np.int64),
+            sums["amount"],
             requests,
+            sorted_cells["client"].astype(np.int64),
+            np.append(starts, len(places)),
+            keys,
             largest,
-            first["client"][one].astype(np.int64),
-        )
-        limit = inf if name["limit"] is None else name["limit"]
-        limits = candidates(limit, amount / most["cell_ms"][one] * 1000)
-        outcomes = outcomes_of_cells(
-            meter_cells,
-            name["key"],
-            limits,
-            replay.windows(name["key"]),
-            in_flight=replay.arrivals.in_flight_of(name["key"]),
-            end_ms=last_ms,
-        )
-        recorded = (
-            float(amount.sum()),
-            int(sums["throttled_requests"][one].sum()),
-            int(sums["requests"][one].sum()),
-            largest,
-            last_ms - first_ms,
-            int(most["cell_ms"][one].max()),
-        )
-        place = (name["cluster"], broker_id, name["meter"], name["key"])
-        rows.extend((*place, limit, *recorded, *outcome) for limit, outcome in zip(limits, outcomes, strict=True))
-    return _held_table(rows)
+            last_ms,
+        ),
+        limits,
+        replay.windows,
+        replay.arrivals.in_flight_of,
+    )
+    rows = np.repeat(np.arange(len(starts)), [len(those) for those in limits])
+    recorded = {
+        "broker_id": broker_id,
+        "recorded": np.add.reduceat(sums["amount"], starts),
+        "told_requests": np.add.reduceat(sums["throttled_requests"], starts, dtype=np.int64),
+        "requests": np.add.reduceat(sums["requests"], starts, dtype=np.int64),
+        "largest": largest,
+        "recorded_ms": last_ms - first_ms,
+        "cell_ms": np.maximum.reduceat(most["cell_ms"], starts),
+    }
+    held = names.select(["cluster", "meter", "key"]).take(rows)
+    columns = {name: column[rows] for name, column in recorded.items()}
+    columns["limit"] = np.concatenate(limits)
+    columns |= {name: outcomes[:, place] for place, name in enumerate(Outcome._fields)}
+    for name, column in columns.items():
+        held = held.append_column(name, pa.array(column))
+    return held.select(HELD.names).cast(HELD)
 
 
 def _requests(counted: Ints, cell_ms: Ints) -> Ints:
