@@ -92,8 +92,7 @@ def as_connection(cells: OfOneMeter) -> Connection:
     for start_ms, size_ms, amount, requests in zip(*cells[:4], strict=True):
         parts = max(1, min(int(requests), REQUESTS_PER_CELL * int(max(size_ms // 1000, 1))))
         if amount > 0:
-            first_ms, every_ms = start_ms + 0.5 * (size_ms / parts), size_ms / parts
-            at_ms += [float(first_ms + part * every_ms) for part in range(parts)]
+            at_ms += [float(start_ms + (part + 0.5) * (size_ms / parts)) for part in range(parts)]
             amounts += [float(amount / parts)] * parts
     return Connection(at_ms, amounts, largest=cells.largest)
 

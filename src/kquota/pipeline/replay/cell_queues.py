@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["PART_COLUMNS", "replay_all", "to_parts"]
 
 PART_COLUMNS: Final = 5
-_FIRST_MS, _EVERY_MS, _PARTS, _EACH, _STANDS_FOR = range(PART_COLUMNS)
-"""Of a cell: when its first part comes, and the others after it; how many they are, the amount of each, and how many
+_START_MS, _EVERY_MS, _PARTS, _EACH, _STANDS_FOR = range(PART_COLUMNS)
+"""Of a cell: when it begins, and one part comes after the other; how many they are, the amount of each, and how many
 requests each stands for."""
 
 
@@ -53,9 +53,8 @@ def to_parts(start_ms: Ints, size_ms: Ints, amount: Floats, requests: Ints, part
             continue
         counted = max(requests[cell], 1)
         parts = min(counted, parts_per_s * max(size_ms[cell] // 1000, 1))
-        every_ms = size_ms[cell] / parts
-        cells[row, _FIRST_MS] = start_ms[cell] + 0.5 * every_ms
-        cells[row, _EVERY_MS] = every_ms
+        cells[row, _START_MS] = start_ms[cell]
+        cells[row, _EVERY_MS] = size_ms[cell] / parts
         cells[row, _PARTS] = parts
         cells[row, _EACH] = amount[cell] / parts
         cells[row, _STANDS_FOR] = counted / parts
@@ -64,7 +63,7 @@ def to_parts(start_ms: Ints, size_ms: Ints, amount: Floats, requests: Ints, part
 
 @inlined
 def _came_ms(cells: Floats, cell: int, part: int) -> float:
-    return cells[cell, _FIRST_MS] + part * cells[cell, _EVERY_MS]  # type: ignore[no-any-return]
+    return cells[cell, _START_MS] + (part + 0.5) * cells[cell, _EVERY_MS]  # type: ignore[no-any-return]
 
 
 @compiled
@@ -149,7 +148,7 @@ def _replay_open(cells: Floats, rule: Rule, out: Floats) -> None:
         if is_idle:
             is_waiting = False
             if part == 0 and gone == 0.0 and held(meter) + parts * each <= rule.far:
-                record_evenly(meter, rule, each, came_ms, cells[cell, _EVERY_MS], parts)
+                record_evenly(meter, rule, each, cells[cell, _START_MS], cells[cell, _EVERY_MS], parts)
                 out[LET_THROUGH] += parts * each
                 cell += 1
                 continue

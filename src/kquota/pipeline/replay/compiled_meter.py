@@ -136,23 +136,23 @@ def record(meter: Floats, rule: Rule, amount: float, now_ms: float) -> None:
 
 
 @inlined
-def record_evenly(meter: Floats, rule: Rule, each: float, first_ms: float, every_ms: float, parts: int) -> None:
-    """Count so many equal amounts, one `every_ms`."""
+def record_evenly(meter: Floats, rule: Rule, each: float, start_ms: float, every_ms: float, parts: int) -> None:
+    """Count so many equal amounts, one in the middle of each `every_ms`."""
     part = 0
-    last_ms = math.floor(first_ms + (parts - 1) * every_ms)
+    last_ms = math.floor(start_ms + (parts - 0.5) * every_ms)
     while part < parts:
-        now_ms = math.floor(first_ms + part * every_ms)
+        now_ms = math.floor(start_ms + (part + 0.5) * every_ms)
         if now_ms - meter[_START_MS] >= rule.window_ms:
             _begin_sample(meter, rule.windows, now_ms)
         # All up to the sample's end are one sum: those that come before it, which rounding may have taken one too far.
         ends_ms = meter[_START_MS] + rule.window_ms
         until, until_ms = parts, last_ms
         if last_ms >= ends_ms:
-            until = max(part + 1, min(parts, int((ends_ms - first_ms) / every_ms) + 2))
-            until_ms = math.floor(first_ms + (until - 1) * every_ms)
+            until = max(part + 1, min(parts, int((ends_ms - start_ms) / every_ms) + 2))
+            until_ms = math.floor(start_ms + (until - 0.5) * every_ms)
             while until > part + 1 and until_ms >= ends_ms:
                 until -= 1
-                until_ms = math.floor(first_ms + (until - 1) * every_ms)
+                until_ms = math.floor(start_ms + (until - 0.5) * every_ms)
         more = (until - part) * each
         meter[_VALUE] += more
         meter[_HELD] += more

@@ -127,10 +127,7 @@ def _find_bounds(rules: npt.NDArray[np.void]) -> None:
 
 
 def _parts(cells: MeterCells) -> tuple[Floats, Ints]:
-    """The cells in which there is something as rows of first_ms, every_ms, parts, each and stands_for.
-
-    And where those of each meter begin, and at last where they end.
-    """
+    """The cells in which there is something as rows for the replay, and where those of each meter begin, and at last where they end."""
     is_used = cells.amount > 0
     parts = np.empty((np.count_nonzero(is_used), PART_COLUMNS))
     to_parts(*cells[:4], REQUESTS_PER_CELL, parts)
@@ -141,10 +138,10 @@ def _mutations(parts: Floats, limits: Floats, windows: Windows, end_ms: float) -
     """Of mutations that come as recorded, by the closed form."""
     if not len(parts):
         return [NOTHING] * len(limits)
-    first_ms, every_ms, counts, each, stands_for = parts.T
+    start_ms, every_ms, counts, each, stands_for = parts.T
     counts = counts.astype(np.int64)
     number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    at_ms = np.repeat(first_ms, counts) + number * np.repeat(every_ms, counts)
+    at_ms = np.repeat(start_ms, counts) + (number + 0.5) * np.repeat(every_ms, counts)
     amounts, requests = np.repeat(each, counts), np.repeat(stands_for, counts)
     outcomes = []
     waits = mutation_waits_ms(np.floor(at_ms), amounts, limits, windows)
