@@ -127,7 +127,7 @@ def _find_bounds(rules: npt.NDArray[np.void]) -> None:
 
 
 def _parts(cells: MeterCells) -> tuple[Floats, Ints]:
-    """The cells in which there is something as rows for the replay, and where those of each meter begin, and at last where they end."""
+    """The cells in which there is something, as the replay takes them; and where those of each meter begin and end."""
     is_used = cells.amount > 0
     parts = np.empty((np.count_nonzero(is_used), PART_COLUMNS))
     to_parts(*cells[:4], REQUESTS_PER_CELL, parts)
