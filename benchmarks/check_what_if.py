@@ -12,11 +12,14 @@ Usage: ``python -m benchmarks.check_what_if --unlimited CAPTURE... --limited CAP
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,13 +32,13 @@ from kquota.config import BrokerConfig
 from kquota.files import DatedQuotas, QuotaFile, read_quota_file
 from kquota.pipeline.analysis import LogSettings, RejectLimit, read_table
 from kquota.pipeline.jobs import JobOptions, analyze
-from kquota.pipeline.replay.arrivals import ArrivalModel, Arrivals
+from kquota.pipeline.replay.arrivals import ENVELOPE_BYTES, ArrivalModel, Arrivals
 from kquota.pipeline.session import start_session
 from kquota.pipeline.tables import CLIENTS, REQUESTS, USAGE
 from kquota.pipeline.transforms.counted_times import counted_ms
 from kquota.pipeline.transforms.held import Replay, held_by_cells, held_by_requests, recorded_times
 from kquota.pipeline.transforms.what_if import to_bindings, under_new
-from kquota.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
+from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,8 +51,6 @@ SHARE_WITHIN: Final = 0.10
 DELAY_WITHIN: Final = 0.20
 COMPARED_MS: Final = 165_000.0
 """How much of each capture is compared, from its first produce request on."""
-ENVELOPE: Final = 120.0
-"""What a request has beside its records."""
 BOUND: Final = (0.2, 0.8)
 """Meters are judged that are muted for this share of the time; of those always muted the limit itself is the answer."""
 
@@ -70,7 +71,7 @@ class Truth:
     amount: float
     share: float
     delay_ms: float
-    """Of all requests together, by how far the amounts so far lie behind those without limits."""
+    """Of all requests together: by how much later as much was done as each of them had brought without limits."""
     told: int
 
 
@@ -206,16 +207,28 @@ class Curves:
         self.first_ms = float(frame.at_ms[frame.key == PRODUCER_BYTE_RATE].min())
         frame["at_ms"] -= self.first_ms
         # What is let through is told in what was recorded; joined requests have fewer envelopes, and the same records.
-        frame["amount"] = np.where(
-            frame.key == CONTROLLER_MUTATION_RATE, frame.amount, np.maximum(frame.amount - ENVELOPE, 0.0)
-        )
+        frame["amount"] = np.maximum(frame.amount - frame.key.map(ENVELOPE_BYTES).fillna(0.0), 0.0)
         self.requests = frame[frame.at_ms <= COMPARED_MS]
+        read = _records_read(capture.folder / "kafka-request.log.gz")
+        read["at_ms"] -= self.first_ms
+        self.read = read[read.at_ms <= COMPARED_MS]
 
     def of(self, client: tuple[str, str], key: str) -> pd.DataFrame:
         """The requests of a client on a key."""
         requests = self.requests
         user, client_id = client
         return requests[(requests.key == key) & (requests.user == user) & (requests.client_id == client_id)]
+
+    def done(self, client: tuple[str, str], key: str) -> pd.DataFrame:
+        """What a client's requests brought: bytes, but records read, because large answers end amid a batch.
+
+        What is cut off there is read again, and would count twice.
+        """
+        frame = self.of(client, key)
+        if key == CONSUMER_BYTE_RATE:
+            user, client_id = client
+            frame = self.read[(self.read.user == user) & (self.read.client_id == client_id)]
+        return frame[frame.amount > 0]
 
     def truth(self, clients: Sequence[tuple[str, str]], key: str, unlimited: Curves) -> Truth:
         """What happened to these clients' requests, beside a capture without limits."""
@@ -227,12 +240,8 @@ class Curves:
             if not len(mine) or not len(free):
                 continue
             amount += float(mine.amount.sum())
-            # Their schedules begin with their first requests, which do not come at just the same time.
-            edges = np.arange(0.0, COMPARED_MS - max(mine.at_ms.min(), free.at_ms.min()), 100.0)
-            free_so_far = _so_far(free.at_ms - free.at_ms.min(), free.amount, edges)
-            mine_so_far = _so_far(mine.at_ms - mine.at_ms.min(), mine.amount, edges)
-            behind = np.maximum(free_so_far - mine_so_far, 0.0)
-            delay_ms += float(behind.sum() * 100.0 / free.amount[free.amount > 0].mean())
+            waits_from_ms = float(mine.at_ms[mine.throttle_ms > 0].min())
+            delay_ms += _delay_ms(unlimited.done(client, key), self.done(client, key), waits_from_ms)
         muted_ms = until_ms = 0.0
         waits = pd.concat(told).sort_values("at_ms")
         for at_ms, throttle_ms in zip(waits.at_ms, waits.throttle_ms, strict=True):
@@ -242,10 +251,47 @@ class Curves:
         return Truth(amount, muted_ms / COMPARED_MS, delay_ms, len(waits))
 
 
-def _so_far(at_ms: pd.Series, amount: pd.Series, edges: Any) -> Any:
-    """The sums up to each edge."""
-    sums = np.concatenate([[0.0], np.cumsum(amount.to_numpy())])
-    return sums[np.searchsorted(at_ms.to_numpy(), edges, side="right")]
+def _delay_ms(free: pd.DataFrame, mine: pd.DataFrame, waits_from_ms: float) -> float:
+    """By how much later as much was done as each request had brought without limits, summed.
+
+    Two runs of a schedule do not begin at just the same time. By how much they are apart shows before anybody waits.
+    """
+    if not len(mine) or not len(free):
+        return 0.0
+    wanted = free.amount.cumsum().to_numpy() - free.amount.to_numpy() / 2
+    place = np.searchsorted(mine.amount.cumsum().to_numpy(), wanted)
+    done_ms = np.append(mine.at_ms.to_numpy(), COMPARED_MS)[place]
+    later_ms = done_ms - free.at_ms.to_numpy()
+    before = later_ms[done_ms < waits_from_ms]
+    apart_ms = float(np.median(before)) if len(before) else 0.0
+    return float(np.maximum(later_ms - apart_ms, 0.0).sum())
+
+
+def _records_read(log: Path) -> pd.DataFrame:
+    """What fetches brought: user, client_id, at_ms, and as amount the records that the next one asks for no more."""
+    rows: list[tuple[str, str, float, int]] = []
+    offsets: dict[tuple[str, str, int], int] = {}
+    came_ms: dict[tuple[str, str, int], float] = {}
+    with gzip.open(log, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            if '"requestApiKeyName":"FETCH"' not in line:
+                continue
+            written = datetime.strptime(line[1:24], "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=UTC)
+            one = json.loads(line[line.index("{") : line.rindex("}") + 1])
+            client = one["principal"].removeprefix("User:"), one["requestHeader"]["clientId"]
+            for topic in one["request"]["topics"]:
+                for partition in topic["partitions"]:
+                    place = (one["connection"], topic["topicId"], partition["partition"])
+                    before = offsets.get(place, partition["fetchOffset"])
+                    offsets[place] = partition["fetchOffset"]
+                    if partition["fetchOffset"] > before and place in came_ms:
+                        rows.append((*client, came_ms[place], partition["fetchOffset"] - before))
+            for topic in one["response"]["responses"]:
+                for partition in topic["partitions"]:
+                    if partition["recordsSizeInBytes"] > 0:
+                        place = (one["connection"], topic["topicId"], partition["partitionIndex"])
+                        came_ms[place] = written.timestamp() * 1000
+    return pd.DataFrame(rows, columns=["user", "client_id", "at_ms", "amount"]).sort_values("at_ms")
 
 
 def report(table: pd.DataFrame) -> int:

@@ -47,8 +47,8 @@ def test_what_waits_goes_out_joined_up_to_the_largest_request() -> None:
                           in_flight=0, end_ms=START_MS + 60_000))  # fmt: skip
     assert [turn.amount for turn in turns] == [2000.0, 1600.0, 800.0]
     assert [len(turn.came_ms) for turn in turns] == [1, 2, 1]
-    # 2,000 + 1,600 bytes, less the envelope that two have in common, over 10 s: 25 s too many. Then 800 more.
-    assert [turn.throttle_ms for turn in turns] == [10_000, 25_000, 0]
+    # 2,000 + 1,600 bytes, less the envelope that two have in common, over 10 s: 24.8 s too many. Then 800 more.
+    assert [turn.throttle_ms for turn in turns] == [10_000, 24_800, 0]
 
 
 def test_a_throttled_fetch_brings_nothing_and_comes_again() -> None:

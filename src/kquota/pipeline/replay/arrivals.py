@@ -36,9 +36,10 @@ IN_FLIGHT: Final = {PRODUCER_BYTE_RATE: 5, CONSUMER_BYTE_RATE: 1}
 fetch for each broker. One for all other keys."""
 
 
-ENVELOPE_BYTES: Final = 100.0
-"""About what a request, or an answer to a fetch, has beside its records: header, topic, partition, batch. Those that go
-out joined need it once (Java clients against 4.3.0: 120 to 150 for a produce request of one batch)."""
+ENVELOPE_BYTES: Final = {PRODUCER_BYTE_RATE: 120.0, CONSUMER_BYTE_RATE: 75.0}
+"""About what those requests have beside their records that can go out joined, and then need it once: a produce request
+header, topic, partition and batch, an answer to a fetch the first three of them (Java clients against 4.3.0, one
+partition)."""
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kquota.pipeline.replay.arrivals import ENVELOPE_BYTES
 from kquota.pipeline.replay.compiled_meter import (
     BACKLOG_MAX,
     BYTES,
@@ -86,7 +85,7 @@ def _came_before(cells: Floats, last: int, cell: int, part: int, until_ms: float
 
 @compiled
 def _joined(
-    cells: Floats, last: int, cell: int, part: int, left: float, most: float, at_ms: float
+    cells: Floats, last: int, cell: int, part: int, left: float, rule: Rule, at_ms: float
 ) -> tuple[float, int, float]:
     """What goes with what is left of a part: how much in all, how many parts that is, and what it counts for."""
     turned, joined = left, 1
@@ -98,12 +97,12 @@ def _joined(
             if cell >= last:
                 break
         more = cells[cell, _EACH]
-        if turned + more > most or _came_ms(cells, cell, part) > at_ms:
+        if turned + more > rule.most or _came_ms(cells, cell, part) > at_ms:
             break
         turned += more
         joined += 1
         part += 1
-    return turned, joined, max(turned - (joined - 1) * ENVELOPE_BYTES, left)
+    return turned, joined, max(turned - (joined - 1) * rule.envelope, left)
 
 
 @compiled
@@ -167,7 +166,7 @@ def _replay_open(cells: Floats, rule: Rule, out: Floats) -> None:
         if left > rule.most:
             turned, joined, charged = rule.most, 0, rule.most
         elif joins and not is_idle:
-            turned, joined, charged = _joined(cells, last, cell, part, left, rule.most, at_ms)
+            turned, joined, charged = _joined(cells, last, cell, part, left, rule, at_ms)
         free_ms, is_through = turn(meter, rule, charged, at_ms, out)
         if not is_through:
             continue

@@ -58,13 +58,14 @@ RULE: Final = np.dtype(
         ("far", np.float64),
         ("end_ms", np.float64),
         ("most", np.float64),
+        ("envelope", np.float64),
         ("in_flight", np.int64),
         ("first", np.int64),
         ("last", np.int64),
     ]
 )
 """A limit, what it is for, and what it is tried on: `far` is a sum of samples that gives no rate near the limit, `most`
-the largest request, `first` to `last` are the cells."""
+the largest request, `envelope` what joined ones need once, `first` to `last` are the cells."""
 
 if TYPE_CHECKING:
     Rule = Any

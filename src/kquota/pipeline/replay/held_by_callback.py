@@ -14,7 +14,7 @@ from kquota.metering.engine import Housekeeping, QuotaManagers
 from kquota.metering.loading import load_callback
 from kquota.metering.managers import RateQuotaManager
 from kquota.metering.meters import Throttle
-from kquota.pipeline.replay.arrivals import Outcome
+from kquota.pipeline.replay.arrivals import ENVELOPE_BYTES, Outcome
 from kquota.pipeline.replay.held_requests import Connection, Counted, Passage, outcome_of, passages
 from kquota.quotas import QuotaSnapshot
 
@@ -76,7 +76,7 @@ class _Managed:
         self._client = client
         self._is_strict = is_strict
         self._is_fetch = quota_type is ClientQuotaType.FETCH
-        self.joins = quota_type in (ClientQuotaType.PRODUCE, ClientQuotaType.FETCH)
+        self.envelope = ENVELOPE_BYTES.get(key)
 
     @property
     def largest(self) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.arrivals import NOTHING, Outcome, most_at_a_time
+from kquota.pipeline.replay.arrivals import ENVELOPE_BYTES, NOTHING, Outcome, most_at_a_time
 from kquota.pipeline.replay.cell_queues import PART_COLUMNS, replay_all, to_parts
 from kquota.pipeline.replay.compiled_meter import BYTES, CONNECTIONS, FETCHED, RULE, TIME, TOKENS, Floats, Ints
 from kquota.pipeline.replay.mutation_waits import missing_tokens, mutation_waits_ms
@@ -107,6 +107,7 @@ def _rules(
     rules["window_ms"] = [one.size_ms for one in windows]
     rules["in_flight"] = [in_flight_of(key) for key in cells.key]
     rules["most"] = cells.largest
+    rules["envelope"] = [ENVELOPE_BYTES.get(key, 0.0) for key in cells.key]
     rules["end_ms"] = cells.end_ms
     rules["first"], rules["last"] = first[:-1], first[1:]
     return rules

@@ -50,8 +50,8 @@ class Counter(Protocol):
         """More than this much does not go into one request, whatever its client asks for."""
 
     @property
-    def joins(self) -> bool:
-        """Whether what has queued up goes out joined: records do, other requests do not."""
+    def envelope(self) -> float | None:
+        """What requests need once that go out joined, as those with records do; None: they do not."""
 
     def count(self, amount: float, now_ms: int) -> Counted:
         """Count a request."""
@@ -73,9 +73,11 @@ class Passage(NamedTuple):
 class _Rate:
     """A byte rate of what is produced, or request time."""
 
-    def __init__(self, limit: float, windows: Windows, *, bound_ms: int = LONGEST_MS, joins: bool = True) -> None:
+    def __init__(
+        self, limit: float, windows: Windows, *, bound_ms: int = LONGEST_MS, envelope: float | None = None
+    ) -> None:
         self.largest = inf
-        self.joins = joins
+        self.envelope = envelope
         self._limit = limit
         self._rate = SampledRate(windows)
         self._bound_ms = bound_ms
@@ -93,7 +95,7 @@ class _FetchRate(_Rate):
     """A byte rate of what is fetched: an answer that would be too much goes out empty, and does not count."""
 
     def __init__(self, limit: float, windows: Windows) -> None:
-        super().__init__(limit, windows)
+        super().__init__(limit, windows, envelope=ENVELOPE_BYTES[CONSUMER_BYTE_RATE])
         # ``ClientQuotaManager.maxValueInQuotaWindow``: no answer is larger than what a whole window lets pass.
         self.largest = limit * (windows.samples - 1) * (windows.size_ms // 1000) or inf
 
@@ -110,7 +112,7 @@ class _Tokens:
 
     def __init__(self, bucket: TokenBucket, limit: float, *, is_strict: bool) -> None:
         self.largest = inf
-        self.joins = False
+        self.envelope = None
         self._bucket = bucket
         self._limit = limit
         self._burst = limit * bucket.windows.span_ms / 1000
@@ -136,15 +138,15 @@ def counters_for(
     :param windows: of byte rates and request time, or of mutations, by the key.
     """
     if limit is None or isinf(limit):
-        return [_Rate(inf, windows, joins=False)] * len(connections)
+        return [_Rate(inf, windows)] * len(connections)
     if key == CONTROLLER_MUTATION_RATE:
         bucket = TokenBucket(windows)
         return [_Tokens(bucket, limit, is_strict=one.is_strict) for one in connections]
     if key == CONSUMER_BYTE_RATE:
         return [_FetchRate(limit, windows)] * len(connections)
     if key == REQUEST_PERCENTAGE:
-        return [_Rate(limit, windows, bound_ms=windows.size_ms, joins=False)] * len(connections)
-    return [_Rate(limit, windows)] * len(connections)
+        return [_Rate(limit, windows, bound_ms=windows.size_ms)] * len(connections)
+    return [_Rate(limit, windows, envelope=ENVELOPE_BYTES.get(key))] * len(connections)
 
 
 def held_requests(
@@ -197,7 +199,7 @@ def passages(
         one = waiting[number]
         counter = counters[number]
         amount, requests = one.head(now_ms, counter)
-        counted = counter.count(one.charged(amount, requests), floor(now_ms))
+        counted = counter.count(one.charged(amount, requests, counter), floor(now_ms))
         one.muted_until_ms = now_ms + counted.throttle_ms
         came_ms = one.let_through(now_ms, amount, requests) if counted.is_let_through else ()
         yield Passage(
@@ -283,9 +285,10 @@ class _Waiting:
 
     def head(self, now_ms: float, counter: Counter) -> tuple[float, int]:
         """How much goes into its next request, and how many of the recorded ones that is."""
-        most = min(self._joined, counter.largest) if counter.joins else counter.largest
+        joins = counter.envelope is not None
+        most = min(self._joined, counter.largest) if joins else counter.largest
         amount = min(self._left, most)
-        if self._in_flight or not counter.joins or amount < self._left:
+        if self._in_flight or not joins or amount < self._left:
             return amount, int(amount == self._left)
         last = self._first + 1
         while last < len(self.at_ms) and self.at_ms[last] <= now_ms and amount + self._amounts[last] <= most:
@@ -293,9 +296,9 @@ class _Waiting:
             last += 1
         return amount, last - self._first
 
-    def charged(self, amount: float, requests: int) -> float:
+    def charged(self, amount: float, requests: int, counter: Counter) -> float:
         """What a request of so much counts for, into which so many were joined."""
-        return amount if requests < 2 else max(amount - (requests - 1) * ENVELOPE_BYTES, self._left)
+        return amount if requests < 2 else max(amount - (requests - 1) * (counter.envelope or 0.0), self._left)
 
     def let_through(self, now_ms: float, amount: float, requests: int) -> Sequence[float]:
         """Go on to what is behind; gives when these requests had come."""
