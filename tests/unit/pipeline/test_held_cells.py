@@ -85,14 +85,25 @@ def held_one(
     return held([(cells, key, limits)], windows, in_flight=in_flight, end_ms=end_ms)[0]
 
 
-def as_connection(cells: OfOneMeter) -> Connection:
-    """The requests that cells are taken for."""
+def as_connection(cells: OfOneMeter, *, is_closed: bool = False) -> Connection:
+    """The requests that cells are taken for; in the closed model traffic begins and ends in the middle of a cell."""
     at_ms: list[float] = []
     amounts: list[float] = []
+    used = [(start_ms, size_ms) for start_ms, size_ms, amount in zip(*cells[:3], strict=True) if amount > 0]
+    ends = {start_ms + size_ms for start_ms, size_ms in used}
+    starts = {start_ms for start_ms, _ in used}
     for start_ms, size_ms, amount, requests in zip(*cells[:4], strict=True):
         parts = max(1, min(int(requests), REQUESTS_PER_CELL * int(max(size_ms // 1000, 1))))
         if amount > 0:
-            at_ms += [float(start_ms + (part + 0.5) * (size_ms / parts)) for part in range(parts)]
+            from_ms, length_ms = start_ms, size_ms
+            begins, ends_here = start_ms not in ends, start_ms + size_ms not in starts
+            if is_closed and begins:
+                from_ms += size_ms / 2
+            if is_closed and begins != ends_here:
+                length_ms /= 2
+            elif is_closed and begins and ends_here:
+                length_ms = min(parts * 10.0, size_ms / 2)
+            at_ms += [float(from_ms + (part + 0.5) * (length_ms / parts)) for part in range(parts)]
             amounts += [float(amount / parts)] * parts
     return Connection(at_ms, amounts, largest=cells.largest)
 
@@ -128,7 +139,7 @@ WINDOWS = st.sampled_from([Windows(), Windows(3, 1000), Windows(1, 1000), Window
 def test_cells_go_through_the_metering_classes_step_by_step(
     cells: OfOneMeter, key: str, limit: float, windows: Windows, in_flight: int
 ) -> None:
-    connection = as_connection(cells)
+    connection = as_connection(cells, is_closed=in_flight > 0)
     (found,) = held_one(cells, key, [limit], windows, in_flight=in_flight, end_ms=end_of(cells))
     wanted = held_requests(
         [connection], key, None if limit == inf else limit, windows, in_flight=in_flight, end_ms=end_of(cells)
@@ -165,7 +176,7 @@ def test_clients_that_wait_for_their_answers_each_do_so_alone(
     end_ms = max(end_of(one) for one in clients)
     (found,) = held_one(merged, key, [limit], Windows(), in_flight=1, end_ms=end_ms)
     wanted = held_requests(
-        [as_connection(one) for one in clients],
+        [as_connection(one, is_closed=True) for one in clients],
         key,
         None if limit == inf else limit,
         Windows(),
@@ -243,7 +254,7 @@ def test_a_burst_waits_for_the_window_to_move_on() -> None:
 
 def assert_as_the_classes(cells: OfOneMeter, key: str, limits: Sequence[float], *, in_flight: int = 0) -> list[Outcome]:
     """Compare with the metering classes under each of the limits."""
-    connection = as_connection(cells)
+    connection = as_connection(cells, is_closed=in_flight > 0)
     windows = Windows()
     end_ms = end_of(cells)
     found = held_one(cells, key, limits, windows, in_flight=in_flight, end_ms=end_ms)

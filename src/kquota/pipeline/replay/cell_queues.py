@@ -40,9 +40,12 @@ requests each stands for."""
 
 
 @compiled
-def to_parts(start_ms: Ints, size_ms: Ints, amount: Floats, requests: Ints, parts_per_s: int, cells: Floats) -> None:
+def to_parts(
+    start_ms: Floats, length_ms: Floats, size_ms: Ints, amount: Floats, requests: Ints, parts_per_s: int, cells: Floats
+) -> None:
     """Write the rows of cells in which there is something.
 
+    :param start_ms: from when on they are spread, and over which length.
     :param parts_per_s: more requests are taken for so many.
     :param cells: one row for each cell with an amount.
     """
@@ -53,7 +56,7 @@ def to_parts(start_ms: Ints, size_ms: Ints, amount: Floats, requests: Ints, part
         counted = max(requests[cell], 1)
         parts = min(counted, parts_per_s * max(size_ms[cell] // 1000, 1))
         cells[row, _START_MS] = start_ms[cell]
-        cells[row, _EVERY_MS] = size_ms[cell] / parts
+        cells[row, _EVERY_MS] = length_ms[cell] / parts
         cells[row, _PARTS] = parts
         cells[row, _EACH] = amount[cell] / parts
         cells[row, _STANDS_FOR] = counted / parts

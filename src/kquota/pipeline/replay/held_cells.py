@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.arrivals import ENVELOPE_BYTES, NOTHING, Outcome, most_at_a_time
+from kquota.pipeline.replay.arrivals import ANSWERED_MS, ENVELOPE_BYTES, NOTHING, Outcome, most_at_a_time
 from kquota.pipeline.replay.cell_queues import PART_COLUMNS, replay_all, to_parts
 from kquota.pipeline.replay.compiled_meter import BYTES, CONNECTIONS, FETCHED, RULE, TIME, TOKENS, Floats, Ints
 from kquota.pipeline.replay.mutation_waits import missing_tokens, mutation_waits_ms
@@ -77,9 +77,11 @@ def outcomes_of_cells(
     :param in_flight_of: of requests that count on a key; with 0 they come as they were recorded, otherwise each waits
         for its client's one before it.
     """
-    parts, first = _parts(cells)
+    in_flight = np.array([in_flight_of(key) for key in cells.key], np.int64)
+    parts, first = _parts(cells, in_flight > 0)
     meters = np.repeat(np.arange(len(cells.key)), [len(those) for those in limits])
-    rules = _rules(cells, first, windows_of, in_flight_of)[meters]
+    rules = _rules(cells, first, windows_of)[meters]
+    rules["in_flight"] = in_flight[meters]
     rules["limit"] = [limit for those in limits for limit in those]
     _find_bounds(rules)
     found = np.zeros((len(rules), len(Outcome._fields)))
@@ -96,16 +98,13 @@ def outcomes_of_cells(
     return found
 
 
-def _rules(
-    cells: MeterCells, first: Ints, windows_of: Callable[[str], Windows], in_flight_of: Callable[[str], int]
-) -> npt.NDArray[np.void]:
+def _rules(cells: MeterCells, first: Ints, windows_of: Callable[[str], Windows]) -> npt.NDArray[np.void]:
     """Those of the meters, still without a limit."""
     rules = np.zeros(len(cells.key), RULE)
     windows = [windows_of(key) for key in cells.key]
     rules["kind"] = [_KINDS[key] for key in cells.key]
     rules["windows"] = [one.samples for one in windows]
     rules["window_ms"] = [one.size_ms for one in windows]
-    rules["in_flight"] = [in_flight_of(key) for key in cells.key]
     rules["most"] = cells.largest
     rules["envelope"] = [ENVELOPE_BYTES.get(key, 0.0) for key in cells.key]
     rules["end_ms"] = cells.end_ms
@@ -127,12 +126,37 @@ def _find_bounds(rules: npt.NDArray[np.void]) -> None:
     rules["most"][(rules["kind"] != FETCHED) & (rules["kind"] != BYTES)] = math.inf
 
 
-def _parts(cells: MeterCells) -> tuple[Floats, Ints]:
+def _parts(cells: MeterCells, are_closed: npt.NDArray[np.bool_]) -> tuple[Floats, Ints]:
     """The cells in which there is something, as the replay takes them; and where those of each meter begin and end."""
     is_used = cells.amount > 0
     parts = np.empty((np.count_nonzero(is_used), PART_COLUMNS))
-    to_parts(*cells[:4], REQUESTS_PER_CELL, parts)
+    start_ms, length_ms = cells.start_ms.astype(np.float64), cells.size_ms.astype(np.float64)
+    if are_closed.any():
+        _shorten_ends(cells, np.repeat(are_closed, np.diff(cells.first)), start_ms, length_ms)
+    to_parts(start_ms, length_ms, *cells[1:4], REQUESTS_PER_CELL, parts)
     return parts, np.append(0, np.cumsum(is_used))[cells.first]
+
+
+def _shorten_ends(cells: MeterCells, is_closed: npt.NDArray[np.bool_], start_ms: Floats, length_ms: Floats) -> None:
+    """Let traffic begin in the middle of the first of successive cells, and end in the middle of the last.
+
+    That is when it does in the mean. Spread over whole cells, a job would seem to be one longer than it is, and the
+    pause behind it shorter: who waits for answers then has more time than there is. A job of a single cell is taken for
+    one request after the other.
+    """
+    is_used = cells.amount > 0
+    used = np.flatnonzero(is_used)
+    meter = np.repeat(np.arange(len(cells.key)), np.diff(cells.first))[used]
+    follows = (meter[1:] == meter[:-1]) & (cells.client[used][1:] == cells.client[used][:-1])
+    follows &= cells.start_ms[used][1:] <= (cells.start_ms + cells.size_ms)[used][:-1]
+    begins, ends = np.zeros((2, len(is_used)), np.bool_)
+    begins[used], ends[used] = np.append(True, ~follows), np.append(~follows, True)
+    half_ms = length_ms / 2
+    start_ms[is_closed & begins] += half_ms[is_closed & begins]
+    length_ms[is_closed & (begins != ends)] /= 2
+    single = is_closed & begins & ends
+    parts = np.clip(cells.requests[single], 1, REQUESTS_PER_CELL)
+    length_ms[single] = np.minimum(parts * ANSWERED_MS, half_ms[single])
 
 
 def _mutations(parts: Floats, limits: Floats, windows: Windows, end_ms: float) -> list[Outcome]:
