@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, wide_console
+from kquota.cli.owners import check_owners, owners_option, read_owners
 from kquota.cli.sweep import NONE_LIMITED, own_quotas, positive_number, sweep_options
 from kquota.cli.what_if import check_arrivals
 from kquota.config import load_broker_config
 from kquota.errors import InputError
-from kquota.files import OBJECTIVES, Objective
+from kquota.files import OBJECTIVES, UNOWNED, Objective, OwnerMap
 from kquota.quotas import KAFKA, format_number
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ Examples:
   kquota pipeline recommend --usage report --objective 'throttled_share<=1%' --out-file recommended.yaml
   kquota pipeline recommend --usage report --objective 'max_delay_ms<=1000' --unlimited-by user
   kquota pipeline recommend --usage report --percentile 99 --headroom 1.5 --capacity producer_byte_rate=100MiB
+  kquota pipeline recommend --usage report --owners owners.csv --out-file recommended.yaml
+  kquota pipeline recommend --usage report --owners owners.csv --owner search --owner shop --out-file recommended.yaml
+
+\b
+The owner of a rule is whom the quota file names at it, otherwise whom the owner map gives the names of its entity; the
+file has each owner's rules together.
 
 \b
 The file is a quota file: kquota plan -f recommended.yaml says what it would change.
@@ -65,6 +72,15 @@ used."""
     help="What all meters of a broker may use together, such as producer_byte_rate=100MiB: if the limits come to more, "
     "all are cut. Repeatable.",
 )
+@owners_option
+@click.option(
+    "--owner",
+    "wanted_owners",
+    multiple=True,
+    metavar="NAME",
+    help="Only the rules of this owner; all others stay as they are, and count for --capacity as they are. "
+    f"{UNOWNED}: those of nobody. Repeatable.",
+)
 @click.option(
     "--key",
     "keys",
@@ -84,6 +100,8 @@ def recommend(
     headroom: float,
     capacities: tuple[str, ...],
     keys: tuple[str, ...],
+    owners: str | None,
+    wanted_owners: tuple[str, ...],
     out_file: str | None,
     unlimited_by: str | None,
     model: str,
@@ -105,6 +123,8 @@ def recommend(
     wanted_objectives = tuple(Objective.parse(text) for text in objectives or ("throttled_share<=0.01",))
     capacity = dict(_capacity(text) for text in capacities)
     file = own_quotas(usage, quotas)
+    owner_map = OwnerMap(read_owners(owners), file)
+    check_owners(wanted_owners, owner_map)
     config = load_broker_config(broker_config, defines)
     jobs, sweeping = load_pipeline("jobs"), load_pipeline("sweeping")
     arrivals = load_pipeline("replay.arrivals")
@@ -118,16 +138,18 @@ def recommend(
             headroom=headroom,
             capacity=capacity,
             keys=keys or sweeping.RECOMMENDED_KEYS,
+            owners=wanted_owners,
         ),
+        owners=owner_map,
         grid=load_pipeline("transforms.curve").Grid(candidates),
         arrivals=arrivals.Arrivals(arrivals.ArrivalModel(model), in_flight),
         unlimited_by=unlimited_by,
     )
-    _write(found, out_file)
+    _write(found, out_file, wanted_owners)
     return 1 if found.unmet else 0
 
 
-def _write(found: Recommended, out_file: str | None) -> None:
+def _write(found: Recommended, out_file: str | None, owners: tuple[str, ...]) -> None:
     if out_file is None:
         sys.stdout.write(found.text)
     else:
@@ -142,12 +164,12 @@ def _write(found: Recommended, out_file: str | None) -> None:
             console.print(f"{_SHOWN} of {len(found.rows):,} are shown")
         console.print(f"quota file: {out_file}", soft_wrap=True)
     if not found.rows:
-        click.echo(NONE_LIMITED, err=True)
+        click.echo(f"no rule of {', '.join(owners)} is measured here" if owners else NONE_LIMITED, err=True)
     for row in found.unmet[:_SHOWN]:
         click.echo(
             f"kquota: cannot be met: {row.entity} {row.key}: "
             + (
-                "no limit that was tried does"
+                f"no limit was found: {row.reason}"
                 if row.value_new is None
                 else f"at {format_number(row.value_new)} it is muted {row.predicted_throttled_share:.2%} of the time, "
                 f"longest wait {duration(row.predicted_max_delay_ms)}"
@@ -162,7 +184,8 @@ def _table(rows: tuple[Any, ...]) -> Any:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("rule", "key"):
+    has_owners = any(row.owner is not None for row in rows)
+    for name in (*(["owner"] if has_owners else []), "rule", "key"):
         table.add_column(name, overflow="fold")
     for name in ("now", "recommended", "muted", "longest wait"):
         table.add_column(name, justify="right")
@@ -178,7 +201,7 @@ def _table(rows: tuple[Any, ...]) -> Any:
             duration(row.predicted_max_delay_ms or 0.0),
             row.reason,
         ]
-        table.add_row(*map(plain_cell, cells))
+        table.add_row(*map(plain_cell, [*([row.owner] if has_owners else []), *cells]))
     return table
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from kquota.files import Objective, QuotaFile, QuotaFileEntry, write_yaml
+from kquota.files import UNOWNED, Objective, OwnerMap, QuotaFile, QuotaFileEntry, write_yaml
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
 from kquota.pipeline.jobs import JobOptions, extended, read_summary, spark_for
 from kquota.pipeline.output import OutputDirectory
@@ -21,9 +21,11 @@ from kquota.pipeline.transforms.held import Replay, held_by_cells, recorded_time
 from kquota.pipeline.transforms.recommendations import (
     at_percentile,
     cut_to_capacity,
+    kept_limits,
     lowest_limits,
     rule_values,
     to_recommendations,
+    with_rules,
     with_values,
 )
 from kquota.pipeline.transforms.utilisation import to_utilisation
@@ -32,6 +34,7 @@ from kquota.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
+    STATIC,
     ClientQuotaEntity,
     format_number,
 )
@@ -68,6 +71,8 @@ class Wanted:
     """So much per second on each broker, by key."""
     keys: tuple[str, ...] = RECOMMENDED_KEYS
     """Which keys to find limits for."""
+    owners: tuple[str, ...] = ()
+    """Whose rules to find limits for; none: everybody's. All others stay as they are."""
 
     def reason(self) -> str:
         """How values are found."""
@@ -152,6 +157,7 @@ def recommend(
     options: JobOptions,
     *,
     wanted: Wanted,
+    owners: OwnerMap,
     grid: Grid,
     arrivals: Arrivals,
     unlimited_by: str | None = None,
@@ -160,17 +166,24 @@ def recommend(
     progress = options.progress()
     with OutputDirectory.existing(usage) as output, spark_for(options, progress, usage) as spark:
         found = _recording(spark, usage, quotas, options, arrivals, progress, unlimited_by)
-        found = replace(found, meters=found.meters.where(F.col("key").isin(*wanted.keys)))
+        meters = with_rules(found.meters.where(F.col("key").isin(*wanted.keys)), owners).persist()
+        kept = None
+        if wanted.owners:
+            is_wanted = F.col("owner").isin(*wanted.owners)
+            kept = kept_limits(read_table(spark, usage, USAGE), meters.where(~is_wanted))
+            meters = meters.where(is_wanted)
+        found = replace(found, meters=meters)
         with progress.stage("find what is needed"):
             needed = _needed(found, wanted, grid, options).persist()
-            values = rule_values(needed, found.meters)
-            values = cut_to_capacity(values, needed, found.meters, wanted.capacity or {}).persist()
+            values = rule_values(needed, meters)
+            values = cut_to_capacity(values, needed, meters, wanted.capacity or {}, kept).persist()
         with progress.stage("replay what is recommended"):
-            new = with_values(found.meters, values).persist()
+            new = with_values(meters, values).persist()
             held = held_by_cells(found.usage, new, found.replay).persist()
-            table = to_recommendations(values, held, found.meters, wanted.reason())
+            table = to_recommendations(values, held, meters, wanted.reason())
             write_table(table, output.staging, RECOMMENDATIONS)
-            rows = tuple(read_table(spark, output.staging, RECOMMENDATIONS).orderBy("entity", "key").collect())
+            written = read_table(spark, output.staging, RECOMMENDATIONS)
+            rows = tuple(written.orderBy(F.col("owner") == UNOWNED, "owner", "entity", "key").collect())
         unmet = tuple(row for row in rows if _is_unmet(row, wanted.objectives))
         write_summary(
             output.staging,
@@ -183,7 +196,7 @@ def recommend(
         for name in (RECOMMENDATIONS.name, "summary.json"):
             output.publish(name)
     file, comments = _as_file(rows, quotas)
-    return Recommended(usage, file, write_yaml(file, comments), rows, unmet)
+    return Recommended(usage, file, write_yaml(file, comments, by_owner=bool(owners)), rows, unmet)
 
 
 def _needed(found: _Recording, wanted: Wanted, grid: Grid, options: JobOptions) -> DataFrame:
@@ -211,24 +224,21 @@ def _as_file(rows: Sequence[Row], quotas: QuotaFile) -> tuple[QuotaFile, dict[Cl
     """A quota file of what is recommended, and above each entry why and what follows."""
     before = {entry.entity: entry for entry in quotas.entries}
     values: dict[ClientQuotaEntity, dict[str, float]] = {}
+    owners: dict[ClientQuotaEntity, str | None] = {}
     comments: dict[ClientQuotaEntity, list[str]] = {}
     for row in rows:
-        if row.value_new is None or row.entity == "static":
+        if row.value_new is None or row.entity == STATIC.to_text():
             continue
         entity = ClientQuotaEntity.from_text(row.entity)
         values.setdefault(entity, {})[row.key] = row.value_new
+        owners[entity] = None if row.owner == UNOWNED else row.owner
         was = "new" if row.value_now is None else f"was {format_number(row.value_now)}"
         comments.setdefault(entity, []).append(
             f"{row.key}: {was}; {row.reason}; predicted: muted {row.predicted_throttled_share or 0.0:.2%} of the time, "
             f"longest wait {(row.predicted_max_delay_ms or 0.0) / 1000:.1f} s"
         )
     entries = (
-        QuotaFileEntry(
-            entity,
-            found,
-            owner=before[entity].owner if entity in before else None,
-            labels=before[entity].labels if entity in before else {},
-        )
+        QuotaFileEntry(entity, found, owners[entity], before[entity].labels if entity in before else {})
         for entity, found in values.items()
     )
     return QuotaFile(tuple(entries)), comments

@@ -116,15 +116,16 @@ def test_the_owner_of_a_limit_goes_by_the_names_that_its_entity_has(entity: dict
 
 def test_a_limit_is_whose_the_quota_file_says_before_the_map_is_asked() -> None:
     owners = OwnerMap([OwnerRule("search", {USER: "alice"}, {})], read_quota_file(QUOTAS, name="q.yaml"))
-    limits = [{USER: "alice"}, {USER: "alice", CLIENT_ID: "etl"}, {USER: "alice", CLIENT_ID: "web"}]
-    assert [owners.owner_of_entity(ClientQuotaEntity(one)) for one in limits] == ["payments", "data", "search"]
-    others = [{CLIENT_ID: None}, {IP: "10.0.0.1"}, {USER: "bob", CLIENT_ID: "etl"}, {USER: "bob"}]
-    assert [owners.owner_of_entity(ClientQuotaEntity(one)) for one in others] == [
-        "platform",
-        "cloud",
-        "platform",
-        UNOWNED,
-    ]
+    limits = {
+        "user=alice": "payments",
+        "user=alice,client-id=etl": "data",
+        "user=alice,client-id=web": "search",
+        "client-id=<default>": "platform",
+        "user=bob,client-id=etl": "platform",
+        "user=bob": UNOWNED,
+        "ip=10.0.0.1": "cloud",
+    }
+    assert {text: owners.owner_of_entity(ClientQuotaEntity.from_text(text)) for text in limits} == limits
     assert owners.owners == {"search", "payments", "data", "platform", "cloud"}
     assert OwnerMap([OwnerRule("", {USER: "x"}, {})]).owners == frozenset()
 
