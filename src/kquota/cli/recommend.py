@@ -35,8 +35,8 @@ Examples:
   kquota pipeline recommend --usage report --owners owners.csv --owner search --owner shop --out-file recommended.yaml
 
 \b
-The owner of a rule is whom the quota file names at it, otherwise whom the owner map gives the names of its entity; the
-file has each owner's rules together.
+A rule belongs to whom the quota file names at its entity, otherwise to whom the owner map says by the names that the
+entity has. The file has each owner's rules together.
 
 \b
 The file is a quota file: kquota plan -f recommended.yaml says what it would change.
