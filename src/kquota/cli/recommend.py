@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kquota.cli.arrivals import ArrivalChoice
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, wide_console
 from kquota.cli.owners import check_owners, owners_option, read_owners
 from kquota.cli.sweep import NONE_LIMITED, own_quotas, positive_number, sweep_options
-from kquota.cli.what_if import check_arrivals
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 from kquota.files import OBJECTIVES, UNOWNED, Objective, OwnerMap
@@ -104,8 +104,7 @@ def recommend(
     wanted_owners: tuple[str, ...],
     out_file: str | None,
     unlimited_by: str | None,
-    model: str,
-    in_flight: int | None,
+    arrivals: ArrivalChoice,
     broker_config: str | None,
     defines: tuple[str, ...],
     master: str | None,
@@ -115,7 +114,6 @@ def recommend(
 
     Every line of the quota file that comes out says why, and what it would have done. Table `recommendations`.
     """
-    check_arrivals(model, in_flight)
     if objectives and percentile is not None:
         raise click.UsageError("Give --objective or --percentile, not both.")
     if headroom != 1.0 and percentile is None:
@@ -127,7 +125,6 @@ def recommend(
     check_owners(wanted_owners, owner_map)
     config = load_broker_config(broker_config, defines)
     jobs, sweeping = load_pipeline("jobs"), load_pipeline("sweeping")
-    arrivals = load_pipeline("replay.arrivals")
     found: Recommended = sweeping.recommend(
         Path(usage),
         file,
@@ -142,7 +139,7 @@ def recommend(
         ),
         owners=owner_map,
         grid=load_pipeline("transforms.curve").Grid(candidates),
-        arrivals=arrivals.Arrivals(arrivals.ArrivalModel(model), in_flight),
+        arrivals=arrivals.load(),
         unlimited_by=unlimited_by,
     )
     _write(found, out_file, wanted_owners)

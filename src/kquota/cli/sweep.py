@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from kquota.cli.arrivals import ArrivalChoice, arrival_options
 from kquota.cli.jobs import load_pipeline, spark_options, usage_option
 from kquota.cli.targets import QUOTA_FILE, broker_options, read_quotas
-from kquota.cli.what_if import arrival_options, check_arrivals
 from kquota.config import load_broker_config
 from kquota.errors import IllegalArgumentError, InputError
 from kquota.files import QuotaFile
@@ -72,28 +72,25 @@ def sweep(
     limits: tuple[str, ...],
     factors: tuple[float, ...],
     unlimited_by: str | None,
-    model: str,
-    in_flight: int | None,
+    arrivals: ArrivalChoice,
     broker_config: str | None,
     defines: tuple[str, ...],
     master: str | None,
     quiet: bool,
 ) -> None:
     """Many limits on recorded usage, in one pass: how throttling grows as a limit falls. Table `curve`."""
-    check_arrivals(model, in_flight)
     if limits and factors:
         raise click.UsageError("Give --limit or --factor, not both.")
     tried = tuple(positive_number(text, "--limit") for text in limits)
     file = own_quotas(usage, quotas)
     config = load_broker_config(broker_config, defines)
     jobs, sweeping = load_pipeline("jobs"), load_pipeline("sweeping")
-    arrivals = load_pipeline("replay.arrivals")
     found = sweeping.sweep(
         Path(usage),
         file,
         jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet),
         grid=load_pipeline("transforms.curve").Grid(candidates, tried, factors),
-        arrivals=arrivals.Arrivals(arrivals.ArrivalModel(model), in_flight),
+        arrivals=arrivals.load(),
         unlimited_by=unlimited_by,
     )
     if not found.meters:
