@@ -355,7 +355,7 @@ def a_hostile_report() -> model.Report:
         ),
         curves=model.Curves(123_456, tuple(a_curve(name=name, brokers=7) for name in names)),
         recommendations=some_recommendations(
-            *(a_recommendation(entity=name, reason=name, cluster=name) for name in HOSTILE),
+            *(a_recommendation(entity=name, reason=name, cluster=name, owner=name) for name in HOSTILE),
             a_recommendation(entity="static", key=HOSTILE[0], now=None, curve=None),
         ),
         rejected=tuple(

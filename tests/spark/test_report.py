@@ -430,14 +430,15 @@ def test_the_rules_to_change_most_come_first(spark: SparkSession, tmp_path: Path
     analysis.curve("user=b", {10.0: 0.3, 20.0: 0.0})
     analysis.recommendation("user=<default>", 10.0, 11.0)
     analysis.recommendation("user=same", 10.0, 10.0)
-    analysis.recommendation("user=half", 10.0, 5.0)
-    analysis.recommendation("user=new", None, 7.0)
+    analysis.recommendation("user=half", 10.0, 5.0, owner="search")
+    analysis.recommendation("user=new", None, 7.0, owner="unowned")
     analysis.recommendation("user=none", 10.0, None, predicted_throttled_share=None, predicted_max_delay_ms=None)
     report = build(spark, analysis, tmp_path, recommendations=4)
     found = report.recommendations
     assert found is not None
     assert (found.total, found.raised, found.lowered, found.added, report.summary.unmet) == (5, 1, 1, 1, 1)
     assert [one.change for one in found.rows] == ["unmet", "add", "lower", "raise"]
+    assert [one.owner for one in found.rows] == [None, None, "search", None]
     assert found.rows[0].share is None
     drawn = [one.curve for one in found.rows]
     assert drawn[:3] == [None, None, None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kquota.config import BrokerConfig
-from kquota.files import Objective
+from kquota.files import UNOWNED, Objective, OwnerMap, OwnerRule
 from kquota.metering.statistics import Windows
 from kquota.pipeline.replay.arrivals import ArrivalModel, Arrivals
 from kquota.pipeline.replay.held_by_callback import CallbackSetup
@@ -21,13 +21,15 @@ from kquota.pipeline.transforms.held_by_callback import callback_bindings, held_
 from kquota.pipeline.transforms.impact import to_impacts
 from kquota.pipeline.transforms.recommendations import (
     cut_to_capacity,
+    kept_limits,
     lowest_limits,
     rule_values,
     to_recommendations,
+    with_rules,
     with_values,
 )
 from kquota.pipeline.transforms.what_if import changed, to_bindings, to_what_if, under_new, under_old
-from kquota.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, ClientQuotaEntity
+from kquota.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, USER, ClientQuotaEntity
 from tests.kit.pipeline_rows import START_MS, request_rows, usage_rows
 
 if TYPE_CHECKING:
@@ -223,12 +225,29 @@ def test_a_curve_falls_as_the_limit_rises(spark: SparkSession) -> None:
     assert shares[-1] == 0.0
 
 
-def recommended(usage: DataFrame, rules: Rules, capacity: dict[str, float], **options: Any) -> dict[str, Row]:
+OWNERS = OwnerMap([OwnerRule("payments", {USER: "alice"}, {}), OwnerRule("search", {USER: "bob"}, {})])
+
+
+def recommended(
+    usage: DataFrame,
+    rules: Rules,
+    capacity: dict[str, float],
+    *,
+    unlimited_by: str | None = None,
+    owner: str | None = None,
+    static_defaults: Rules | None = None,
+) -> dict[str, Row]:
     replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
-    meters = to_meters(to_client_totals(usage), quotas(rules), static_defaults={}, **options)
+    clients = to_client_totals(usage)
+    meters = to_meters(clients, quotas(rules), static_defaults=static_defaults or {}, unlimited_by=unlimited_by)
+    meters = with_rules(meters, OWNERS)
+    kept = None
+    if owner is not None:
+        kept = kept_limits(usage, meters.where(meters.owner != owner))
+        meters = meters.where(meters.owner == owner)
     objectives = [Objective.parse("throttled_share<=1%"), Objective.parse("max_delay_ms<=500")]
     needed = lowest_limits(held_by_cells(usage, meters, replay, Grid(64)), objectives)
-    values = cut_to_capacity(rule_values(needed, meters), needed, meters, capacity)
+    values = cut_to_capacity(rule_values(needed, meters), needed, meters, capacity, kept)
     held = held_by_cells(usage, with_values(meters, values), replay)
     rows = to_recommendations(values, held, meters, "because").collect()
     return {row.entity: row for row in rows}
@@ -236,7 +255,7 @@ def recommended(usage: DataFrame, rules: Rules, capacity: dict[str, float], **op
 
 def test_a_recommendation_is_the_lowest_limit_that_does_no_more_than_is_allowed(spark: SparkSession) -> None:
     usage = usage_rows(spark, *minute(1000.0, seconds=120), *minute(200.0, user="bob", seconds=120))
-    rows = recommended(usage, {"user=<default>": 5000.0}, {}, unlimited_by=None)
+    rows = recommended(usage, {"user=<default>": 5000.0}, {})
     (row,) = rows.values()
     assert (row.entity, row.value_now) == ("user=<default>", 5000.0)
     # A sample covers up to a second more than its window: a tenth above the rate is enough.
@@ -255,12 +274,46 @@ def test_clients_without_a_rule_get_one_of_their_own(spark: SparkSession) -> Non
 
 def test_what_a_broker_cannot_bear_is_cut_and_said(spark: SparkSession) -> None:
     usage = usage_rows(spark, *minute(1000.0), *minute(1000.0, user="bob"))
-    rows = recommended(
-        usage, {"user=alice": 5000.0, "user=bob": 5000.0}, {PRODUCER_BYTE_RATE: 1000.0}, unlimited_by=None
-    )
+    rows = recommended(usage, {"user=alice": 5000.0, "user=bob": 5000.0}, {PRODUCER_BYTE_RATE: 1000.0})
     assert sum(row.value_new for row in rows.values()) == pytest.approx(1000.0, rel=0.01)
     assert all(row.predicted_throttled_share > 0.5 for row in rows.values())
     assert "cut to" in rows["user=bob"].reason
+
+
+def test_rules_are_whose_the_owner_map_says(spark: SparkSession) -> None:
+    usage = usage_rows(spark, *minute(10.0), *minute(10.0, user="bob"), *minute(10.0, user="carl", client_id="x"))
+    rows = recommended(usage, {"user=alice": 5000.0, "client-id=x": 5000.0}, {}, unlimited_by="user,client-id")
+    assert {entity: row.owner for entity, row in rows.items()} == {
+        "user=alice": "payments",
+        "user=bob,client-id=etl": "search",
+        "client-id=x": UNOWNED,
+    }
+    static = recommended(usage, {}, {}, static_defaults={PRODUCER_BYTE_RATE: 5000.0})
+    assert {entity: row.owner for entity, row in static.items()} == {"static": UNOWNED}
+
+
+def test_what_other_owners_may_use_now_is_not_there_to_give(spark: SparkSession) -> None:
+    """Per broker: bob's limit counts where bob is seen, once whatever his clients, and is not touched."""
+    rules = {"user=alice": 5000.0, "user=bob": 700.0}
+    usage = usage_rows(
+        spark,
+        *minute(1000.0),
+        *minute(9.0, user="bob"),
+        *minute(9.0, user="bob", client_id="web"),
+        *minute(1.0, user="x"),
+    )
+    rows = recommended(usage, rules, {PRODUCER_BYTE_RATE: 1000.0}, owner="payments")
+    assert rows.keys() == {"user=alice"}
+    assert rows["user=alice"].value_new == pytest.approx(300.0, rel=0.01)
+    assert "cut to" in rows["user=alice"].reason
+
+    elsewhere = usage_rows(spark, *minute(1000.0), *minute(9.0, user="bob", broker_id=1))
+    assert recommended(elsewhere, rules, {PRODUCER_BYTE_RATE: 1200.0}, owner="payments")["user=alice"].value_new > 1000
+
+    (row,) = recommended(usage, rules, {PRODUCER_BYTE_RATE: 700.0}, owner="payments").values()
+    assert (row.value_now, row.value_new) == (5000.0, None)
+    assert row.reason.endswith("; what stays as it is comes to all that a broker can bear")
+    assert row.predicted_throttled_share == 0.0  # under the limit that it keeps
 
 
 def test_impacts_are_told_to_the_changes_that_they_come_from(spark: SparkSession) -> None:

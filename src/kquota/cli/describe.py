@@ -4,8 +4,9 @@ import sys
 
 import click
 
+from kquota.cli.entity_filter import EntityFilter, filter_options
 from kquota.cli.output import Layout, align, format_option, write_records
-from kquota.cli.targets import Target, filter_options, target_options, to_filter
+from kquota.cli.targets import Target, target_options
 from kquota.files import QuotaFile, QuotaFileEntry, write_json, write_yaml
 from kquota.files.writer import entry_fields
 from kquota.quotas import KAFKA, format_number
@@ -28,11 +29,7 @@ Examples:
 def describe(
     *,
     target: Target,
-    names: tuple[str, ...],
-    defaults: tuple[str, ...],
-    any_types: tuple[str, ...],
-    prefixes: tuple[str, ...],
-    strict: bool,
+    wanted: EntityFilter,
     format: str,
 ) -> None:
     """List the entities that match, with their values.
@@ -40,8 +37,7 @@ def describe(
     Without a filter: all. The conditions must all hold; a type that is not mentioned may be there or not, unless
     --strict is given. What json and yaml print is a quota file again.
     """
-    quota_filter, has_prefixes = to_filter(names, defaults, any_types, prefixes, strict=strict)
-    entries = [entry for entry in target.read(quota_filter).entries if has_prefixes(entry.entity)]
+    entries = [entry for entry in target.read(wanted.asked).entries if wanted.has_prefixes(entry.entity)]
     shown = QuotaFile(tuple(sorted(entries, key=lambda entry: entry.entity.sort_key())))
     match format:
         case "json":

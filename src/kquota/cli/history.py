@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import click
 
+from kquota.cli.entity_filter import EntityFilter, filter_options
 from kquota.cli.output import Layout, align, format_option, write_records
-from kquota.cli.targets import Target, filter_options, target_options, to_filter
-from kquota.errors import InputError, NotSupportedError
+from kquota.cli.targets import Target, target_options
+from kquota.errors import NotSupportedError
 from kquota.quotas import QuotaChange, format_number
 from kquota.stores import Commit, HasHistory
 
@@ -45,11 +46,7 @@ Exit codes: 0 done, 2 something given cannot be used, 6 there is no history: a c
 def history(
     *,
     target: Target,
-    names: tuple[str, ...],
-    defaults: tuple[str, ...],
-    any_types: tuple[str, ...],
-    prefixes: tuple[str, ...],
-    strict: bool,
+    wanted: EntityFilter,
     since: int,
     format: str,
 ) -> None:
@@ -57,10 +54,7 @@ def history(
 
     The filters are those of kquota describe. A commit is what was changed in one go.
     """
-    quota_filter, has_prefixes = to_filter(names, defaults, any_types, prefixes, strict=strict)
-    refused = quota_filter.refusal()
-    if refused is not None:
-        raise InputError(str(refused.message))
+    wanted.check()
     if target.bootstrap_server is not None:
         raise NotSupportedError(
             "a cluster tells no history of its quotas; that of kquota serve is in its store: give --store"
@@ -72,7 +66,7 @@ def history(
             _Entry(commit, change)
             for commit in store.history(since=since)
             for change in commit.changes
-            if quota_filter.matches(change.entity) and has_prefixes(change.entity)
+            if wanted.matches(change.entity)
         )
         if format == "text":
             sys.stdout.writelines(line + "\n" for line in _text_lines(found))

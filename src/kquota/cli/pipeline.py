@@ -8,8 +8,9 @@ import click
 from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options, usage_option
 from kquota.cli.metrics import metric_options
 from kquota.cli.quotas_over_time import history_option, read_over_time
+from kquota.cli.recommend import recommend
 from kquota.cli.showback import showback
-from kquota.cli.sweep import recommend, sweep
+from kquota.cli.sweep import sweep
 from kquota.cli.targets import Target, broker_options, target_options
 from kquota.cli.what_if import whatif
 from kquota.config import load_broker_config

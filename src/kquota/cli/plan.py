@@ -11,12 +11,12 @@ from typing import Final
 
 import click
 
+from kquota.cli.arrivals import ArrivalChoice, arrival_options
 from kquota.cli.jobs import spark_options
 from kquota.cli.output import align
 from kquota.cli.plan_impact import Recorded, Replayed, broken_lines, impact_lines
 from kquota.cli.planning import all_quotas, count_entities, target_of
 from kquota.cli.targets import Target, broker_options, read_quotas, target_options
-from kquota.cli.what_if import arrival_options, check_arrivals
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 from kquota.files import OBJECTIVES, Objective, Plan, PlannedChange, PlanTarget, difference, traps, write_plan
@@ -76,8 +76,7 @@ def plan(
     out: str | None,
     usage: str | None,
     allowed: tuple[str, ...],
-    model: str,
-    in_flight: int | None,
+    arrivals: ArrivalChoice,
     broker_config: str | None,
     defines: tuple[str, ...],
     master: str | None,
@@ -95,11 +94,8 @@ def plan(
     objectives = [Objective.parse(text) for text in allowed]
     if usage is None and objectives:
         raise click.UsageError("--fail-on-impact goes with --usage DIR: there is no impact without traffic.")
-    check_arrivals(model, in_flight)
     recorded = (
-        None
-        if usage is None
-        else Recorded(usage, model, in_flight, load_broker_config(broker_config, defines), master, quiet)
+        None if usage is None else Recorded(usage, arrivals, load_broker_config(broker_config, defines), master, quiet)
     )
     wanted = read_quotas(file).snapshot()
     current: QuotaSnapshot

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kquota.cli.arrivals import ArrivalChoice
 from kquota.cli.jobs import duration, load_pipeline
 from kquota.config import BrokerConfig
 from kquota.files import NO_IMPACT, Impact, Objective, Plan, PlannedChange
@@ -25,8 +26,7 @@ class Recorded:
     """The recorded traffic that a plan is tried on, and how."""
 
     directory: str
-    model: str
-    in_flight: int | None
+    arrivals: ArrivalChoice
     broker_config: BrokerConfig
     master: str | None
     quiet: bool
@@ -38,7 +38,6 @@ class Recorded:
         """
         wanted = apply_changes(current, plan.changes)
         changes = [(change.entity.to_text(), change.key) for change in plan.changes]
-        arrivals = load_pipeline("replay.arrivals")
         options = load_pipeline("jobs").JobOptions(
             out=Path(self.directory), broker_config=self.broker_config, master=self.master, quiet=self.quiet
         )
@@ -48,7 +47,7 @@ class Recorded:
             wanted,
             changes,
             options,
-            arrivals.Arrivals(arrivals.ArrivalModel(self.model), self.in_flight),
+            self.arrivals.load(),
         )
         by_change = {
             (change.entity, change.key): found.impacts[change.entity.to_text(), change.key] for change in plan.changes

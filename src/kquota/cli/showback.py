@@ -12,8 +12,8 @@ import click
 
 from kquota.cli.jobs import load_jobs, load_pipeline, spark_options
 from kquota.cli.output import Layout, align, write_records
-from kquota.errors import InputError, KquotaError
-from kquota.files import OwnerRule, read_owner_rules
+from kquota.cli.owners import owners_option, read_owners
+from kquota.errors import KquotaError
 from kquota.quotas import format_number
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ Amounts are bytes, percent-seconds of a thread, partitions and connections; limi
     metavar="DIR",
     help="A directory that `kquota analyze` wrote; the table `showback` is added to it.",
 )
-@click.option("--owners", metavar="FILE", help="Who owns which clients: CSV, YAML or JSON.")
+@owners_option
 @click.option(
     "--unowned",
     metavar="FILE",
@@ -74,7 +74,7 @@ def showback(
     quiet: bool,
 ) -> None:
     """Usage by owner and day, with its share of the cluster's and what the owners may use."""
-    rules = _read_rules(owners)
+    rules = read_owners(owners)
     jobs = load_jobs()
     found: Showback = load_pipeline("showback").showback(
         rules, timezone, jobs.JobOptions(out=Path(usage), master=master, quiet=quiet)
@@ -89,16 +89,6 @@ def showback(
         _write_unowned(unowned, found.unowned)
     for line in _remarks(found, usage, unowned):
         click.echo(line, err=True)
-
-
-def _read_rules(path: str | None) -> list[OwnerRule]:
-    if path is None:
-        return []
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the owners: {error.strerror}") from None
-    return read_owner_rules(content, name=path)
 
 
 def _fields(row: Mapping[str, Any]) -> dict[str, object]:

@@ -1,9 +1,9 @@
-"""Options that several commands share: where the quotas are, which entities, which broker settings."""
+"""Options that several commands share: where the quotas are, and which broker settings."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from kquota.errors import ApiError, InputError, failed
 from kquota.files import QuotaFile, read_quota_file
-from kquota.quotas import ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent
+from kquota.quotas import ClientQuotaFilter
 
 if TYPE_CHECKING:
     from kquota.stores import QuotaStore
@@ -24,14 +24,12 @@ __all__ = [
     "QUOTA_FILE",
     "Target",
     "broker_options",
-    "filter_options",
     "parse_name",
     "parse_quotas",
     "quotas_option",
     "read_file",
     "read_quotas",
     "target_options",
-    "to_filter",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -228,35 +226,6 @@ def broker_options(command: F) -> F:
     )(command)
 
 
-def filter_options(command: F) -> F:
-    """``--name``, ``--default``, ``--any``, ``--prefix`` and ``--strict``: what ``to_filter`` takes."""
-    for option in (
-        click.option("--strict", is_flag=True, help="Only entities that have no other type than those named."),
-        click.option(
-            "--prefix",
-            "prefixes",
-            multiple=True,
-            metavar="TYPE=TEXT",
-            help="Entities whose name begins so. Repeatable.",
-        ),
-        click.option(
-            "--any", "any_types", multiple=True, metavar="TYPE", help="Entities that have the type. Repeatable."
-        ),
-        click.option(
-            "--default", "defaults", multiple=True, metavar="TYPE", help="Entities that are its default. Repeatable."
-        ),
-        click.option(
-            "--name",
-            "names",
-            multiple=True,
-            metavar="TYPE=NAME",
-            help="Entities of this name; TYPE is user, client-id or ip. Repeatable.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 def read_quotas(path: str, *, tells_left_out: bool = True) -> QuotaFile:
     """The quota file at ``path``; what it says and Kafka has no quota for is told on standard error.
 
@@ -302,25 +271,3 @@ def parse_name(text: str, option: str) -> tuple[str, str]:
     except UnicodeEncodeError:
         raise InputError(f"{option} {text!r}: the name is not valid text in this locale's encoding") from None
     return entity_type, name
-
-
-def to_filter(
-    names: Iterable[str], defaults: Iterable[str], any_types: Iterable[str], prefixes: Iterable[str], *, strict: bool
-) -> tuple[ClientQuotaFilter, Callable[[ClientQuotaEntity], bool]]:
-    """The filter to describe with, and what is left to test on each entity found (the prefixes).
-
-    Kafka knows no prefixes, so the whole type is asked for.
-    """
-    wanted = [parse_name(text, "--prefix") for text in prefixes]
-    components = [
-        *(ClientQuotaFilterComponent.of_entity(*parse_name(text, "--name")) for text in names),
-        *(ClientQuotaFilterComponent.of_default_entity(entity_type) for entity_type in defaults),
-        *(ClientQuotaFilterComponent.of_entity_type(entity_type) for entity_type in any_types),
-        *(ClientQuotaFilterComponent.of_entity_type(entity_type) for entity_type, _ in wanted),
-    ]
-
-    def has_prefixes(entity: ClientQuotaEntity) -> bool:
-        names = [(entity.entries.get(entity_type), prefix) for entity_type, prefix in wanted]
-        return all(name is not None and name.startswith(prefix) for name, prefix in names)
-
-    return ClientQuotaFilter(tuple(components), strict=strict), has_prefixes

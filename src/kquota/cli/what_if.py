@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kquota.cli.arrivals import ArrivalChoice, arrival_options
 from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, spark_options, usage_option, wide_console
 from kquota.cli.targets import broker_options, quotas_option, read_quotas
@@ -17,34 +18,7 @@ from kquota.quotas import format_number
 if TYPE_CHECKING:
     from kquota.pipeline.what_if import WhatIf
 
-__all__ = ["arrival_options", "check_arrivals", "whatif"]
-
-
-def arrival_options(command: Any) -> Any:
-    """How clients behave that are held up."""
-    command = click.option(
-        "--in-flight",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Closed model: requests in flight on a connection.  [default: 5 for produce, 1 for all others]",
-    )(command)
-    return click.option(
-        "--model",
-        type=click.Choice(["open", "closed"]),
-        default="open",
-        show_default=True,
-        help="open: requests come as they were recorded, and queue up while they are held up. "
-        "closed: clients wait for their answers, so that all that comes after is later, too.",
-    )(command)
-
-
-def check_arrivals(model: str, in_flight: int | None) -> None:
-    """Refuse options that do not go together.
-
-    :raises click.UsageError: with what does.
-    """
-    if in_flight is not None and model == "open":
-        raise click.UsageError("--in-flight goes with --model closed: in the open model clients wait for nothing.")
+__all__ = ["whatif"]
 
 
 @click.command(
@@ -79,8 +53,7 @@ def whatif(
     usage: str,
     quotas: str,
     against: str | None,
-    model: str,
-    in_flight: int | None,
+    arrivals: ArrivalChoice,
     only_changed: bool,
     callback: str | None,
     callback_config: str | None,
@@ -99,9 +72,7 @@ def whatif(
     """
     new = read_quotas(quotas)
     old = None if against is None else read_quotas(against)
-    check_arrivals(model, in_flight)
     config = load_broker_config(broker_config, defines)
-    arrivals = load_pipeline("replay.arrivals")
     jobs = load_pipeline("jobs")
     setup = None
     if callback is not None:
@@ -121,7 +92,7 @@ def whatif(
         new,
         jobs.JobOptions(out=Path(out or usage), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
         against=old,
-        arrivals=arrivals.Arrivals(arrivals.ArrivalModel(model), in_flight),
+        arrivals=arrivals.load(),
         only_changed=only_changed,
         callback=setup,
     )

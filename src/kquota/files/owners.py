@@ -1,4 +1,4 @@
-"""Owner maps: who pays for a client. Rules by name and prefix, the first that matches wins.
+"""Owner maps: who pays for a client, and whose a limit is. Rules by name and prefix, the first that matches wins.
 
 As CSV, with any of these columns beside `owner` (an empty cell is not looked at):
 
@@ -88,6 +88,11 @@ class OwnerMap:
         """Whether it knows any owner."""
         return bool(self._rules or self._of_entity)
 
+    @property
+    def owners(self) -> frozenset[str]:
+        """All that are named."""
+        return frozenset(rule.owner for rule in self._rules if rule.owner) | frozenset(self._of_entity.values())
+
     def owner(self, user: str | None, client_id: str | None, ip: str | None) -> str:
         """The owner of a client, or of an address (then user and client_id are None); :data:`UNOWNED` without any.
 
@@ -103,6 +108,21 @@ class OwnerMap:
             if matches:
                 return rule.owner or UNOWNED
         return self._by_entity(user, client_id, ip) or UNOWNED
+
+    def owner_of_entity(self, entity: ClientQuotaEntity) -> str:
+        """Whose the limits of an entity are; :data:`UNOWNED` without any owner.
+
+        First it counts whom the quota file names for just this entity. A rule that asks for a name which the entity
+        leaves open, because it is for all or for those without a limit of their own, is not about it: `user=alice` is
+        whose clients of alice are that no rule knows by their client-id.
+        """
+        if entity in self._of_entity:
+            return self._of_entity[entity]
+        names = {kind: entity.entries.get(kind) for kind in ((IP,) if IP in entity.entries else (USER, CLIENT_ID))}
+        for rule in self._rules:
+            if rule.matches(names):
+                return rule.owner or UNOWNED
+        return self._by_entity(names.get(USER), names.get(CLIENT_ID), names.get(IP)) or UNOWNED
 
     def _by_entity(self, user: str | None, client_id: str | None, ip: str | None) -> str | None:
         if ip is not None:

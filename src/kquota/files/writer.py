@@ -20,15 +20,26 @@ _LONGEST_SIMPLE_KEY = 1000
 _RANK = {USER: 0, CLIENT_ID: 1, IP: 2}
 
 
-def write_yaml(file: QuotaFile, comments: Mapping[ClientQuotaEntity, Sequence[str]] = MappingProxyType({})) -> str:
+def write_yaml(
+    file: QuotaFile,
+    comments: Mapping[ClientQuotaEntity, Sequence[str]] = MappingProxyType({}),
+    *,
+    by_owner: bool = False,
+) -> str:
     """YAML, one entry for each entity, sorted by entity; a default is ``null``.
 
     :param comments: lines to stand above the entry of an entity.
+    :param by_owner: the entries of each owner together, under a comment with the name; those without one come last.
     """
     if not file.entries:
         return "quotas: []\n"
-    return "quotas:\n" + "".join(
-        ["".join(map(_yaml_comment, comments.get(entry.entity, ()))) + _yaml_entry(entry) for entry in _sorted(file)]
+    groups = _by_owner(file) if by_owner else [("", _sorted(file))]
+    return "quotas:\n" + "\n".join(
+        [
+            (_yaml_comment(title) if title else "")
+            + "".join(["".join(map(_yaml_comment, comments.get(one.entity, ()))) + _yaml_entry(one) for one in entries])
+            for title, entries in groups
+        ]
     )
 
 
@@ -53,6 +64,14 @@ def entry_fields(entry: QuotaFileEntry) -> dict[str, object]:
 
 def _sorted(file: QuotaFile) -> list[QuotaFileEntry]:
     return sorted(file.entries, key=lambda entry: entry.entity.sort_key())
+
+
+def _by_owner(file: QuotaFile) -> list[tuple[str, list[QuotaFileEntry]]]:
+    of_owner: dict[str | None, list[QuotaFileEntry]] = {}
+    for entry in _sorted(file):
+        of_owner.setdefault(entry.owner, []).append(entry)
+    names = sorted(of_owner, key=lambda owner: (owner is None, owner or ""))
+    return [("without an owner" if owner is None else f"owner {owner}", of_owner[owner]) for owner in names]
 
 
 def _yaml_comment(line: str) -> str:

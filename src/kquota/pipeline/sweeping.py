@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from kquota.files import Objective, QuotaFile, QuotaFileEntry, write_yaml
+from kquota.files import UNOWNED, Objective, OwnerMap, QuotaFile, QuotaFileEntry, write_yaml
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
 from kquota.pipeline.jobs import JobOptions, extended, read_summary, spark_for
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.replay.arrivals import Arrivals
 from kquota.pipeline.table_files import write_table
-from kquota.pipeline.tables import CURVE, RECOMMENDATIONS, USAGE
+from kquota.pipeline.tables import CURVE, RECOMMENDATIONS, USAGE, Table
 from kquota.pipeline.transforms.curve import Grid, to_curve, to_meters
 from kquota.pipeline.transforms.held import Replay, held_by_cells, recorded_times
 from kquota.pipeline.transforms.recommendations import (
     at_percentile,
     cut_to_capacity,
+    kept_limits,
     lowest_limits,
     rule_values,
     to_recommendations,
+    with_rules,
     with_values,
 )
 from kquota.pipeline.transforms.utilisation import to_utilisation
@@ -32,6 +35,7 @@ from kquota.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
+    STATIC,
     ClientQuotaEntity,
     format_number,
 )
@@ -39,11 +43,11 @@ from kquota.quotas import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
+    from kquota.pipeline.arrow_source import ParquetSource
     from kquota.pipeline.progress import Progress
 
-__all__ = ["PERCENTILES", "RECOMMENDED_KEYS", "Recommended", "Swept", "Wanted", "recommend", "sweep"]
+__all__ = ["RECOMMENDED_KEYS", "Recommended", "Swept", "Wanted", "recommend", "sweep"]
 
-PERCENTILES = (50, 95, 99, 100)
 RECOMMENDED_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE)
 """Those that logs know the use of. They know only a part of request time, and connections by first sight."""
 
@@ -68,6 +72,8 @@ class Wanted:
     """So much per second on each broker, by key."""
     keys: tuple[str, ...] = RECOMMENDED_KEYS
     """Which keys to find limits for."""
+    owners: tuple[str, ...] = ()
+    """Whose rules to find limits for; none: everybody's. All others stay as they are."""
 
     def reason(self) -> str:
         """How values are found."""
@@ -89,29 +95,40 @@ class Recommended:
 
 @dataclass(frozen=True, slots=True)
 class _Recording:
-    """The usage of a directory, with each client's meter."""
+    """The usage of a directory, with each client's meter; and the way for a table back into it."""
 
-    usage: Any
+    spark: SparkSession
+    output: OutputDirectory
+    progress: Progress
+    usage: ParquetSource
     meters: DataFrame
     replay: Replay
 
+    def stage(self, frame: DataFrame, table: Table) -> DataFrame:
+        """Write a table; what is given is read from there."""
+        write_table(frame, self.output.staging, table)
+        return read_table(self.spark, self.output.staging, table)
 
+    def publish(self, table: Table, part: Mapping[str, Any]) -> None:
+        """Put the table that was staged in place of the old one, and its part into summary.json."""
+        write_summary(self.output.staging, extended(read_summary(self.output.path), part, self.progress))
+        for name in (table.name, "summary.json"):
+            self.output.publish(name)
+
+
+@contextmanager
 def _recording(
-    spark: SparkSession,
-    directory: Path,
-    quotas: QuotaFile,
-    options: JobOptions,
-    arrivals: Arrivals,
-    progress: Progress,
-    unlimited_by: str | None,
-) -> _Recording:
-    usage = read_usage(spark, directory)
-    with progress.stage("find the meters"):
-        clients = recorded_clients(spark, directory)
-        defaults = options.broker_config.static_defaults
-        meters = to_meters(clients, quotas.snapshot(), static_defaults=defaults, unlimited_by=unlimited_by).persist()
-        replay = Replay(arrivals, options.broker_config, recorded_times(read_table(spark, directory, USAGE)))
-    return _Recording(usage, meters, replay)
+    usage: Path, quotas: QuotaFile, options: JobOptions, arrivals: Arrivals, unlimited_by: str | None
+) -> Iterator[_Recording]:
+    progress = options.progress()
+    with OutputDirectory.existing(usage) as output, spark_for(options, progress, usage) as spark:
+        cells = read_usage(spark, usage)
+        with progress.stage("find the meters"):
+            clients = recorded_clients(spark, usage)
+            defaults = options.broker_config.static_defaults
+            meters = to_meters(clients, quotas.snapshot(), static_defaults=defaults, unlimited_by=unlimited_by)
+            replay = Replay(arrivals, options.broker_config, recorded_times(read_table(spark, usage, USAGE)))
+        yield _Recording(spark, output, progress, cells, meters.persist(), replay)
 
 
 def sweep(
@@ -124,25 +141,15 @@ def sweep(
     unlimited_by: str | None = None,
 ) -> Swept:
     """Try the limits of a grid on all meters, into the table `curve` of the directory."""
-    progress = options.progress()
-    with OutputDirectory.existing(usage) as output, spark_for(options, progress, usage) as spark:
-        found = _recording(spark, usage, quotas, options, arrivals, progress, unlimited_by)
-        with progress.stage("replay under all limits"):
-            held = held_by_cells(found.usage, found.meters, found.replay, grid)
-            write_table(to_curve(held), output.staging, CURVE)
-        totals = (
-            read_table(spark, output.staging, CURVE)
-            .agg(
-                F.count_distinct("cluster", "broker_id", "meter", "key").alias("meters"),
-                F.count(F.lit(1)).alias("candidates"),
-            )
-            .first()
-        )
+    with _recording(usage, quotas, options, arrivals, unlimited_by) as found:
+        with found.progress.stage("replay under all limits"):
+            curve = found.stage(to_curve(held_by_cells(found.usage, found.meters, found.replay, grid)), CURVE)
+        totals = curve.agg(
+            F.count_distinct("cluster", "broker_id", "meter", "key").alias("meters"),
+            F.count(F.lit(1)).alias("candidates"),
+        ).first()
         assert totals is not None
-        part = {"curve": {"model": arrivals.model.value, **totals.asDict()}}
-        write_summary(output.staging, extended(read_summary(usage), part, progress))
-        for name in (CURVE.name, "summary.json"):
-            output.publish(name)
+        found.publish(CURVE, {"curve": {"model": arrivals.model.value, **totals.asDict()}})
     return Swept(usage, totals.meters, totals.candidates)
 
 
@@ -152,48 +159,41 @@ def recommend(
     options: JobOptions,
     *,
     wanted: Wanted,
+    owners: OwnerMap,
     grid: Grid,
     arrivals: Arrivals,
     unlimited_by: str | None = None,
 ) -> Recommended:
     """Find the limits to set, into the table `recommendations` of the directory, and as a quota file."""
-    progress = options.progress()
-    with OutputDirectory.existing(usage) as output, spark_for(options, progress, usage) as spark:
-        found = _recording(spark, usage, quotas, options, arrivals, progress, unlimited_by)
-        found = replace(found, meters=found.meters.where(F.col("key").isin(*wanted.keys)))
-        with progress.stage("find what is needed"):
-            needed = _needed(found, wanted, grid, options).persist()
-            values = rule_values(needed, found.meters)
-            values = cut_to_capacity(values, needed, found.meters, wanted.capacity or {}).persist()
-        with progress.stage("replay what is recommended"):
-            new = with_values(found.meters, values).persist()
-            held = held_by_cells(found.usage, new, found.replay).persist()
-            table = to_recommendations(values, held, found.meters, wanted.reason())
-            write_table(table, output.staging, RECOMMENDATIONS)
-            rows = tuple(read_table(spark, output.staging, RECOMMENDATIONS).orderBy("entity", "key").collect())
+    with _recording(usage, quotas, options, arrivals, unlimited_by) as found:
+        meters = with_rules(found.meters.where(F.col("key").isin(*wanted.keys)), owners).persist()
+        kept = None
+        if wanted.owners:
+            is_wanted = F.col("owner").isin(*wanted.owners)
+            kept = kept_limits(read_table(found.spark, usage, USAGE), meters.where(~is_wanted))
+            meters = meters.where(is_wanted)
+        with found.progress.stage("find what is needed"):
+            needed = _needed(found, meters, wanted, grid).persist()
+            values = rule_values(needed, meters)
+            values = cut_to_capacity(values, needed, meters, wanted.capacity or {}, kept).persist()
+        with found.progress.stage("replay what is recommended"):
+            held = held_by_cells(found.usage, with_values(meters, values).persist(), found.replay).persist()
+            table = found.stage(to_recommendations(values, held, meters, wanted.reason()), RECOMMENDATIONS)
+            rows = tuple(table.orderBy(F.col("owner") == UNOWNED, "owner", "entity", "key").collect())
         unmet = tuple(row for row in rows if _is_unmet(row, wanted.objectives))
-        write_summary(
-            output.staging,
-            extended(
-                read_summary(usage),
-                {"recommendations": {"wanted": wanted.reason(), "rules": len(rows), "unmet": len(unmet)}},
-                progress,
-            ),
-        )
-        for name in (RECOMMENDATIONS.name, "summary.json"):
-            output.publish(name)
+        part = {"wanted": wanted.reason(), "rules": len(rows), "unmet": len(unmet)}
+        found.publish(RECOMMENDATIONS, {"recommendations": part})
     file, comments = _as_file(rows, quotas)
-    return Recommended(usage, file, write_yaml(file, comments), rows, unmet)
+    return Recommended(usage, file, write_yaml(file, comments, by_owner=bool(owners)), rows, unmet)
 
 
-def _needed(found: _Recording, wanted: Wanted, grid: Grid, options: JobOptions) -> DataFrame:
+def _needed(found: _Recording, meters: DataFrame, wanted: Wanted, grid: Grid) -> DataFrame:
     if wanted.percentile is None:
-        return lowest_limits(held_by_cells(found.usage, found.meters, found.replay, grid), wanted.objectives)
+        return lowest_limits(held_by_cells(found.usage, meters, found.replay, grid), wanted.objectives)
     # Rates are those of the meter, whatever its limit.
-    any_limit = found.meters.withColumn("limit", F.coalesce("limit", F.lit(float("inf"))))
-    return at_percentile(
-        to_utilisation(found.usage, any_limit, options.broker_config), wanted.percentile, wanted.headroom
-    )
+    any_limit = meters.withColumn("limit", F.coalesce("limit", F.lit(float("inf"))))
+    rates = to_utilisation(found.usage, any_limit, found.replay.broker_config)
+    return at_percentile(rates, wanted.percentile, wanted.headroom)
 
 
 def _is_unmet(row: Row, objectives: Sequence[Objective]) -> bool:
@@ -211,24 +211,21 @@ def _as_file(rows: Sequence[Row], quotas: QuotaFile) -> tuple[QuotaFile, dict[Cl
     """A quota file of what is recommended, and above each entry why and what follows."""
     before = {entry.entity: entry for entry in quotas.entries}
     values: dict[ClientQuotaEntity, dict[str, float]] = {}
+    owners: dict[ClientQuotaEntity, str | None] = {}
     comments: dict[ClientQuotaEntity, list[str]] = {}
     for row in rows:
-        if row.value_new is None or row.entity == "static":
+        if row.value_new is None or row.entity == STATIC.to_text():
             continue
         entity = ClientQuotaEntity.from_text(row.entity)
         values.setdefault(entity, {})[row.key] = row.value_new
+        owners[entity] = None if row.owner == UNOWNED else row.owner
         was = "new" if row.value_now is None else f"was {format_number(row.value_now)}"
         comments.setdefault(entity, []).append(
             f"{row.key}: {was}; {row.reason}; predicted: muted {row.predicted_throttled_share or 0.0:.2%} of the time, "
             f"longest wait {(row.predicted_max_delay_ms or 0.0) / 1000:.1f} s"
         )
     entries = (
-        QuotaFileEntry(
-            entity,
-            found,
-            owner=before[entity].owner if entity in before else None,
-            labels=before[entity].labels if entity in before else {},
-        )
+        QuotaFileEntry(entity, found, owners[entity], before[entity].labels if entity in before else {})
         for entity, found in values.items()
     )
     return QuotaFile(tuple(entries)), comments

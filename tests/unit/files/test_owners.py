@@ -93,6 +93,44 @@ def test_quota_files_name_owners_too() -> None:
 
 
 @pytest.mark.parametrize(
+    ("entity", "owner"),
+    [
+        ({USER: "alice"}, "payments"),
+        ({USER: "alice", CLIENT_ID: None}, "payments"),
+        ({USER: "alice", CLIENT_ID: "etl*"}, "payments"),
+        ({CLIENT_ID: "etl*"}, "big, loud"),
+        ({USER: None, CLIENT_ID: "etl*"}, "big, loud"),
+        ({USER: "search-eu"}, UNOWNED),
+        ({USER: "search-eu", CLIENT_ID: "indexer-1"}, "search"),
+        ({USER: "bob"}, UNOWNED),
+        ({USER: None}, UNOWNED),
+        ({CLIENT_ID: None}, UNOWNED),
+        ({IP: "10.0.0.1"}, "cloud"),
+        ({IP: None}, UNOWNED),
+    ],
+)
+def test_the_owner_of_a_limit_goes_by_the_names_that_its_entity_has(entity: dict[str, str | None], owner: str) -> None:
+    """A rule that asks for a name which the entity leaves open says nothing of it."""
+    assert OwnerMap(rules(CSV)).owner_of_entity(ClientQuotaEntity(entity)) == owner
+
+
+def test_a_limit_is_whose_the_quota_file_says_before_the_map_is_asked() -> None:
+    owners = OwnerMap([OwnerRule("search", {USER: "alice"}, {})], read_quota_file(QUOTAS, name="q.yaml"))
+    limits = {
+        "user=alice": "payments",
+        "user=alice,client-id=etl": "data",
+        "user=alice,client-id=web": "search",
+        "client-id=<default>": "platform",
+        "user=bob,client-id=etl": "platform",
+        "user=bob": UNOWNED,
+        "ip=10.0.0.1": "cloud",
+    }
+    assert {text: owners.owner_of_entity(ClientQuotaEntity.from_text(text)) for text in limits} == limits
+    assert owners.owners == {"search", "payments", "data", "platform", "cloud"}
+    assert OwnerMap([OwnerRule("", {USER: "x"}, {})]).owners == frozenset()
+
+
+@pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("o.csv", "", "o.csv:1: the header must name owner"),
@@ -140,6 +178,16 @@ def test_an_unknown_name_never_leads_to_another_owner(
     owners = pickle.loads(pickle.dumps(OwnerMap(rules)))
     for partly in ((None, client_id), (user, None), (None, None)):
         assert owners.owner(*partly, None) in (UNOWNED, owners.owner(user, client_id, None))
+
+
+@given(st.lists(owner_rules, max_size=5), names, names)
+def test_a_limit_is_whose_the_clients_are_that_it_is_for(rules: list[OwnerRule], user: str, client_id: str) -> None:
+    """Of a user, whose those are that no rule knows by their client-id; of one client, whose that is."""
+    owners = OwnerMap(rules)
+    both = ClientQuotaEntity({USER: user, CLIENT_ID: client_id})
+    assert owners.owner_of_entity(both) == owners.owner(user, client_id, None)
+    about_users = OwnerMap(rule for rule in rules if CLIENT_ID not in rule.names.keys() | rule.prefixes.keys())
+    assert owners.owner_of_entity(ClientQuotaEntity({USER: user})) == about_users.owner(user, client_id, None)
 
 
 entities = st.builds(

@@ -378,6 +378,44 @@ quotas:
     assert write_yaml(QuotaFile(())) == "quotas: []\n"
 
 
+def test_yaml_by_owner_has_the_entries_of_each_together() -> None:
+    """Under the owner's name, which stays a comment whatever it is; comments of entries stay at their entries."""
+    owners = {"a": "search", "b": None, "c": "pay\nments", "d": "search"}
+    file = QuotaFile(
+        tuple(
+            QuotaFileEntry(ClientQuotaEntity({USER: user}), {"request_percentage": 1.0}, owner)
+            for user, owner in reversed(owners.items())
+        )
+    )
+    text = write_yaml(file, {ClientQuotaEntity({USER: "d"}): ["why"]}, by_owner=True)
+    assert (
+        text
+        == """\
+quotas:
+  # owner pay ments
+  - entity: {user: c}
+    values: {request_percentage: 1}
+    owner: "pay\\nments"
+
+  # owner search
+  - entity: {user: a}
+    values: {request_percentage: 1}
+    owner: search
+  # why
+  - entity: {user: d}
+    values: {request_percentage: 1}
+    owner: search
+
+  # without an owner
+  - entity: {user: b}
+    values: {request_percentage: 1}
+"""
+    )
+    again = read_quota_file(text, name="q.yaml").entries
+    assert {one.entity: one for one in again} == {one.entity: one for one in file.entries}
+    assert write_yaml(QuotaFile(()), by_owner=True) == "quotas: []\n"
+
+
 def test_json_has_one_line_for_each_entity() -> None:
     file = QuotaFile.of(
         {

@@ -538,6 +538,8 @@ class Recommendation:
     max_delay_ms: float | None
     curve: Curve | None
     """Of that meter of the rule that its present limit throttles most; None where no limits were tried on it."""
+    owner: str | None = None
+    """None for a rule of nobody, and where no owners are known."""
 
     @property
     def change(self) -> str:

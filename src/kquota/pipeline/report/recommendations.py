@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from kquota.files import UNOWNED
 from kquota.pipeline.report import model
 from kquota.pipeline.report.curves import RULE, curve_from, curves_by_meter, worst_of
 
@@ -49,6 +50,7 @@ def recommendations_of(
                 share=row.predicted_throttled_share,
                 max_delay_ms=row.predicted_max_delay_ms,
                 curve=curves.get((row.cluster, row.entity, row.key)),
+                owner=None if row.owner == UNOWNED else row.owner,
             )
             for row in rows
         ),

@@ -2,23 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
+from kquota.files import UNOWNED, OwnerMap
 from kquota.pipeline.tables import RECOMMENDATIONS
+from kquota.pipeline.transforms.counted_times import counted_by
+from kquota.pipeline.transforms.identities import IDENTITY
+from kquota.pipeline.workers import forget_zip_importers
+from kquota.quotas import STATIC, ClientQuotaEntity
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from kquota.files import Objective
 
-__all__ = ["at_percentile", "cut_to_capacity", "lowest_limits", "rule_values", "to_recommendations", "with_values"]
+__all__ = [
+    "at_percentile",
+    "cut_to_capacity",
+    "kept_limits",
+    "lowest_limits",
+    "rule_values",
+    "to_recommendations",
+    "with_rules",
+    "with_values",
+]
 
 _PLACE: Final = ("cluster", "broker_id", "meter", "key")
 _RULE: Final = ("cluster", "entity", "key")
+_HELD_RULES: Final = 1_000_000
+
+
+def with_rules(meters: DataFrame, owners: OwnerMap) -> DataFrame:
+    """Add the rule of each meter, `entity`, and whose that is, `owner`: null where no owners are known.
+
+    A client without a rule gets one of its own, on what it is measured by.
+
+    :param meters: as :func:`~kquota.pipeline.transforms.curve.to_meters` gives it.
+    """
+    entity = F.when(F.col("limit_source") != "", F.col("limit_source")).otherwise(F.col("meter"))
+    ruled = meters.withColumn("entity", entity)
+    if not owners:
+        return ruled.withColumn("owner", F.lit(None).cast("string"))
+    columns = ruled.columns
+
+    def add(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        forget_zip_importers()
+        owner_of = lru_cache(_HELD_RULES)(lambda rule: _owner_of(rule, owners))  # a rule has many clients
+        for batch in batches:
+            found = pa.array([owner_of(rule) for rule in batch.column("entity").to_pylist()], pa.string())
+            yield pa.RecordBatch.from_arrays([*batch.columns, found], names=[*columns, "owner"])
+
+    return ruled.mapInArrow(add, StructType([*ruled.schema.fields, StructField("owner", StringType())]))
+
+
+def _owner_of(rule: str, owners: OwnerMap) -> str:
+    # A static default stands in the brokers' settings.
+    return UNOWNED if rule == STATIC.to_text() else owners.owner_of_entity(ClientQuotaEntity.from_text(rule))
 
 
 def lowest_limits(held: DataFrame, objectives: Sequence[Objective]) -> DataFrame:
@@ -55,16 +101,16 @@ def at_percentile(utilisation: DataFrame, percentile: int, headroom: float) -> D
 def rule_values(needed: DataFrame, meters: DataFrame) -> DataFrame:
     """One value for each rule: the highest that a meter of it needs on any broker, rounded up to two digits.
 
-    Columns: cluster, entity, key, value_now, value_new (null where some meter's need cannot be met), meters. A client
-    without a rule gets one of its own, on what it is measured by.
+    Columns: cluster, entity, key, owner, value_now, value_new (null where some meter's need cannot be met), meters.
 
     :param needed: as :func:`lowest_limits` gives it.
-    :param meters: as :func:`~kquota.pipeline.transforms.curve.to_meters` gives it.
+    :param meters: as :func:`with_rules` gives it.
     """
     values = (
         needed.join(_rules(meters), ["cluster", "meter", "key"])
         .groupBy(*_RULE)
         .agg(
+            F.first("owner").alias("owner"),
             F.first("limit").alias("value_now"),
             F.when(F.every(F.col("needed").isNotNull()), F.max("needed")).alias("value_new"),
             F.count_distinct("meter").alias("meters"),
@@ -74,9 +120,8 @@ def rule_values(needed: DataFrame, meters: DataFrame) -> DataFrame:
 
 
 def _rules(meters: DataFrame) -> DataFrame:
-    """The rule of each meter: cluster, meter, key, limit, entity."""
-    entity = F.when(F.col("limit_source") != "", F.col("limit_source")).otherwise(F.col("meter"))
-    return meters.select("cluster", "meter", "key", "limit", entity.alias("entity")).distinct()
+    """The rule of each meter: cluster, meter, key, limit, entity, owner."""
+    return meters.select("cluster", "meter", "key", "limit", "entity", "owner").distinct()
 
 
 def _rounded_up(value: Column) -> Column:
@@ -92,48 +137,75 @@ def _rounded_down(value: Column) -> Column:
     return F.when(value > 0, F.round(F.floor(value / step + 1e-9) * step, 6)).otherwise(value)
 
 
+def kept_limits(usage: DataFrame, meters: DataFrame) -> DataFrame:
+    """What meters may use whose limits stay as they are: one row per broker and key.
+
+    Columns: cluster, broker_id, key, kept.
+
+    :param usage: rows of the `usage` table, which tell the brokers that a meter is on.
+    :param meters: as :func:`with_rules` gives it. One without a limit adds nothing.
+    """
+    seen = usage.select(*IDENTITY, counted_by().alias("broker_id")).distinct().alias("seen")
+    same = [F.col(f"seen.{name}").eqNullSafe(F.col(f"kept.{name}")) for name in IDENTITY]
+    return (
+        seen.join(meters.alias("kept"), reduce(lambda one, other: one & other, same))
+        .select("kept.cluster", "seen.broker_id", "kept.key", "kept.meter", "kept.limit")
+        .distinct()
+        .groupBy("cluster", "broker_id", "key")
+        .agg(F.sum("limit").alias("kept"))
+    )
+
+
 def cut_to_capacity(
-    values: DataFrame, needed: DataFrame, meters: DataFrame, capacity: Mapping[str, float]
+    values: DataFrame,
+    needed: DataFrame,
+    meters: DataFrame,
+    capacity: Mapping[str, float],
+    kept: DataFrame | None = None,
 ) -> DataFrame:
     """The values, cut where all meters of a broker together could use more than it can bear; and by how much: `cut`.
 
     All values of the key are cut by the same part, so that the fullest broker can bear them. `cut` is null where
-    nothing is.
+    nothing is, and 0 where what stays as it is leaves nothing to give: there `value_new` is null.
 
     :param capacity: so much per second and broker, by key.
+    :param kept: as :func:`kept_limits` gives it, of other meters; None without any.
     """
     if not capacity:
         return values.withColumn("cut", F.lit(None).cast("double"))
     spark = values.sparkSession
     bearable = spark.createDataFrame(sorted(capacity.items()), "key string, capacity double")
+    place = ["cluster", "broker_id", "key"]
+    if kept is None:
+        kept = spark.createDataFrame([], "cluster string, broker_id int, key string, kept double")
     used = (
-        needed.join(_rules(meters), ["cluster", "meter", "key"])
-        .join(values.select(*_RULE, "value_new"), [*_RULE])
-        .groupBy("cluster", "broker_id", "key")
-        .agg(F.sum("value_new").alias("used"))
-        .groupBy("cluster", "key")
-        .agg(F.max("used").alias("used"))
-        .join(bearable, ["key"])
-        .select(
-            "cluster", "key", F.when(F.col("used") > F.col("capacity"), F.col("capacity") / F.col("used")).alias("cut")
+        needed.select("cluster", counted_by().alias("broker_id"), "meter", "key")
+        .distinct()
+        .join(_rules(meters), ["cluster", "meter", "key"])
+        .join(values.select(*_RULE, "value_now", "value_new"), [*_RULE])
+        .groupBy(*place)
+        .agg(
+            F.sum("value_new").alias("used"),
+            # A rule for which no value was found stays as it is, too.
+            F.sum(F.when(F.col("value_new").isNull(), F.col("value_now"))).alias("stays"),
         )
+        .join(kept, place, "left")
+        .join(bearable, ["key"])
+        .withColumn("left", F.col("capacity") - F.coalesce("kept", F.lit(0.0)) - F.coalesce("stays", F.lit(0.0)))
+        .where((F.col("used") > 0) & (F.col("used") > F.col("left")))
+        .groupBy("cluster", "key")
+        .agg(F.min(F.greatest("left", F.lit(0.0)) / F.col("used")).alias("cut"))
     )
     cut = _rounded_down(F.col("value_new") * F.col("cut"))
     return values.join(F.broadcast(used), ["cluster", "key"], "left").withColumn(
-        "value_new", F.when(F.col("cut").isNull(), F.col("value_new")).otherwise(cut)
+        "value_new", F.when(F.col("cut").isNull(), F.col("value_new")).when(F.col("cut") > 0, cut)
     )
 
 
 def with_values(meters: DataFrame, values: DataFrame) -> DataFrame:
-    """The meters with the limits that the rules would give them: as :func:`to_meters` gives them."""
-    entity = F.when(F.col("limit_source") != "", F.col("limit_source")).otherwise(F.col("meter"))
+    """The meters with the limits that the rules would give them: as :func:`with_rules` gives them."""
     new = F.broadcast(values.select(*_RULE, F.col("value_new").alias("new_limit")))
-    return (
-        meters.withColumn("entity", entity)
-        .join(new, [*_RULE], "left")
-        .withColumn("limit", F.coalesce("new_limit", "limit"))
-        .drop("new_limit", "entity")
-    )
+    return meters.join(new, [*_RULE], "left").withColumn("limit", F.coalesce("new_limit", "limit")).drop("new_limit")
 
 
 def to_recommendations(values: DataFrame, held: DataFrame, meters: DataFrame, reason: str) -> DataFrame:
@@ -151,6 +223,7 @@ def to_recommendations(values: DataFrame, held: DataFrame, meters: DataFrame, re
         )
     )
     cut = F.format_string("; cut to %.0f %% of that, so that no broker gives more than it can bear", F.col("cut") * 100)
+    no_room = "; what stays as it is comes to all that a broker can bear"
     of_all = F.when(F.col("meters") > 1, F.format_string(", of %d meters the one that needs most", F.col("meters")))
     return RECOMMENDATIONS.conform(
         values.join(predicted, [*_RULE], "left").select(
@@ -159,10 +232,13 @@ def to_recommendations(values: DataFrame, held: DataFrame, meters: DataFrame, re
             "key",
             "value_now",
             "value_new",
-            F.concat(F.lit(reason), F.coalesce(of_all, F.lit("")), F.when(F.col("cut") < 1, cut).otherwise("")).alias(
-                "reason"
-            ),
+            F.concat(
+                F.lit(reason),
+                F.coalesce(of_all, F.lit("")),
+                F.when(F.col("cut") == 0, no_room).when(F.col("cut") < 1, cut).otherwise(""),
+            ).alias("reason"),
             "predicted_throttled_share",
             "predicted_max_delay_ms",
+            "owner",
         )
     )

@@ -240,6 +240,13 @@ def test_each_kind_of_change_is_said_in_words(now: float | None, new: float | No
     assert '<svg class="spark"' not in html
 
 
+def test_a_rule_of_somebody_says_whose() -> None:
+    rows = [example.a_recommendation(owner=owner) for owner in ("search & co", None)]
+    text = text_of("recommendations", example.a_report(recommendations=example.some_recommendations(*rows)))
+    assert "user=alice producer_byte_rate , owner search &amp; co 1 MiB/s" in text
+    assert text.count("owner") == 1
+
+
 def test_a_small_curve_names_its_meter_where_that_is_not_the_rule() -> None:
     """A rule for many clients has many meters; the one that is drawn is named."""
     row = example.a_recommendation(entity="user=<default>")

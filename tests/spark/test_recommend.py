@@ -1,0 +1,109 @@
+"""``kquota pipeline recommend`` as a command: whose rules it looks at, and the file and table that it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from kquota.cli import run
+from kquota.files import read_quota_file
+from kquota.pipeline import jobs
+from tests.kit.analysis_directory import AnalysisDirectory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUOTAS = """\
+- {entity: {user: alice}, values: {producer_byte_rate: 9000}, owner: payments, labels: {tier: gold}}
+- {entity: {user: bob}, values: {producer_byte_rate: 9000}}
+- {entity: {user: null}, values: {producer_byte_rate: 9000}}
+"""
+
+
+@pytest.fixture
+def usage(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """Half a minute of 1,000 bytes a second by each of alice, bob and carol."""
+    monkeypatch.setattr(jobs, "start_session", lambda **_: spark)
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+    analysis = AnalysisDirectory()
+    for user in ("alice", "bob", "carol"):
+        analysis.client(user, "app")
+        for second in range(30):
+            analysis.usage(user, "app", second, 1000.0, amount_max=1000.0, connections=1, grain="client")
+    directory = analysis.write(tmp_path / "out")
+    (directory / "quotas.yaml").write_text(QUOTAS)
+    (tmp_path / "owners.csv").write_text("owner,user\nsearch,bob\nothers,alice\n")
+    monkeypatch.chdir(tmp_path)
+    return str(directory)
+
+
+def recommend(usage: str, *arguments: str) -> int:
+    return run(["pipeline", "recommend", "--usage", usage, "--candidates", "4", "-q", *arguments])
+
+
+def test_the_file_has_each_owners_rules_together(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The quota file's owner goes before the owner map's; labels stay."""
+    assert recommend(usage, "--owners", "owners.csv", "--out-file", "new.yaml") == 0
+    lines = [line for line in Path("new.yaml").read_text().splitlines() if not line.startswith("  # producer_byte")]
+    assert [line for line in lines if "values" not in line] == [
+        "quotas:",
+        "  # owner payments",
+        "  - entity: {user: alice}",
+        "    owner: payments",
+        "    labels: {tier: gold}",
+        "",
+        "  # owner search",
+        "  - entity: {user: bob}",
+        "    owner: search",
+        "",
+        "  # without an owner",
+        "  - entity: {user: null}",
+    ]
+    new = read_quota_file(Path("new.yaml").read_bytes(), name="new.yaml")
+    assert all(1000 <= entry.values["producer_byte_rate"] < 9000 for entry in new.entries)
+    table = {row["entity"]: row["owner"] for row in pq.read_table(Path(usage) / "recommendations").to_pylist()}
+    assert table == {"user=alice": "payments", "user=bob": "search", "user=<default>": "unowned"}
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split()[:3] == ["owner", "rule", "key"]
+    assert [row.split()[0] for row in rows[:3]] == ["payments", "search", "unowned"]
+
+
+def test_only_the_rules_of_an_owner(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """All others are left out of file and table, and their limits count for what a broker can bear."""
+    arguments = ["--owners", "owners.csv", "--owner", "search", "--capacity", "producer_byte_rate=18500"]
+    assert recommend(usage, *arguments) == 1  # what is left, 500, is too little for bob
+    captured = capsys.readouterr()
+    (entry,) = read_quota_file(captured.out, name="new.yaml").entries
+    assert (entry.entity.to_text(), entry.owner) == ("user=bob", "search")
+    assert entry.values == {"producer_byte_rate": pytest.approx(500, rel=0.01)}
+    assert captured.err.startswith("kquota: cannot be met: user=bob producer_byte_rate: at ")
+    assert pq.read_table(Path(usage) / "recommendations").column("entity").to_pylist() == ["user=bob"]
+
+    assert recommend(usage, *arguments[:-1], "producer_byte_rate=18000") == 1
+    captured = capsys.readouterr()
+    assert captured.out == "quotas: []\n"
+    assert "no limit was found: the lowest with throttled_share<=0.01; what stays as it is comes to all" in captured.err
+
+
+def test_without_owners_nothing_is_said_of_them(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (Path(usage) / "quotas.yaml").write_text("- {entity: {user: null}, values: {producer_byte_rate: 9000}}\n")
+    assert recommend(usage, "--out-file", "new.yaml") == 0
+    assert "owner" not in Path("new.yaml").read_text()
+    assert capsys.readouterr().out.split()[:2] == ["rule", "key"]
+    assert pq.read_table(Path(usage) / "recommendations").column("owner").to_pylist() == [None]
+
+
+def test_owners_that_there_are_not(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert recommend(usage, "--owners", "owners.csv", "--owner", "search", "--owner", "serch") == 2
+    assert "--owner serch: there is no such owner; there are others, payments, search" in capsys.readouterr().err
+    (Path(usage) / "quotas.yaml").unlink()
+    assert recommend(usage, "--owner", "search") == 2
+    assert "--owner search: no owners are known: give --owners FILE" in capsys.readouterr().err
+    # Known, but without a rule that is measured.
+    Path(usage, "quotas.yaml").write_text(QUOTAS)
+    assert recommend(usage, "--owners", "owners.csv", "--owner", "others") == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("quotas: []\n", "no rule of others is measured here\n")
