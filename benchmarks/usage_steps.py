@@ -31,7 +31,7 @@ from kquota.pipeline.progress import Progress
 from kquota.pipeline.replay.arrivals import Arrivals
 from kquota.pipeline.session import start_session
 from kquota.pipeline.table_files import write_table
-from kquota.pipeline.tables import CLIENTS, USAGE, UTILISATION
+from kquota.pipeline.tables import CLIENTS, UTILISATION
 from kquota.pipeline.transforms.clients import with_limits
 from kquota.pipeline.transforms.curve import Grid
 from kquota.pipeline.transforms.held import Candidates, Replay, held_by_cells, only_its_limit, recorded_times
@@ -86,7 +86,7 @@ def held(spark: SparkSession, usage: Path, out: Path, progress: Progress, limits
         known = identities(read_table(spark, usage, CLIENTS))
         clients = with_limits(known, quotas, static_defaults=config.static_defaults)
         clients = clients.where("meter is not null").persist()
-        replay = Replay(Arrivals(), config, recorded_times(read_table(spark, usage, USAGE)))
+        replay = Replay(Arrivals(), config, recorded_times(read_usage(spark, usage)))
     with progress.stage("replay"):
         held_by_cells(read_usage(spark, usage), clients, replay, limits).write.parquet(str(out / "held"))
 

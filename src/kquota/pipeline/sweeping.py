@@ -127,7 +127,7 @@ def _recording(
             clients = recorded_clients(spark, usage)
             defaults = options.broker_config.static_defaults
             meters = to_meters(clients, quotas.snapshot(), static_defaults=defaults, unlimited_by=unlimited_by)
-            replay = Replay(arrivals, options.broker_config, recorded_times(read_table(spark, usage, USAGE)))
+            replay = Replay(arrivals, options.broker_config, recorded_times(read_usage(spark, usage)))
         yield _Recording(spark, output, progress, cells, meters.persist(), replay)
 
 

@@ -18,7 +18,7 @@ from kquota.pipeline.kept_quotas import last_quotas
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.replay.arrivals import Arrivals
 from kquota.pipeline.table_files import write_table
-from kquota.pipeline.tables import CLIENTS, REQUESTS, USAGE, WHATIF
+from kquota.pipeline.tables import CLIENTS, REQUESTS, WHATIF
 from kquota.pipeline.transforms.clients import to_client_totals
 from kquota.pipeline.transforms.held import Replay, held_by_cells, held_by_requests, recorded_times
 from kquota.pipeline.transforms.held_by_callback import callback_bindings, held_by_callback
@@ -195,7 +195,7 @@ def replay_both(
         if change.only_changed:
             bindings = changed(bindings)
         bindings = bindings.persist()
-        replay = Replay(change.arrivals, config, recorded_times(read_table(spark, directory, USAGE)))
+        replay = Replay(change.arrivals, config, recorded_times(read_usage(spark, directory)))
     # Where a part of the usage is from metrics, only cells have all of it.
     has_requests = (directory / REQUESTS.name).is_dir() and not read_summary(directory).get("metrics")
 

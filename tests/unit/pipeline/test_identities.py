@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.pipeline.transforms import identities
-from kquota.pipeline.transforms.identities import IDENTITY, numbers_of, plain_strings
+from kquota.pipeline.transforms.identities import IDENTITY, IdentityNumbers, plain_strings
 
 NAMES = st.sampled_from([None, "", "a", "b", "ü", "a,b"])
 ROWS = st.lists(st.tuples(*[NAMES] * len(IDENTITY)), max_size=30)
@@ -17,15 +17,15 @@ def batch(rows: list[tuple[str | None, ...]], *, encoded: bool) -> pa.RecordBatc
     return pa.record_batch([one.dictionary_encode() if encoded else one for one in columns], names=list(IDENTITY))
 
 
-@given(rows=ROWS, known=ROWS, encoded=st.booleans(), largest=st.sampled_from([1, 100, 2**62]))
+@given(rows=ROWS, known=ROWS, encoded=st.booleans(), dense=st.sampled_from([1, 3, 100, 2**22]))
 def test_each_row_has_the_number_of_its_identity(
-    rows: list[tuple[str | None, ...]], known: list[tuple[str | None, ...]], encoded: bool, largest: int
+    rows: list[tuple[str | None, ...]], known: list[tuple[str | None, ...]], encoded: bool, dense: int
 ) -> None:
-    """Null is a name like any other, and no two identities meet, also where their codes would not fit a number."""
+    """Null is a name like any other, and no two identities meet, also where their codes are too many for a table."""
     numbers = {identity: number for number, identity in enumerate(dict.fromkeys(known))}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(identities, "_LARGEST", largest)
-        found = numbers_of(batch(rows, encoded=encoded), numbers)
+        patch.setattr(identities, "_DENSE", dense)
+        found = IdentityNumbers(numbers).of(batch(rows, encoded=encoded))
     assert found.tolist() == [numbers.get(row, -1) for row in rows]
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.window import Window
 
 from kquota.pipeline.report import model
 from kquota.pipeline.tables import USAGE
-from kquota.pipeline.transforms.identities import IDENTITY, numbers_of
+from kquota.pipeline.transforms.identities import IDENTITY, IdentityNumbers
 from kquota.pipeline.transforms.limit_periods import (
     VALID_FROM_MS,
     VALID_TO_MS,
@@ -91,10 +91,12 @@ def meter_steps(
     brokers = [sorted(one.limits) for one in wanted]
     windows_ms = np.array([one.window.window_ms for one in wanted], np.int64)
 
+    numbers = IdentityNumbers(tracks.numbers)
+
     def wanted_cells(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             period = periods.at(batch.column("cell_start_ms").to_numpy())
-            index = tracks.of_period[numbers_of(batch, tracks.numbers), period]
+            index = tracks.of_period[numbers.of(batch), period]
             broker_id = batch.column("broker_id").to_numpy()
             is_wanted = np.zeros(batch.num_rows, np.bool_)
             for number, of_meter in enumerate(brokers):

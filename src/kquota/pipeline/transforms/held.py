@@ -21,10 +21,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from kquota.config import BrokerConfig
 from kquota.metering.requests import STRICT_SINCE
 from kquota.metering.statistics import Windows
-from kquota.pipeline.gathering import starts_of
+from kquota.pipeline.gathering import order_of, starts_of
 from kquota.pipeline.replay.arrivals import NOTHING, ArrivalModel, Arrivals, Outcome
 from kquota.pipeline.transforms.counted_times import CONTROLLER, counted_by, counted_ms
-from kquota.pipeline.transforms.identities import IDENTITY, numbers_of
+from kquota.pipeline.transforms.identities import IDENTITY, IdentityNumbers
 from kquota.pipeline.transforms.meter_cells import Cells, Ints, gather_by_meter
 from kquota.pipeline.transforms.meter_series import Meters
 from kquota.pipeline.workers import forget_zip_importers
@@ -105,23 +105,40 @@ class Replay:
         return Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
 
 
-def recorded_times(usage: DataFrame) -> dict[tuple[str, int], Span]:
+_SPAN: Final = pa.schema(
+    [("cluster", pa.string()), ("broker_id", pa.int32()), ("first", pa.int64()), ("last", pa.int64())]
+)
+
+
+def recorded_times(usage: ArrowSource) -> dict[tuple[str, int], Span]:
     """When the recording of each cluster and broker begins and ends; the controller's is its cluster's.
 
     :param usage: rows of the `usage` table.
     """
-    rows = (
-        usage.groupBy("cluster", "broker_id")
-        .agg(
-            F.min("cell_start_ms").alias("first_ms"), F.max(F.col("cell_start_ms") + F.col("cell_ms")).alias("last_ms")
-        )
-        .collect()
-    )
-    spans: dict[tuple[str, int], Span] = {(row.cluster, row.broker_id): (row.first_ms, row.last_ms) for row in rows}
-    for (cluster, _), (first_ms, last_ms) in list(spans.items()):
-        known = spans.get((cluster, CONTROLLER), (first_ms, last_ms))
-        spans[cluster, CONTROLLER] = (min(known[0], first_ms), max(known[1], last_ms))
+
+    def ends(batches: Batches) -> Iterator[pa.RecordBatch]:
+        forget_zip_importers()
+        found: list[pa.Table] = []
+        for batch in batches:
+            last = pc.add(batch.column("cell_start_ms"), batch.column("cell_ms").cast(pa.int64()))
+            names = [batch.column(name) for name in ("cluster", "broker_id", "cell_start_ms")]
+            found.append(_ends(pa.table([*names, last], names=_SPAN.names)))
+        if found:
+            yield from _ends(pa.concat_tables(found)).to_batches()
+
+    columns = ("cluster", "broker_id", "cell_start_ms", "cell_ms")
+    rows = usage.select(*columns).mapInArrow(ends, from_arrow_schema(_SPAN)).collect()
+    spans: dict[tuple[str, int], Span] = {}
+    for cluster, broker_id, first_ms, last_ms in rows:
+        for place in ((cluster, broker_id), (cluster, CONTROLLER)):
+            known = spans.get(place, (first_ms, last_ms))
+            spans[place] = (min(known[0], first_ms), max(known[1], last_ms))
     return spans
+
+
+def _ends(rows: pa.Table) -> pa.Table:
+    ends = rows.group_by(["cluster", "broker_id"], use_threads=False).aggregate([("first", "min"), ("last", "max")])
+    return ends.select(["cluster", "broker_id", "first_min", "last_max"]).rename_columns(_SPAN.names).cast(_SPAN)
 
 
 _COLUMNS: Final = ("broker_id", "cell_start_ms", "cell_ms", "amount", "amount_max", "requests", "throttled_requests")
@@ -149,28 +166,33 @@ def held_by_cells(
     :param clients: one row per cluster, user, client_id, ip and key, with meter, limit (null: none) and limit_source.
     """
     spark = clients.sparkSession
-    meters = spark.sparkContext.broadcast(Meters.of(clients))
+    known = Meters.of(clients)
+    meters = spark.sparkContext.broadcast((known, IdentityNumbers(known.clients), known.of_client))
     by_client = replay.arrivals.model is ArrivalModel.CLOSED
     return gather_by_meter(
         spark,
         usage,
         (*IDENTITY, *_COLUMNS),
-        lambda batch: _cells(batch, meters.value, by_client=by_client),
-        _CELL,
-        lambda cells: _held_cells(cells, meters.value, replay, candidates),
+        lambda batch: _cells(batch, *meters.value, by_client=by_client),
+        lambda cells: _held_cells(cells, meters.value[0], replay, candidates),
         HELD,
     )
 
 
-def _cells(batch: pa.RecordBatch, meters: Meters, *, by_client: bool) -> Cells:
+def _cells(
+    batch: pa.RecordBatch, meters: Meters, numbers: IdentityNumbers, meter_of_client: Ints, *, by_client: bool
+) -> Cells:
     """Of usage rows those that count on a meter; all of a meter's clients are one unless `by_client`."""
-    client = numbers_of(batch, meters.clients)
-    rows = np.flatnonzero(client >= 0)
-    cells = np.empty(len(rows), _CELL)
-    cells["meter"] = meters.of_client[client[rows]]
-    cells["client"] = client[rows] if by_client else 0
+    client = numbers.of(batch)
+    is_known = client >= 0
+    if not is_known.all():
+        batch, client = batch.filter(pa.array(is_known)), client[is_known]
+    cells = np.empty(batch.num_rows, _CELL)
+    cells["meter"] = meter_of_client[client]
+    cells["client"] = client if by_client else 0
     for name in _COLUMNS:
-        cells[name] = pc.fill_null(batch.column(name), 0).to_numpy(zero_copy_only=False)[rows]
+        column = batch.column(name)
+        cells[name] = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
     is_mutation = np.array([key == CONTROLLER_MUTATION_RATE for key in meters.names["key"].to_pylist()], bool)
     if is_mutation.any():
         cells["broker_id"][is_mutation[cells["meter"]]] = CONTROLLER
@@ -183,8 +205,7 @@ def _held_cells(cells: Cells, meters: Meters, replay: Replay, candidates: Candid
 
     if not len(cells):
         return HELD.empty_table()
-    order = np.lexsort((cells["cell_start_ms"], cells["client"], cells["broker_id"], cells["meter"]))
-    sorted_cells = cells.take(order)
+    sorted_cells = cells.take(order_of(cells["cell_start_ms"], cells["client"], cells["broker_id"], cells["meter"]))
     places = starts_of(*(sorted_cells[name] for name in ("meter", "broker_id", "client", "cell_start_ms")))
     sums = {name: np.add.reduceat(sorted_cells[name], places) for name in ("amount", "requests", "throttled_requests")}
     most = {name: np.maximum.reduceat(sorted_cells[name], places) for name in ("amount_max", "cell_ms")}

@@ -1,4 +1,4 @@
-"""Who rows are about, as numbers: what is the same for all rows of a client and key is looked up once per batch."""
+"""Who rows are about, as numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["IDENTITY", "Identity", "identities", "numbers_of", "plain_strings"]
+__all__ = ["IDENTITY", "Identity", "IdentityNumbers", "identities", "plain_strings"]
 
 IDENTITY: Final = ("cluster", "user", "client_id", "ip", "key")
 """What a limit is resolved for; null is a value like any other here."""
@@ -20,7 +20,8 @@ IDENTITY: Final = ("cluster", "user", "client_id", "ip", "key")
 Identity = tuple[str | None, ...]
 Ints = npt.NDArray[np.int64]
 
-_LARGEST: Final = 2**62
+_DENSE: Final = 2**22
+"""So many codes have a table of their own."""
 
 
 def identities(clients: DataFrame) -> DataFrame:
@@ -28,22 +29,49 @@ def identities(clients: DataFrame) -> DataFrame:
     return clients.select(*IDENTITY, *(name for name in ("grain",) if name in clients.columns))
 
 
-def numbers_of(batch: pa.RecordBatch | pa.Table, numbers: Mapping[Identity, int]) -> Ints:
-    """For each row the number of its identity, -1 where `numbers` has none."""
-    columns = [_encoded(batch.column(name)) for name in IDENTITY]
-    codes = np.zeros(batch.num_rows, np.int64)
-    size = 1
-    for indices, values in columns:
-        if size * len(values) > _LARGEST:
-            known, codes = np.unique(codes, return_inverse=True)
-            size = len(known)
-        codes = codes * len(values) + indices
-        size *= len(values)
-    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-    identities = zip(
-        *([values[index] for index in indices[first].tolist()] for indices, values in columns), strict=True
-    )
-    return np.array([numbers.get(identity, -1) for identity in identities], np.int64)[inverse]
+class IdentityNumbers:
+    """Identities, each with a number. Made once, it finds those of whole batches.
+
+    Each column's values are numbered, and the numbers of a row's values make one code. Where codes become many, those
+    that there are are numbered again.
+    """
+
+    def __init__(self, numbers: Mapping[Identity, int]) -> None:
+        """Take the identities."""
+        codes = np.zeros(len(numbers), np.int64)
+        size = 1
+        self._columns: list[tuple[dict[str | None, int], Ints | None]] = []
+        for values in zip(*numbers, strict=True) if numbers else [()] * len(IDENTITY):
+            places: dict[str | None, int] = {}
+            place = np.array([places.setdefault(value, len(places)) for value in values], np.int64)
+            codes = codes * len(places) + place
+            size *= len(places)
+            known = None
+            if size > _DENSE:
+                known, codes = np.unique(codes, return_inverse=True)
+                size = len(known)
+            self._columns.append((places, known))
+        self._numbers = np.full(size, -1, np.int64)
+        self._numbers[codes] = list(numbers.values())
+
+    def of(self, batch: pa.RecordBatch | pa.Table) -> Ints:
+        """For each row the number of its identity, -1 where there is none."""
+        if not len(self._numbers):
+            return np.full(batch.num_rows, -1, np.int64)
+        codes = np.zeros(batch.num_rows, np.int64)
+        is_known = np.ones(batch.num_rows, np.bool_)
+        for name, (places, known) in zip(IDENTITY, self._columns, strict=True):
+            indices, values = _encoded(batch.column(name))
+            place = np.array([places.get(value, -1) for value in values], np.int64)[indices]
+            if (place < 0).any():
+                is_known &= place >= 0
+                place = np.maximum(place, 0)
+            codes = codes * len(places) + place
+            if known is not None:
+                found = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+                is_known &= known[found] == codes
+                codes = found
+        return np.where(is_known, self._numbers[codes], -1)
 
 
 def _encoded(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[str | None]]:
@@ -53,7 +81,7 @@ def _encoded(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[str | None]
     if not isinstance(column, pa.DictionaryArray):
         column = column.dictionary_encode()
     values = [*column.dictionary.to_pylist(), None]
-    indices = column.indices.fill_null(len(values) - 1)
+    indices = column.indices.fill_null(len(values) - 1) if column.indices.null_count else column.indices
     return indices.to_numpy(zero_copy_only=False).astype(np.int64), values
 
 

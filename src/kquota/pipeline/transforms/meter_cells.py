@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.pipeline.gathering import BLOCKS, blocks_of, bucket_count, by_bucket, gather
+from kquota.pipeline.packed_rows import PackedRows, unpacked
 
 if TYPE_CHECKING:
     from kquota.pipeline.arrow_source import ArrowSource, Batches
@@ -32,15 +33,13 @@ def gather_by_meter(
     usage: ArrowSource,
     columns: Sequence[str],
     to_cells: Callable[[pa.RecordBatch], Cells],
-    cell: np.dtype[np.void],
     transform: Callable[[Cells], pa.Table],
     schema: pa.Schema,
 ) -> DataFrame:
     """Apply `transform` to all cells of some meters at a time, until all were.
 
     :param columns: of `usage`, that `to_cells` needs.
-    :param to_cells: what counts on meters; runs on workers, as `transform` does.
-    :param cell: what a row of it consists of, among that the number `meter`.
+    :param to_cells: what counts on meters, always of the same fields; runs on workers, as `transform` does.
     :param transform: gives columns that can be cast to `schema`, from cells in any order.
     """
     buckets = bucket_count(spark)
@@ -56,7 +55,7 @@ def gather_by_meter(
             yield _packed(np.concatenate(held), buckets)
 
     def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        cells = np.concatenate([np.frombuffer(block, cell) for block in blocks])
+        cells = np.concatenate([unpacked(block) for block in blocks])
         yield from transform(cells).cast(schema).to_batches()
 
     return gather(usage.select(*columns).mapInArrow(pack, BLOCKS), work, from_arrow_schema(schema))
@@ -65,5 +64,4 @@ def gather_by_meter(
 def _packed(cells: Cells, buckets: int) -> pa.RecordBatch:
     """Blocks of cells of whole meters."""
     order, starts, bucket = by_bucket(cells["meter"] % buckets)
-    parts = np.split(cells.take(order), starts[1:])  # several times faster than cells[order]
-    return blocks_of(bucket, [part.tobytes() for part in parts] if len(cells) else [])
+    return blocks_of(bucket, PackedRows(cells).parts(order, starts))

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from kquota.pipeline.gathering import starts_of
 from kquota.pipeline.transforms.clients import KEPT_METER
-from kquota.pipeline.transforms.identities import IDENTITY, Identity, numbers_of
+from kquota.pipeline.transforms.identities import IDENTITY, Identity, IdentityNumbers
 from kquota.pipeline.transforms.limit_periods import (
     VALID_FROM_MS,
     VALID_TO_MS,
@@ -179,21 +179,21 @@ def series_by_meter(
     :param transform: gives columns that can be cast to `schema`; runs on workers.
     """
     spark = clients.sparkSession
-    meters = spark.sparkContext.broadcast(Meters.of(clients))
+    known = Meters.of(clients)
+    meters = spark.sparkContext.broadcast((known, IdentityNumbers(known.tracks.numbers)))
     return gather_by_meter(
         spark,
         usage,
         (*IDENTITY, *_COLUMNS),
-        lambda batch: _cells(batch, meters.value),
-        _CELL,
-        lambda cells: transform(_to_series(cells), meters.value),
+        lambda batch: _cells(batch, *meters.value),
+        lambda cells: transform(_to_series(cells), meters.value[0]),
         schema,
     )
 
 
-def _cells(batch: pa.RecordBatch, meters: Meters) -> Cells:
+def _cells(batch: pa.RecordBatch, meters: Meters, tracks: IdentityNumbers) -> Cells:
     """Of usage rows those that count on a meter."""
-    track = numbers_of(batch, meters.tracks.numbers)
+    track = tracks.of(batch)
     meter = meters.of_cells(track, batch.column("cell_start_ms").to_numpy(zero_copy_only=False))
     rows = np.flatnonzero(meter >= 0)
     cells = np.empty(len(rows), _CELL)
@@ -209,8 +209,12 @@ def _cells(batch: pa.RecordBatch, meters: Meters) -> Cells:
 
 def is_sampled(source: pa.Array) -> Bools:
     """Where the amount comes from a rate that the broker itself had taken over its windows."""
-    told: Bools = pc.is_in(source.cast(pa.string()), pa.array(SAMPLED_SOURCES)).to_numpy(zero_copy_only=False)
-    return told
+    if isinstance(source, pa.DictionaryArray):
+        told = pc.fill_null(pc.is_in(source.dictionary, pa.array(SAMPLED_SOURCES)).take(source.indices), False)
+    else:
+        told = pc.is_in(source, pa.array(SAMPLED_SOURCES))
+    are_told: Bools = told.to_numpy(zero_copy_only=False)
+    return are_told
 
 
 def _to_series(cells: Cells) -> Series:

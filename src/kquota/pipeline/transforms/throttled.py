@@ -17,7 +17,7 @@ from kquota.config import BrokerConfig
 from kquota.pipeline.gathering import starts_of
 from kquota.pipeline.tables import THROTTLED
 from kquota.pipeline.transforms.clients import CLIENT_TEXT
-from kquota.pipeline.transforms.identities import IDENTITY, Identity, numbers_of
+from kquota.pipeline.transforms.identities import IDENTITY, Identity, IdentityNumbers
 from kquota.pipeline.transforms.limit_periods import VALIDITY, LimitPeriods, have_changed
 from kquota.pipeline.transforms.meter_cells import Cells, Ints, gather_by_meter
 from kquota.pipeline.transforms.meter_series import is_sampled, known_sums, to_counts
@@ -77,7 +77,6 @@ def to_throttled(usage: ArrowSource, clients: DataFrame, broker_config: BrokerCo
             usage,
             _COLUMNS,
             lambda batch: _blamed(batch, suspects.value, broker_config),
-            _CELL,
             lambda cells: _episodes(cells, suspects.value, broker_config),
             _SCHEMA,
         )
@@ -88,7 +87,7 @@ def to_throttled(usage: ArrowSource, clients: DataFrame, broker_config: BrokerCo
 class _Suspects:
     """Throttled identities, numbered, and the meters that each may have been throttled by, period by period."""
 
-    numbers: dict[Identity, int]
+    numbers: IdentityNumbers
     periods: LimitPeriods
     own: Ints
     """By identity and period: the meter of its key, or what stands for none."""
@@ -144,7 +143,7 @@ class _Suspects:
         named = pa.schema([_SCHEMA.field(name) for name in ("cluster", "meter", "key")])
         names = [dict(zip(named.names, meter, strict=True)) for meter in meters]
         return cls(
-            numbers=numbers,
+            numbers=IdentityNumbers(numbers),
             periods=periods,
             own=np.array(own, np.int64).reshape(-1, periods.count),
             percentage=np.array(percentage, np.int64).reshape(-1, periods.count),
@@ -166,7 +165,7 @@ def _blamed(batch: pa.RecordBatch, suspects: _Suspects, broker_config: BrokerCon
     """
     is_throttled = [pc.fill_null(pc.greater(batch.column(name), 0), False) for name in _COUNTS]
     batch = batch.filter(pc.or_(pc.or_(*is_throttled[:2]), is_throttled[2]))
-    identity = numbers_of(batch, suspects.numbers)
+    identity = suspects.numbers.of(batch)
     if (identity < 0).any():
         raise ValueError("throttled usage of a client that was not resolved: resolve the clients of this usage")
     columns = {
