@@ -469,6 +469,7 @@ class TestHistory:
         (["plan", "--store", "memory:"], "--file"),
         (["plan", "-f", "QUOTAS"], "--bootstrap-server HOST:PORT, --store URL or --quotas FILE"),
         (["plan", "-f", "QUOTAS", "--store", "sqlite:///missing.db"], "there is no file"),
+        (["plan", "-f", "QUOTAS", "--quotas", "QUOTAS", "--usage", "missing"], "there is no such directory"),
         (["history"], "Say where the quotas are"),
         (["history", "--store", "sqlite:///missing.db"], "there is no file"),
         (["history", "--store", "memory:", "--any", "group"], "Unsupported entity type group"),
@@ -483,6 +484,12 @@ def test_wrong_use_is_told_what_to_write(
     out, err = capsys.readouterr()
     assert (out, reason in err) == ("", True), err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["quotas.yaml"]
+
+
+def test_a_plan_is_no_quota_file(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["plan", "--store", "memory:", "-f"], ["lint"], ["describe", "--quotas"]):
+        assert run([*command, plan]) == 2
+        assert "this is a plan and no quota file; kquota apply carries it out" in capsys.readouterr().err
 
 
 def test_a_plan_is_pruned_when_it_is_made(plan: str, place: Place, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,8 @@ def test_only_the_rules_of_an_owner(usage: str, capsys: pytest.CaptureFixture[st
     assert recommend(usage, *arguments[:-1], "producer_byte_rate=18000") == 1
     captured = capsys.readouterr()
     assert captured.out == "quotas: []\n"
-    assert "no limit was found: the lowest with throttled_share<=0.01; what stays as it is comes to all" in captured.err
+    reason = "the lowest with throttled_share<=0.01; what stays as it is comes to all"
+    assert f"no limit above zero was found: {reason}" in captured.err
 
 
 def test_without_owners_nothing_is_said_of_them(usage: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -405,6 +405,33 @@ def test_curves_have_the_present_limit_and_that_recommended(spark: SparkSession,
     assert (free.name.meter, free.limit, free.share, free.recommended) == ("user=free", None, None, 50.0)
 
 
+def test_curves_have_no_limit_that_is_there_no_more(spark: SparkSession, tmp_path: Path) -> None:
+    """Where limits changed, `clients` has the last one that each client had; in force is what has not ended."""
+    analysis = AnalysisDirectory()
+    analysis.client("gone", "app", limit=20.0)
+    analysis.client("left", "app", limit=30.0)
+    for user, *stretches in (
+        ("gone", (None, START_MS, 20.0), (START_MS, None, None)),
+        ("left", (None, START_MS, 10.0), (START_MS, None, 30.0)),
+    ):
+        meter = f"user={user}"
+        for begin, end, limit in stretches:
+            rule = {} if limit is None else {"limit": limit, "limit_source": meter, "level": 3, "meter": meter}
+            client = {"user": user, "client_id": "app", "key": "producer_byte_rate"}
+            analysis.add(tables.LIMITS, **client, valid_from_ms=begin, valid_to_ms=end, **rule)
+        analysis.curve(meter, {10.0: 0.5, 20.0: 0.3, 30.0: 0.1})
+        analysis.recommendation(meter, None, 20.0)
+    report = build(spark, analysis, tmp_path)
+    assert report.curves is not None
+    assert {one.name.meter: (one.limit, one.share) for one in report.curves.rows} == {
+        "user=gone": (None, None),
+        "user=left": (30.0, 0.1),
+    }
+    assert report.recommendations is not None
+    drawn = {one.entity: one.curve for one in report.recommendations.rows}
+    assert {entity: curve and curve.limit for entity, curve in drawn.items()} == {"user=gone": None, "user=left": 30.0}
+
+
 def test_curves_are_bounded(spark: SparkSession, tmp_path: Path) -> None:
     """Of many meters the worst are drawn, of many limits some, the present one and the ends always among them."""
     analysis = AnalysisDirectory()

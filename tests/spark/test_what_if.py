@@ -316,6 +316,41 @@ def test_what_other_owners_may_use_now_is_not_there_to_give(spark: SparkSession)
     assert row.predicted_throttled_share == 0.0  # under the limit that it keeps
 
 
+def test_every_recommended_value_can_be_set(spark: SparkSession) -> None:
+    """Byte rates are whole, also where little is used or much is cut, and no limit is zero."""
+    columns = "cluster string, broker_id int, meter string, key string, needed double"
+    used = {
+        ("slow", PRODUCER_BYTE_RATE): 1.32,
+        ("idle", PRODUCER_BYTE_RATE): 0.0,
+        ("fast", PRODUCER_BYTE_RATE): 123_456.0,
+        ("slow", CONTROLLER_MUTATION_RATE): 0.0123,
+    }
+    needed = spark.createDataFrame([("", 0, f"user={user}", key, rate) for (user, key), rate in used.items()], columns)
+    meters = needed.selectExpr("cluster", "meter", "key", "1D AS limit", "meter AS limit_source")
+    meters = with_rules(meters, OwnerMap([]))
+
+    def found(capacity: dict[str, float], kept: DataFrame | None = None) -> dict[tuple[str, str], float | None]:
+        values = cut_to_capacity(rule_values(needed, meters), needed, meters, capacity, kept).collect()
+        return {(row.entity, row.key): row.value_new for row in values}
+
+    assert found({}) == {
+        ("user=slow", PRODUCER_BYTE_RATE): 2.0,
+        ("user=idle", PRODUCER_BYTE_RATE): None,
+        ("user=fast", PRODUCER_BYTE_RATE): 130_000.0,
+        ("user=slow", CONTROLLER_MUTATION_RATE): 0.013,
+    }
+
+    def cut(kept: DataFrame | None = None) -> list[float | None]:
+        values = found({PRODUCER_BYTE_RATE: 50.0}, kept)
+        return [values[f"user={user}", PRODUCER_BYTE_RATE] for user in ("slow", "idle", "fast")]
+
+    assert cut() == [1.0, None, 48.0]  # and the 1.0 that the idle one has now
+    kept = spark.createDataFrame(
+        [("", 0, PRODUCER_BYTE_RATE, 10.0)], "cluster string, broker_id int, key string, kept double"
+    )
+    assert cut(kept) == [1.0, None, 38.0]
+
+
 def test_impacts_are_told_to_the_changes_that_they_come_from(spark: SparkSession) -> None:
     usage = usage_rows(spark, *minute(1000.0), *minute(1000.0, user="bob"), *minute(10.0, user="carol"))
     old = {"user=alice": 200.0, "user=bob": 5000.0}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kquota.cli.metrics import metric_lines
-from kquota.cli.quotas_over_time import over_time_lines
+from kquota.cli.quotas_over_time import moment, over_time_lines
 from kquota.errors import InputError, KquotaError
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, format_number
 
@@ -206,6 +206,7 @@ def _summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     has_log = metrics is None or any(one.get("source") == "request-log" for one in summary["inputs"])
     if has_log:
         yield _counts(summary)
+        yield from map(_set_back, summary.get("set_back", ()))
     if metrics is not None:
         yield from metric_lines(metrics)
     if "limited_meters" in summary:
@@ -233,6 +234,15 @@ def _counts(summary: Mapping[str, Any]) -> str:
         if summary.get(name)
     ]
     return text + (f" (not counted: {', '.join(left_out)})" if left_out else "")
+
+
+def _set_back(step: Mapping[str, Any]) -> str:
+    return (
+        f"broker {step['broker_id']}: its log goes back in time by {duration(step['by_ms'])} after "
+        f"{moment(step['from_ms'])}: the clock was set back, or summer time ended; what was used before and after "
+        "counts on the same seconds, so that rates and waits of that time are too high; cut the log there, and analyse "
+        "both parts on their own"
+    )
 
 
 def _calibration(calibration: Mapping[str, Any]) -> str:

@@ -1,17 +1,20 @@
 """How results are printed: ``--format``, text that lines up, CSV, JSON and YAML with plain numbers."""
 
 import csv
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import click
 
+from kquota.errors import InputError
 from kquota.files import dump_json
 from kquota.files.writer import yaml_flow
 
-__all__ = ["FORMATS", "Layout", "align", "format_option", "write_records"]
+__all__ = ["FORMATS", "Layout", "align", "check_writable", "format_option", "write_records"]
 
 FORMATS = ("text", "json", "jsonl", "yaml", "csv")
 
@@ -70,6 +73,22 @@ def write_records(records: Iterable[T], format: str, layout: Layout[T]) -> None:
             for record in records:
                 write(("" if first else "\n") + layout.text(record) + "\n")
                 first = False
+
+
+def check_writable(path: str | None, option: str) -> None:
+    """Refuse a file that could not be written, before the work is done that it is to hold.
+
+    :raises InputError: there is no such folder, it is a folder, or it may not be written.
+    """
+    if path is None:
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"{option} {path}: this is a directory; name a file")
+    if not target.parent.is_dir():
+        raise InputError(f"{option} {path}: there is no directory {target.parent}")
+    if not os.access(target if target.exists() else target.parent, os.W_OK):
+        raise InputError(f"{option} {path}: it may not be written")
 
 
 def align(rows: Iterable[Sequence[str]], *, indent: str = "") -> list[str]:

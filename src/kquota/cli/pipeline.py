@@ -107,11 +107,16 @@ def resolve(
     master: str | None,
     quiet: bool,
 ) -> None:
-    """Usage and quotas to clients: which limit binds each, by which rule."""
+    """Usage and quotas to clients: which limit binds each, by which rule.
+
+    What was made in DIR with other quotas is removed: utilisation, what-ifs, curves, recommendations, the report.
+    """
     quotas = read_over_time(target, as_of_history)
     config = load_broker_config(broker_config, defines)
     jobs = load_jobs()
-    jobs.resolve(quotas, jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet))
+    found = jobs.resolve(quotas, jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet))
+    if found.removed:
+        click.echo(f"removed, since made with other quotas: {', '.join(found.removed)}", err=True)
     click.echo(f"tables: {usage}")
 
 

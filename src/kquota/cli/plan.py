@@ -13,7 +13,7 @@ import click
 
 from kquota.cli.arrivals import ArrivalChoice, arrival_options
 from kquota.cli.jobs import spark_options
-from kquota.cli.output import align
+from kquota.cli.output import align, check_writable
 from kquota.cli.plan_impact import Recorded, Replayed, broken_lines, impact_lines
 from kquota.cli.planning import all_quotas, count_entities, target_of
 from kquota.cli.targets import Target, broker_options, read_quotas, target_options
@@ -97,6 +97,9 @@ def plan(
     recorded = (
         None if usage is None else Recorded(usage, arrivals, load_broker_config(broker_config, defines), master, quiet)
     )
+    if recorded is not None:
+        recorded.check()
+        check_writable(out, "--out")
     wanted = read_quotas(file).snapshot()
     current: QuotaSnapshot
     if target.quotas is not None:

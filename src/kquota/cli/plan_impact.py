@@ -31,6 +31,13 @@ class Recorded:
     master: str | None
     quiet: bool
 
+    def check(self) -> None:
+        """Refuse a directory that is none, also where there will be nothing to replay.
+
+        :raises InputError: it is not one that kquota wrote.
+        """
+        load_pipeline("output").OutputDirectory.existing(Path(self.directory))
+
     def replay(self, plan: Plan, current: QuotaSnapshot) -> Replayed:
         """Try a plan that leads away from `current`.
 

@@ -12,7 +12,7 @@ import click
 from kquota.cli.targets import Target
 from kquota.files import DatedQuotas, QuotaHistory, QuotasOverTime
 
-__all__ = ["history_option", "over_time_lines", "read_over_time"]
+__all__ = ["history_option", "moment", "over_time_lines", "read_over_time"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,7 +69,7 @@ def over_time_lines(summary: Mapping[str, Any]) -> list[str]:
         return []
     lines: list[str] = []
     if changes := known["changes"]:
-        moments = [_moment(period["valid_from_ms"]) for period in known["periods"][1:]]
+        moments = [moment(period["valid_from_ms"]) for period in known["periods"][1:]]
         shown = ", ".join(moments[:_SHOWN_CHANGES]) + (", ..." if changes > _SHOWN_CHANGES else "")
         lines.append(
             f"the limits changed {changes:,} time{'s' if changes > 1 else ''} ({shown}): each second is judged by what "
@@ -77,18 +77,19 @@ def over_time_lines(summary: Mapping[str, Any]) -> list[str]:
         )
     if known["recorded_from_ms"] is not None:
         lines.append(
-            f"the history of these quotas begins at {_moment(known['recorded_from_ms'])}, after this log: it is judged "
+            f"the history of these quotas begins at {moment(known['recorded_from_ms'])}, after this log: it is judged "
             "by the quotas as they are now"
         )
     elif not known["periods"]:
         lines.append("the quotas given come into force after this log: no limits are known for any of it")
     elif (from_ms := known["periods"][0]["valid_from_ms"]) is not None and from_ms > start_ms:
         lines.append(
-            f"no limits are known from before {_moment(from_ms)}: what was used from {_moment(start_ms)} until then is "
+            f"no limits are known from before {moment(from_ms)}: what was used from {moment(start_ms)} until then is "
             "not held against any"
         )
     return lines
 
 
-def _moment(at_ms: int) -> str:
+def moment(at_ms: int) -> str:
+    """A time as it is printed."""
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -10,8 +10,9 @@ import click
 
 from kquota.cli.arrivals import ArrivalChoice
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, wide_console
+from kquota.cli.output import check_writable
 from kquota.cli.owners import check_owners, owners_option, read_owners
-from kquota.cli.sweep import NONE_LIMITED, own_quotas, positive_number, sweep_options
+from kquota.cli.sweep import NONE_LIMITED, check_finite, own_quotas, positive_number, sweep_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 from kquota.files import OBJECTIVES, UNOWNED, Objective, OwnerMap
@@ -118,6 +119,8 @@ def recommend(
         raise click.UsageError("Give --objective or --percentile, not both.")
     if headroom != 1.0 and percentile is None:
         raise click.UsageError("--headroom goes with --percentile.")
+    check_finite(headroom, "--headroom")
+    check_writable(out_file, "--out-file")
     wanted_objectives = tuple(Objective.parse(text) for text in objectives or ("throttled_share<=0.01",))
     capacity = dict(_capacity(text) for text in capacities)
     file = own_quotas(usage, quotas)
@@ -166,7 +169,7 @@ def _write(found: Recommended, out_file: str | None, owners: tuple[str, ...]) ->
         click.echo(
             f"kquota: cannot be met: {row.entity} {row.key}: "
             + (
-                f"no limit was found: {row.reason}"
+                f"no limit above zero was found: {row.reason}"
                 if row.value_new is None
                 else f"at {format_number(row.value_new)} it is muted {row.predicted_throttled_share:.2%} of the time, "
                 f"longest wait {duration(row.predicted_max_delay_ms)}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kquota.cli.jobs import load_jobs, load_pipeline, spark_options
-from kquota.cli.output import Layout, align, write_records
+from kquota.cli.output import Layout, align, check_writable, write_records
 from kquota.cli.owners import owners_option, read_owners
 from kquota.errors import KquotaError
 from kquota.quotas import format_number
@@ -75,6 +75,7 @@ def showback(
 ) -> None:
     """Usage by owner and day, with its share of the cluster's and what the owners may use."""
     rules = read_owners(owners)
+    check_writable(unowned, "--unowned")
     jobs = load_jobs()
     found: Showback = load_pipeline("showback").showback(
         rules, timezone, jobs.JobOptions(out=Path(usage), master=master, quiet=quiet)
@@ -130,6 +131,9 @@ def _plain(text: str) -> str:
 
 
 def _remarks(found: Showback, usage: str, unowned_file: str | None) -> Iterator[str]:
+    if not found.rows:
+        yield f"there is no usage in {usage}"
+        return
     if not found.has_limits:
         yield f"no limits: `kquota pipeline resolve --usage {usage}` finds them"
     if not found.unowned:

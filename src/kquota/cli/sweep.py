@@ -16,7 +16,7 @@ from kquota.errors import IllegalArgumentError, InputError
 from kquota.files import QuotaFile
 from kquota.quotas import parse_quantity
 
-__all__ = ["NONE_LIMITED", "own_quotas", "positive_number", "sweep", "sweep_options"]
+__all__ = ["NONE_LIMITED", "check_finite", "own_quotas", "positive_number", "sweep", "sweep_options"]
 
 NONE_LIMITED = "no meter has a limit: with --unlimited-by clients are measured as if they had"
 
@@ -82,6 +82,8 @@ def sweep(
     if limits and factors:
         raise click.UsageError("Give --limit or --factor, not both.")
     tried = tuple(positive_number(text, "--limit") for text in limits)
+    for factor in factors:
+        check_finite(factor, "--factor")
     file = own_quotas(usage, quotas)
     config = load_broker_config(broker_config, defines)
     jobs, sweeping = load_pipeline("jobs"), load_pipeline("sweeping")
@@ -108,6 +110,15 @@ def own_quotas(usage: str, quotas: str | None) -> QuotaFile:
         return read_quotas(quotas)
     own = Path(usage) / "quotas.yaml"
     return read_quotas(str(own)) if own.is_file() else QuotaFile(())
+
+
+def check_finite(number: float, option: str) -> None:
+    """Refuse infinity and NaN for an option.
+
+    :raises InputError: it is one of them.
+    """
+    if not math.isfinite(number):
+        raise InputError(f"{option} {number}: give a number above zero")
 
 
 def positive_number(text: str, option: str) -> float:

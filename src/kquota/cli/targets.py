@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from kquota.errors import ApiError, InputError, failed
-from kquota.files import QuotaFile, read_quota_file
+from kquota.files import QuotaFile, is_plan, read_quota_file
 from kquota.quotas import ClientQuotaFilter
 
 if TYPE_CHECKING:
@@ -239,6 +239,8 @@ def parse_quotas(content: bytes, name: str, *, tells_left_out: bool = True) -> Q
 
     Raises :class:`~kquota.errors.InputError`.
     """
+    if is_plan(content):
+        raise InputError(f"{name}: this is a plan and no quota file; kquota apply carries it out")
     file = read_quota_file(content, name=name)
     if tells_left_out:
         for left_out in file.left_out:

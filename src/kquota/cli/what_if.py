@@ -97,6 +97,12 @@ def whatif(
         callback=setup,
     )
     print_what_if(found)
+    if old is None and not (Path(usage) / "quotas.yaml").is_file():
+        click.echo(
+            f"compared with no limits at all: which held is not known in {usage}; --against FILE says it, or "
+            f"`kquota pipeline resolve --usage {usage}`",
+            err=True,
+        )
 
 
 def print_what_if(found: WhatIf) -> None:

@@ -1,5 +1,6 @@
 """What a change of quotas brings beside what it says: rules that fall silent, limits that go, other meters."""
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -26,6 +27,7 @@ def traps(before: QuotaSnapshot, after: QuotaSnapshot) -> tuple[Finding, ...]:
     - ``lifts-limit``: whom a removed rule bound has no limit any more
     - ``binds-everyone``: a new default limits whoever had no limit
     - ``moves-meters``: usage is counted on other meters, which start empty
+    - ``nan-limit``: a limit that becomes NaN limits nobody
     """
     rules_before, rules_after = rules_by_key(before), rules_by_key(after)
     resolvers = QuotaResolver(before), QuotaResolver(after)
@@ -40,6 +42,7 @@ def traps(before: QuotaSnapshot, after: QuotaSnapshot) -> tuple[Finding, ...]:
         for entity in now - was:
             findings += _in_vain(key, entity, now)
             findings += _consequence(key, entity, resolvers, nobody, is_new=True)
+        findings += (_is_nan(key, entity) for entity in now if _becomes_nan(key, entity, before, after))
         for entity in was - now:
             findings += _consequence(key, entity, resolvers, nobody, is_new=False)
     return in_order(findings)
@@ -97,6 +100,15 @@ def _consequence(
             "those a rule of their own if they need more"
         )
         yield Finding("binds-everyone", Severity.INFO, entity, key, text)
+
+
+def _becomes_nan(key: str, entity: ClientQuotaEntity, before: QuotaSnapshot, after: QuotaSnapshot) -> bool:
+    return math.isnan(after[entity][key]) and not math.isnan(before.get(entity, {}).get(key, 0.0))
+
+
+def _is_nan(key: str, entity: ClientQuotaEntity) -> Finding:
+    text = "NaN limits nobody: whom it binds never waits from now on; write a number, or leave it out"
+    return Finding("nan-limit", Severity.WARNING, entity, key, text)
 
 
 def _before_and_after(

@@ -20,7 +20,7 @@ from kquota.pipeline.arrow_source import ArrowSource, ParquetSource
 from kquota.pipeline.ingest import IngestResult, ingest_logs
 from kquota.pipeline.metrics_ingest import MetricSource, MetricsResult, ingest_metrics
 from kquota.pipeline.sources.log_files import LogFile
-from kquota.pipeline.table_files import write_table
+from kquota.pipeline.table_files import table_folder, write_table
 from kquota.pipeline.tables import CALIBRATION, CLIENTS, LIMITS, REQUESTS, THROTTLED, USAGE, UTILISATION, Table
 from kquota.pipeline.transforms.calibration import to_calibration, to_replayed_waits
 from kquota.pipeline.transforms.clients import (
@@ -143,6 +143,11 @@ def ingest_step(
         "kept_requests": result.kept_requests,
         "settings": _settings(broker_config),
     }
+    if result.set_back:
+        summary["set_back"] = [
+            {"broker_id": broker_id, "from_ms": round(times.back_from_ms), "by_ms": round(times.back_ms)}
+            for broker_id, times in result.set_back.items()
+        ]
     if metrics.files:
         read = ingest_metrics(
             spark,
@@ -184,24 +189,17 @@ def _settings(broker_config: BrokerConfig) -> dict[str, int]:
 def read_table(spark: SparkSession, directory: Path, table: Table) -> DataFrame:
     """A table under `directory`.
 
-    :raises InputError: it is not there.
+    :raises InputError: it is not there, or not whole.
     """
-    return spark.read.schema(table.schema).parquet(str(_table_path(directory, table)))
-
-
-def _table_path(directory: Path, table: Table) -> Path:
-    path = directory / table.name
-    if not path.is_dir():
-        raise InputError(f"{directory} has no table {table.name}")
-    return path
+    return spark.read.schema(table.schema).parquet(str(table_folder(directory, table)))
 
 
 def read_usage(spark: SparkSession, directory: Path) -> ParquetSource:
     """The `usage` table under `directory`.
 
-    :raises InputError: it is not there.
+    :raises InputError: it is not there, or not whole.
     """
-    return ParquetSource.of_table(spark, _table_path(directory, USAGE), USAGE)
+    return ParquetSource.of_table(spark, table_folder(directory, USAGE), USAGE)
 
 
 def resolve_step(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kquota.pipeline.pieces import finish_rejected, finish_usage
 from kquota.pipeline.sources.cells import CELL_MS
 from kquota.pipeline.sources.log_files import LogFile, LogRange, cut_into_ranges, group_ranges
+from kquota.pipeline.sources.log_times import IN_ORDER_MS, LogTimes
 from kquota.pipeline.sources.range_reader import IngestOptions
 from kquota.pipeline.sources.request_log import stage_request_logs
 
@@ -70,6 +71,8 @@ class IngestResult:
     tables: tuple[str, ...]
     covered: Mapping[int, Sequence[tuple[int, int]]]
     """By broker the times of its files, each from its first to its last line: from and up to ms; in any order."""
+    set_back: Mapping[int, LogTimes]
+    """By broker whose clock was set back while it logged: the file with the largest step."""
 
 
 def estimate_lines(files: Iterable[LogFile], *, sample_bytes: int = 256 * 1024) -> int:
@@ -142,6 +145,7 @@ def ingest_logs(
         kept_requests=keep,
         tables=("usage", "rejected", "requests") if keep else ("usage", "rejected"),
         covered=_covered(stretches, ranges),
+        set_back=_set_back(stretches, ranges),
     )
 
 
@@ -157,3 +161,18 @@ def _covered(stretches: Iterable[Stretch], ranges: Sequence[LogRange]) -> dict[i
     for (broker_id, _), (first, last) in of_file.items():
         covered[broker_id].append((CELL_MS * first, CELL_MS * (last + 1)))
     return covered
+
+
+def _set_back(stretches: Iterable[Stretch], ranges: Sequence[LogRange]) -> dict[int, LogTimes]:
+    """As :attr:`IngestResult.set_back`. Of several files of a broker it is not known that one follows the other."""
+    of_file: dict[tuple[int, int], LogTimes] = {}
+    # Ranges of a file are in its order, and so are the stretches of a range.
+    for stretch in sorted(stretches, key=lambda stretch: stretch.range):
+        if stretch.times is not None:
+            place = (stretch.broker_id, ranges[stretch.range].file)
+            of_file[place] = of_file[place].and_those(stretch.times) if place in of_file else stretch.times
+    worst: dict[int, LogTimes] = {}
+    for (broker_id, _), times in sorted(of_file.items()):
+        if times.back_ms > max(IN_ORDER_MS, worst[broker_id].back_ms if broker_id in worst else 0.0):
+            worst[broker_id] = times
+    return worst

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from kquota.clock import SystemClock
@@ -29,6 +29,7 @@ from kquota.pipeline.analysis import (
     utilisation_step,
     write_summary,
 )
+from kquota.pipeline.failures import explained
 from kquota.pipeline.kept_quotas import in_force, keep_quotas, kept_quotas
 from kquota.pipeline.metrics_ingest import MetricSource
 from kquota.pipeline.output import OutputDirectory
@@ -40,7 +41,7 @@ from kquota.pipeline.session import start_session
 from kquota.pipeline.sources.log_files import LogFile, find_log_files
 from kquota.pipeline.sources.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
 from kquota.pipeline.sources.metric_mapping import MetricRule, parse_metric_rules
-from kquota.pipeline.tables import THROTTLED, UTILISATION
+from kquota.pipeline.tables import LIMITS, REJECTED, REQUESTS, THROTTLED, USAGE, UTILISATION
 from kquota.pipeline.transforms.clients import to_client_totals
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ __all__ = [
     "Analysis",
     "JobOptions",
     "analyze",
+    "before_quotas",
     "check_time_zone",
     "extended",
     "ingest",
@@ -62,6 +64,19 @@ __all__ = [
 ]
 
 WORST_SHOWN = 15
+
+_OF_INGEST: Final = (USAGE.name, REQUESTS.name, REJECTED.name)
+_KEPT_QUOTAS: Final = ("quotas.yaml", "quotas", LIMITS.name)
+_OF_QUOTAS: Final = (
+    "quotas_over_time",
+    "throttled_meters",
+    "calibration",
+    "whatif",
+    "curve",
+    "recommendations",
+    "showback",
+)
+"""The parts of summary.json that steps write once quotas are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +102,8 @@ class Analysis:
     summary: Mapping[str, Any]
     meters: tuple[MeterLine, ...] = ()
     unexplained: tuple[UnexplainedLine, ...] = ()
+    removed: tuple[str, ...] = ()
+    """Tables and files that were made with other quotas, and are there no more."""
 
 
 def check_time_zone(name: str) -> str:
@@ -146,7 +163,7 @@ def _spark(options: JobOptions, progress: Progress, *, input_bytes: int = 0) -> 
     try:
         yield spark
     except Exception as error:
-        raise _explained(error) from error
+        raise explained(error) from error
     finally:
         spark.stop()
 
@@ -158,22 +175,6 @@ def spark_for(
     inputs = read_summary(directory or options.out).get("inputs")
     found = inputs if isinstance(inputs, list) else []
     return _spark(options, progress, input_bytes=sum(one.get("bytes", 0) for one in found if isinstance(one, dict)))
-
-
-def _explained(error: Exception) -> Exception:
-    from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    if not isinstance(error, Py4JError | PySparkException):
-        return error
-    text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
-    if "No space left on device" in text:
-        return KquotaError("no space left on the device: free some, or give an --out elsewhere; earlier results stand")
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    last = next(
-        (line for line in reversed(lines) if ("Error" in line or "Exception" in line)), lines[-1] if lines else ""
-    )
-    return KquotaError(f"Spark failed: {last}")
 
 
 def analyze(
@@ -294,7 +295,10 @@ def ingest(
 
 
 def resolve(quotas: QuotasOverTime, options: JobOptions) -> Analysis:
-    """`usage` of an existing directory to `clients`, under these quotas."""
+    """`usage` of an existing directory to `clients`, under these quotas.
+
+    What later steps have made of other quotas is removed: it does not go with these.
+    """
     progress = options.progress()
     with OutputDirectory.existing(options.out) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
@@ -304,13 +308,13 @@ def resolve(quotas: QuotasOverTime, options: JobOptions) -> Analysis:
             usage, of_its_time, summary.get("start_ms"), output.staging, options.broker_config, progress
         )
         kept = keep_quotas(of_its_time, clients, output.staging)
-        summary.pop("quotas_over_time", None)
-        summary = extended(summary, part, progress)
+        summary = extended(before_quotas(summary), part, progress)
         write_summary(output.staging, summary)
-        output.remove(*({"limits", "quotas"} - set(kept)))
-        for name in ("clients", *kept, "summary.json"):
+        written = ("clients", *kept, "summary.json")
+        removed = output.remove_others((*written, *_OF_INGEST))
+        for name in written:
             output.publish(name)
-    return Analysis(options.out, summary)
+    return Analysis(options.out, summary, removed=tuple(name for name in removed if name not in _KEPT_QUOTAS))
 
 
 def utilisation(options: JobOptions) -> Analysis:
@@ -356,6 +360,11 @@ def read_summary(directory: Path) -> dict[str, Any]:
     if not isinstance(summary, dict):
         raise InputError(f"{directory / 'summary.json'} is not a summary: run the ingest again")
     return summary
+
+
+def before_quotas(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """summary.json without what steps say in it that quotas were given to."""
+    return {name: part for name, part in summary.items() if name not in _OF_QUOTAS}
 
 
 def extended(summary: dict[str, Any], part: Mapping[str, Any], progress: Progress) -> dict[str, Any]:

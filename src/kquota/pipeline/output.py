@@ -24,21 +24,23 @@ MARKER: Final = "_kquota.json"
 """Says that a directory is ours, and of which format."""
 FORMAT: Final = 1
 _STAGING_PREFIX: Final = ".staging-"
-_FILES: Final = frozenset({"summary.json", "quotas.yaml", "quotas", "report.html"})
-_OURS: Final = TABLES.keys() | OCCASIONAL.keys() | _FILES
+_FILES: Final = ("quotas.yaml", "quotas", "report.html", "summary.json")
+_OURS: Final = (*TABLES, *OCCASIONAL, *_FILES)
 
 
 class OutputDirectory:
     """A context: enter to get a staging folder, :meth:`publish` what is whole; leaving removes the staging folder."""
 
-    def __init__(self, path: Path, *, overwrite: bool = False) -> None:
+    def __init__(self, path: Path, *, overwrite: bool = False, adds: bool = False) -> None:
         """Check that `path` may be written to.
 
+        :param adds: whether earlier results stay, and with them what others put there.
         :raises InputError: it holds anything that kquota did not write, or is ours and `overwrite` is not given.
         """
         self.path = path
         self.staging = path / f"{_STAGING_PREFIX}{uuid4().hex[:12]}"
-        self._check(overwrite=overwrite)
+        if not adds:
+            self._check(overwrite=overwrite)
 
     @classmethod
     def existing(cls, path: Path) -> Self:
@@ -47,8 +49,10 @@ class OutputDirectory:
         :raises InputError: it is not one.
         """
         if not (path / MARKER).is_file():
-            raise InputError(f"{path} is not a directory that `kquota analyze` or `kquota pipeline ingest` wrote")
-        return cls(path, overwrite=True)
+            raise InputError(
+                f"{path} is not a directory that `kquota analyze` or `kquota pipeline ingest` wrote: {_instead(path)}"
+            )
+        return cls(path, adds=True)
 
     def _check(self, *, overwrite: bool) -> None:
         path = self.path
@@ -72,10 +76,13 @@ class OutputDirectory:
             )
 
     def __enter__(self) -> Self:
-        self.path.mkdir(parents=True, exist_ok=True)
-        for leftover in self.path.glob(f"{_STAGING_PREFIX}*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        self.staging.mkdir()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for leftover in self.path.glob(f"{_STAGING_PREFIX}*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            self.staging.mkdir()
+        except OSError as error:
+            raise InputError(f"the output directory {self.path} cannot be written to: {error.strerror}") from None
         return self
 
     def __exit__(
@@ -102,6 +109,23 @@ class OutputDirectory:
             if target.exists():
                 target.rename(self.staging / f"old-{name}")
 
-    def remove_others(self, kept: Iterable[str]) -> None:
-        """Remove tables and files of an earlier run that this one did not write: they no longer belong together."""
-        self.remove(*(_OURS - set(kept)))
+    def remove_others(self, kept: Iterable[str]) -> list[str]:
+        """Remove tables and files of an earlier run that this one did not write: they no longer belong together.
+
+        Returns the names of those that were there.
+        """
+        others = [name for name in _OURS if name not in set(kept) and (self.path / name).exists()]
+        self.remove(*others)
+        return others
+
+
+def _instead(path: Path) -> str:
+    """What stands there."""
+    if not path.exists():
+        return "there is no such directory"
+    if not path.is_dir():
+        return "it is a file"
+    names = [entry.name for entry in path.iterdir()]
+    if all(name.startswith(_STAGING_PREFIX) for name in names):
+        return "a run that wrote to it has not come to its end; run that again" if names else "it is empty"
+    return f"it has no {MARKER}"

@@ -13,7 +13,7 @@ from kquota.config import BrokerConfig
 from kquota.errors import InputError
 from kquota.files import NO_IMPACT, Impact, QuotaFile
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
-from kquota.pipeline.jobs import JobOptions, extended, read_summary, spark_for
+from kquota.pipeline.jobs import JobOptions, before_quotas, extended, read_summary, spark_for
 from kquota.pipeline.kept_quotas import last_quotas
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.replay.arrivals import Arrivals
@@ -84,11 +84,14 @@ def what_if(
             callback=callback,
         )
         part = what_if_step(spark, usage, output.staging, change, options.broker_config, progress)
-        summary = extended(read_summary(usage), {"whatif": part}, progress)
+        recorded = read_summary(usage)
+        summary = extended(recorded if is_own else before_quotas(recorded), {"whatif": part}, progress)
         write_summary(output.staging, summary)
         rows = worst_rows(read_table(spark, output.staging, WHATIF), WORST_SHOWN)
         for name in ("whatif", "summary.json"):
             output.publish(name)
+        if not is_own:
+            output.remove_others(("whatif", "summary.json"))
     return WhatIf(options.out, part, rows)
 
 

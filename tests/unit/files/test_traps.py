@@ -1,5 +1,7 @@
 """What a change brings beside what it says, held against the resolver."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,3 +172,15 @@ def test_any_change_can_be_looked_at(
     for one in traps(before, after):
         assert one.entity in before or one.entity in after
         assert one.message
+
+
+def test_a_limit_that_becomes_nan_is_told() -> None:
+    """Once: where it was NaN before, it is no change."""
+    user, other = (ClientQuotaEntity({USER: name}) for name in "ab")
+    before = {user: {KEY: 5.0}, other: {KEY: math.nan}}
+    after = {user: {KEY: math.nan}, other: {KEY: math.nan}}
+    assert [(one.rule, one.entity, one.key, one.severity) for one in traps(before, after)] == [
+        ("nan-limit", user, KEY, Severity.WARNING)
+    ]
+    assert traps(after, before) == traps(before, before) == ()
+    assert "nan-limit" in {one.rule for one in traps({}, after)}

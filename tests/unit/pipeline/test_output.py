@@ -68,6 +68,13 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
         write(tmp_path / "out", text="1")
 
 
+def test_a_place_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
+    """Before anything is done, with what to give instead."""
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match=r"file/out cannot be written to: Not a directory"):
+        write(tmp_path / "file" / "out", text="1")
+
+
 def test_a_failure_leaves_the_old_results(tmp_path: Path) -> None:
     """What was not published does not replace anything, and the staging folder goes."""
     write(tmp_path / "out", text="1")
@@ -118,6 +125,29 @@ def test_every_table_is_ours(tmp_path: Path, name: str) -> None:
 
 
 def test_only_our_directories_can_be_added_to(tmp_path: Path) -> None:
-    """A step that adds tables needs a directory that an earlier step wrote."""
-    with pytest.raises(InputError, match="is not a directory that"):
-        OutputDirectory.existing(tmp_path)
+    """A step that adds tables needs a directory that an earlier step wrote; what is there instead is said."""
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "begun" / ".staging-dead" / "usage").mkdir(parents=True)
+    for name, instead in {
+        "absent": "there is no such directory",
+        "file": "it is a file",
+        "empty": "it is empty",
+        "begun": "a run that wrote to it has not come to its end",
+        ".": f"it has no {MARKER}",
+    }.items():
+        with pytest.raises(InputError, match=f"is not a directory that .*: {instead}"):
+            OutputDirectory.existing(tmp_path / name)
+
+
+def test_what_others_put_beside_results_does_not_keep_steps_from_adding(tmp_path: Path) -> None:
+    """A plan or a quota file that a user keeps there stays, and is no reason to refuse."""
+    out = tmp_path / "out"
+    write(out, text="1")
+    (out / "recommended.yaml").write_text("mine")
+    with OutputDirectory.existing(out) as output:
+        (output.staging / "clients").mkdir()
+        (output.staging / "clients" / "b.parquet").write_text("1")
+        output.publish("clients")
+        output.remove_others(["clients"])
+    assert contents(out).keys() == {MARKER, "clients/b.parquet", "recommended.yaml"}

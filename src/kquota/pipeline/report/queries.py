@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 from pyspark.sql.window import Window
 
-from kquota.errors import InputError
 from kquota.pipeline import tables
 from kquota.pipeline.arrow_source import ParquetSource
 from kquota.pipeline.report import model
@@ -24,6 +23,7 @@ from kquota.pipeline.report.recommendations import recommendations_of
 from kquota.pipeline.report.summary import rate_window, read_summary
 from kquota.pipeline.report.timeline import Wanted, limit_spans, meter_steps, spans_of, throttled_by_meter
 from kquota.pipeline.report.what_if import what_if_of
+from kquota.pipeline.table_files import table_folder
 from kquota.pipeline.transforms.identities import plain_strings
 from kquota.quotas import REQUEST_PERCENTAGE
 
@@ -65,19 +65,12 @@ class AnalysisTables:
 def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
     """Open the tables below `directory`; nothing is read yet.
 
-    :raises InputError: one of them is missing; only `calibration` and those of limits that were tried may be.
+    :raises InputError: one of them is missing or not whole; only `calibration`, `limits` and those of limits that were
+        tried may be missing.
     """
 
-    def folder(table: tables.Table) -> Path:
-        path = directory / table.name
-        if not path.is_dir():
-            raise InputError(
-                f"{directory} holds no table {table.name}; give the directory that `kquota analyze --out` wrote"
-            )
-        return path
-
     def read(table: tables.Table) -> DataFrame:
-        path = folder(table)
+        path = table_folder(directory, table)
         frame = spark.read.schema(table.schema).parquet(str(path))
         # In one partition nothing has to be shuffled, and for little data the shuffles are nearly all of the work.
         little = sum(file.stat().st_size for file in path.rglob("*.parquet")) <= _LITTLE_BYTES
@@ -87,7 +80,7 @@ def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
         return read(table) if (directory / table.name).is_dir() else None
 
     return AnalysisTables(
-        usage=ParquetSource.of_table(spark, folder(tables.USAGE), tables.USAGE),
+        usage=ParquetSource.of_table(spark, table_folder(directory, tables.USAGE), tables.USAGE),
         clients=read(tables.CLIENTS),
         utilisation=read(tables.UTILISATION),
         throttled=read(tables.THROTTLED),
@@ -107,6 +100,8 @@ def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> 
     """
     summary = read_summary(directory)
     read = read_tables(spark, directory)
+    # Where limits changed, `clients` has the last one that each client had, which may be one that is there no more.
+    in_force = read.clients if read.limits is None else read.limits.where(F.col("valid_to_ms").isNull())
 
     def timelines() -> tuple[tuple[model.MeterTimeline, ...], int]:
         worst, limited_meters = _worst_meters(use, bounds)
@@ -120,10 +115,10 @@ def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> 
         what_if = pool.submit(what_if_of, read.what_if, bounds) if read.what_if is not None else None
         curves = None
         if read.curve is not None:
-            curves = pool.submit(curves_of, read.curve, read.clients, read.recommendations, bounds)
+            curves = pool.submit(curves_of, read.curve, in_force, read.recommendations, bounds)
         recommendations = None
         if read.recommendations is not None:
-            recommendations = pool.submit(recommendations_of, read.recommendations, read.curve, read.clients, bounds)
+            recommendations = pool.submit(recommendations_of, read.recommendations, read.curve, in_force, bounds)
         brokers, time_range = _brokers(read.usage)
         told = throttled_by_meter(read.throttled, time_range or model.TimeRange(0, 0), bounds)
         use = _use_by_meter(read.utilisation, bounds).join(told, on=list(_METER), how="left")

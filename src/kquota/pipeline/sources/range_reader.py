@@ -21,6 +21,7 @@ from kquota.pipeline.sources.cells import Floats, to_cells
 from kquota.pipeline.sources.charges import MUTATION
 from kquota.pipeline.sources.log_clock import LogClock
 from kquota.pipeline.sources.log_files import LogRange, read_blocks
+from kquota.pipeline.sources.log_times import LogTimes
 from kquota.pipeline.sources.mutated_topics import MutatedTopic, MutationLine, mutated_topics, told_throttle_ms
 from kquota.pipeline.sources.names import Names, OriginNumbers, client_of
 from kquota.pipeline.sources.request_line import LogLine, RejectedLineError, decode_lines
@@ -208,6 +209,7 @@ class RangeReader:
             seen=rows.seconds_seen(),
             final=settled.final_seconds,
             open=settled.open_seconds,
+            times=LogTimes.of(rows.floats("end_ms")),
         )
         self._begin_stretch()
         if not goes_on:

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct, field
 
+from kquota.pipeline.sources.log_times import LogTimes
+
 __all__ = [
     "CONNECTIONS_SCHEMA",
     "MUTATIONS_SCHEMA",
@@ -108,6 +110,8 @@ class Stretch(Struct, frozen=True):
     seen: tuple[int, int] | None = None
     final: tuple[int, int] | None = None
     open: tuple[int, int] | None = None
+    times: LogTimes | None = None
+    """Those that the lines were logged at."""
 
 
 def write_usage(folder: str | Path, usage: pa.Table) -> Iterator[StagedFile]:

@@ -16,7 +16,7 @@ from kquota.pipeline.tables import RECOMMENDATIONS
 from kquota.pipeline.transforms.counted_times import counted_by
 from kquota.pipeline.transforms.identities import IDENTITY
 from kquota.pipeline.workers import forget_zip_importers
-from kquota.quotas import STATIC, ClientQuotaEntity
+from kquota.quotas import KAFKA, STATIC, ClientQuotaEntity, ValueType
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -36,6 +36,7 @@ __all__ = [
 
 _PLACE: Final = ("cluster", "broker_id", "meter", "key")
 _RULE: Final = ("cluster", "entity", "key")
+_WHOLE: Final = tuple(key.name for key in KAFKA.keys if key.value_type is not ValueType.DOUBLE)
 _HELD_RULES: Final = 1_000_000
 
 
@@ -101,7 +102,8 @@ def at_percentile(utilisation: DataFrame, percentile: int, headroom: float) -> D
 def rule_values(needed: DataFrame, meters: DataFrame) -> DataFrame:
     """One value for each rule: the highest that a meter of it needs on any broker, rounded up to two digits.
 
-    Columns: cluster, entity, key, owner, value_now, value_new (null where some meter's need cannot be met), meters.
+    Columns: cluster, entity, key, owner, value_now, value_new (null where some meter's need cannot be met, or is zero,
+    which is no limit that can be set), meters.
 
     :param needed: as :func:`lowest_limits` gives it.
     :param meters: as :func:`with_rules` gives it.
@@ -125,16 +127,25 @@ def _rules(meters: DataFrame) -> DataFrame:
 
 
 def _rounded_up(value: Column) -> Column:
-    """To two digits that count: limits are for people."""
-    step = F.pow(F.lit(10.0), F.floor(F.log10(value)) - 1)
+    """To two digits that count: limits are for people. Null for zero."""
+    step = _step(value, 2)
     # What is two digits long already, but for the last bit of a double, stays.
-    return F.when(value > 0, F.round(F.ceil(value / step - 1e-9) * step, 6)).otherwise(value)
+    return F.when(value > 0, F.round(F.ceil(value / step - 1e-9) * step, 6))
 
 
 def _rounded_down(value: Column) -> Column:
-    """To three digits that count."""
-    step = F.pow(F.lit(10.0), F.floor(F.log10(value)) - 2)
-    return F.when(value > 0, F.round(F.floor(value / step + 1e-9) * step, 6)).otherwise(value)
+    """To three digits that count, and not to zero."""
+    step = _step(value, 3)
+    return F.when(value > 0, F.round(F.greatest(F.floor(value / step + 1e-9), F.lit(1)) * step, 6))
+
+
+def _step(value: Column, digits: int) -> Column:
+    """What a value of the row's key is a multiple of, if so many of its digits count: at least one where Kafka takes
+    whole numbers only.
+    """
+    return F.greatest(
+        F.pow(F.lit(10.0), F.floor(F.log10(value)) - (digits - 1)), F.when(F.col("key").isin(*_WHOLE), F.lit(1.0))
+    )
 
 
 def kept_limits(usage: DataFrame, meters: DataFrame) -> DataFrame:
@@ -186,7 +197,7 @@ def cut_to_capacity(
         .groupBy(*place)
         .agg(
             F.sum("value_new").alias("used"),
-            # A rule for which no value was found stays as it is, too.
+            # A rule for which no value above zero was found stays as it is, too.
             F.sum(F.when(F.col("value_new").isNull(), F.col("value_now"))).alias("stays"),
         )
         .join(kept, place, "left")
@@ -235,7 +246,9 @@ def to_recommendations(values: DataFrame, held: DataFrame, meters: DataFrame, re
             F.concat(
                 F.lit(reason),
                 F.coalesce(of_all, F.lit("")),
-                F.when(F.col("cut") == 0, no_room).when(F.col("cut") < 1, cut).otherwise(""),
+                F.when(F.col("cut") == 0, no_room)
+                .when((F.col("cut") < 1) & F.col("value_new").isNotNull(), cut)
+                .otherwise(""),
             ).alias("reason"),
             "predicted_throttled_share",
             "predicted_max_delay_ms",

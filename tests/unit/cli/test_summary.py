@@ -1,0 +1,23 @@
+"""What the terminal says of an analysis."""
+
+from pathlib import Path
+
+import pytest
+
+from kquota.cli.jobs import print_analysis
+from kquota.pipeline.jobs import Analysis
+
+COUNTS = {"good": 7, "rejected": 2, "blank": 1, "start_ms": 0}
+
+
+def test_a_clock_that_was_set_back_is_told_with_its_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    steps = [{"broker_id": 3, "from_ms": 1_767_323_045_678, "by_ms": 30_000}]
+    print_analysis(Analysis(tmp_path, COUNTS | {"set_back": steps}))
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith(
+        "10 lines: 7 good, 2 rejected, 1 blank broker 3: its log goes back in time by 30.0 s after 2026-01-02 03:04:05 "
+        "UTC: the clock was set back, or summer time ended;"
+    )
+    assert "cut the log there, and analyse both parts on their own" in text
+    print_analysis(Analysis(tmp_path, COUNTS))
+    assert "goes back" not in capsys.readouterr().out

@@ -1,0 +1,90 @@
+"""What cannot be used by what-ifs, sweeps and recommendations is refused before Spark starts."""
+
+from pathlib import Path
+
+import pytest
+
+from kquota.cli import run
+from kquota.pipeline import jobs, what_if
+from kquota.pipeline.output import MARKER
+from kquota.pipeline.what_if import WhatIf
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that is ours, and a Spark that must not start."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jobs, "start_session", lambda **_: pytest.fail("Spark was started"))
+    for name in ("usage", "other", "empty"):
+        Path(name).mkdir()
+    for name in ("usage", "other"):
+        Path(name, MARKER).write_text("{}")
+        Path(name, "summary.json").write_text("{}")
+    Path("new.yaml").write_text("- {entity: {user: a}, values: {producer_byte_rate: 5MB}}\n")
+    Path("zero.yaml").write_text("- {entity: {user: a}, values: {producer_byte_rate: 0}}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments, reason",
+    [
+        (["whatif", "--quotas", "zero.yaml"], "must be greater than 0"),
+        (["whatif", "--quotas", "new.yaml", "--against", "zero.yaml"], "must be greater than 0"),
+        (["whatif", "--quotas", "new.yaml", "--in-flight", "3"], "--in-flight goes with --model closed"),
+        (["whatif", "--quotas", "new.yaml", "--model", "closed", "--in-flight", "0"], "0 is not in the range"),
+        (["whatif", "--quotas", "new.yaml", "--out", "other"], "give --overwrite to replace them"),
+        (["whatif", "--quotas", "new.yaml", "--out", "new.yaml"], "is not a directory: give another --out"),
+        (["whatif", "--quotas", "new.yaml", "--out", "new.yaml/x"], "cannot be written to: Not a directory"),
+        (["whatif", "--quotas", "new.yaml", "--callback", "absent:X"], "No module named 'absent'"),
+        (["sweep", "--candidates", "0"], "0 is not in the range x>=2"),
+        (["sweep", "--limit", "0"], "--limit 0: give a number above zero"),
+        (["sweep", "--limit", "NaN"], "--limit NaN: give a number above zero"),
+        (["sweep", "--factor", "nan"], "--factor nan: give a number above zero"),
+        (["sweep", "--factor", "inf"], "--factor inf: give a number above zero"),
+        (["sweep", "--in-flight", "3"], "--in-flight goes with --model closed"),
+        (["recommend", "--objective", "throttled_share<=5"], "a share is at most 1"),
+        (["recommend", "--percentile", "99", "--headroom", "nan"], "--headroom nan: give a number above zero"),
+        (["recommend", "--percentile", "99", "--headroom", "inf"], "--headroom inf: give a number above zero"),
+        (["recommend", "--capacity", "producer_byte_rate=0"], "give a number above zero"),
+        (["recommend", "--out-file", "empty"], "--out-file empty: this is a directory"),
+        (["recommend", "--out-file", "absent/x.yaml"], "there is no directory absent"),
+        (["showback", "--unowned", "absent/x.csv"], "there is no directory absent"),
+        (["resolve", "--quotas", "zero.yaml"], "must be greater than 0"),
+    ],
+)
+def test_what_cannot_be_used(arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With exit code 2, in a line, and nothing is written."""
+    before = sorted(Path().rglob("*"))
+    step, *others = arguments
+    assert run(["pipeline", step, "--usage", "usage", *others]) == 2
+    out, err = capsys.readouterr()
+    assert (out, reason in err) == ("", True), err
+    assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.parametrize("step", ["whatif", "sweep", "recommend", "resolve", "utilisation", "report", "showback"])
+@pytest.mark.parametrize(
+    "directory, reason", [("absent", "there is no such directory"), ("empty", "it is empty"), ("new.yaml", "a file")]
+)
+def test_a_directory_that_is_none(
+    step: str, directory: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    quotas = ["--quotas", "new.yaml"] if step in ("whatif", "resolve") else []
+    assert run(["pipeline", step, "--usage", directory, *quotas]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_that_old_limits_are_not_known_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of usage that no quotas were given to, a what-if knows none: whom the broker throttled then was not free."""
+    counts = dict.fromkeys(("meters", "throttled", "starts", "stops", "moved", "changed"), 0)
+    found = WhatIf(Path("usage"), {"model": "open", "grain": "cell", "grain_difference": None, **counts}, ())
+    monkeypatch.setattr(what_if, "what_if", lambda *_, **__: found)
+    whatif = ["pipeline", "whatif", "--usage", "usage", "--quotas", "new.yaml"]
+    assert run(whatif) == 0
+    assert "compared with no limits at all" in capsys.readouterr().err
+    assert run([*whatif, "--against", "new.yaml"]) == 0
+    assert capsys.readouterr().err == ""
+    Path("usage/quotas.yaml").write_text("[]")
+    assert run(whatif) == 0
+    assert capsys.readouterr().err == ""
