@@ -15,15 +15,20 @@ from kquota.pipeline.tables import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["take_in", "write_table"]
+__all__ = ["location", "take_in", "write_table"]
 
 _EMPTY: Final = "empty.parquet"
+
+
+def location(folder: Path) -> str:
+    """A folder for Spark, which on a cluster may take a plain path for one of its default file system, such as HDFS."""
+    return f"file://{folder.absolute()}"
 
 
 def write_table(frame: DataFrame, staging: Path, table: Table) -> None:
     """Write a table under `staging`."""
     frame = table.conform(frame)
-    frame.write.partitionBy(*table.partition_by).parquet(str(staging / table.name))
+    frame.write.partitionBy(*table.partition_by).parquet(location(staging / table.name))
     _ensure_file(staging, table)
 
 
