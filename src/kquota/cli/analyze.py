@@ -26,6 +26,7 @@ Examples:
   kquota analyze --log 'logs/*' --quotas quotas-by-date --out report
   kquota analyze --log 'logs/*' --store sqlite:///kquota.db --out report
   kquota analyze --log 'logs/*' --quotas quotas.yaml --master spark://master:7077 --out /shared/report
+  spark-submit $(kquota pipeline entrypoint) analyze --log 'logs/*' --quotas quotas.yaml --out /shared/report
   kquota analyze --prometheus 'range-*.json' --broker-label instance --broker 'kafka1:9404=1' \\
                  --broker 'kafka2:9404=2' --quotas quotas.yaml --out report
   kquota analyze --jmx 1=jmx-broker1.csv --log '2=broker2/kafka-request.log*' --quotas quotas.yaml --out report

@@ -153,7 +153,7 @@ def report(*, usage: str, master: str | None, quiet: bool) -> None:
 
 @pipeline.command()
 def entrypoint() -> None:
-    """Print the path of the script for spark-submit."""
+    """Print the path of the script for spark-submit, which takes these steps, and analyze."""
     click.echo(Path(__file__).with_name("entrypoint.py"))
 
 

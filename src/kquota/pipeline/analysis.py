@@ -20,7 +20,7 @@ from kquota.pipeline.arrow_source import ArrowSource, ParquetSource
 from kquota.pipeline.ingest import IngestResult, ingest_logs
 from kquota.pipeline.metrics_ingest import MetricSource, MetricsResult, ingest_metrics
 from kquota.pipeline.sources.log_files import LogFile
-from kquota.pipeline.table_files import table_folder, write_table
+from kquota.pipeline.table_files import location, table_folder, write_table
 from kquota.pipeline.tables import CALIBRATION, CLIENTS, LIMITS, REQUESTS, THROTTLED, USAGE, UTILISATION, Table
 from kquota.pipeline.transforms.calibration import to_calibration, to_replayed_waits
 from kquota.pipeline.transforms.clients import (
@@ -191,7 +191,7 @@ def read_table(spark: SparkSession, directory: Path, table: Table) -> DataFrame:
 
     :raises InputError: it is not there, or not whole.
     """
-    return spark.read.schema(table.schema).parquet(str(table_folder(directory, table)))
+    return spark.read.schema(table.schema).parquet(location(table_folder(directory, table)))
 
 
 def read_usage(spark: SparkSession, directory: Path) -> ParquetSource:

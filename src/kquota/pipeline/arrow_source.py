@@ -45,7 +45,8 @@ class ParquetSource:
     def __init__(self, spark: SparkSession, files: Sequence[Path], schema: StructType) -> None:
         """Take the files, and the columns to read of them."""
         self._spark = spark
-        self._files = files
+        # Workers open them, and their current directory is another.
+        self._files = [file.absolute() for file in files]
         self._schema = schema
 
     @classmethod

@@ -38,7 +38,8 @@ class OutputDirectory:
         :raises InputError: it holds anything that kquota did not write, or is ours and `overwrite` is not given.
         """
         self.path = path
-        self.staging = path / f"{_STAGING_PREFIX}{uuid4().hex[:12]}"
+        # Workers write here, too, and their current directory is another.
+        self.staging = path.absolute() / f"{_STAGING_PREFIX}{uuid4().hex[:12]}"
         if not adds:
             self._check(overwrite=overwrite)
 

@@ -28,6 +28,7 @@ _JAVA_FOR_MUCH = "-XX:+UseParallelGC"
 # and gives it back: a tenth of a worker's time, most of which this saves.
 _WORKER_ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2), "MALLOC_TRIM_THRESHOLD_": str(64 * 1024**2)}
 
+_PARTITIONS = "spark.sql.shuffle.partitions"
 _QUIET_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -49,6 +50,7 @@ def start_session(*, master: str | None = None, app_name: str = "kquota", input_
     if not submitted:
         os.environ["JAVA_HOME"] = str(ensure_java())
         master = master or "local[*]"
+    is_local = not submitted and master is not None and master.startswith("local")
     # Spark's workers would otherwise run whichever python3 comes first in PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
@@ -60,7 +62,7 @@ def start_session(*, master: str | None = None, app_name: str = "kquota", input_
         defaults |= {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     quiet = f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()}"
     partitions = max(1, -(-input_bytes // _BYTES_PER_PARTITION))
-    if not submitted and master is not None and master.startswith("local"):
+    if is_local:
         much = input_bytes >= _MUCH_BYTES
         java_options = _JAVA_FOR_MUCH if much else _JAVA_FOR_LITTLE
         defaults |= {
@@ -68,7 +70,7 @@ def start_session(*, master: str | None = None, app_name: str = "kquota", input_
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "2g",
             # A multiple of the cores, so that none of them waits for the last task.
-            "spark.sql.shuffle.partitions": str(-(-partitions // _cores()) * _cores()),
+            _PARTITIONS: str(-(-partitions // _cores()) * _cores()),
             # Planning again after every stage, and compiling code for every query, takes longer than it saves.
             "spark.sql.adaptive.enabled": str(much).lower(),
             "spark.sql.codegen.wholeStage": str(much).lower(),
@@ -78,14 +80,15 @@ def start_session(*, master: str | None = None, app_name: str = "kquota", input_
             "spark.driver.extraJavaOptions": f"{quiet} {java_options}",
         }
     else:
-        # Spark's 200 partitions are made for more than there may be here, and each costs a task.
         defaults["spark.sql.adaptive.coalescePartitions.parallelismFirst"] = "false"
         if not submitted:
-            defaults["spark.sql.shuffle.partitions"] = str(max(16, partitions))
             defaults["spark.driver.extraJavaOptions"] = quiet
     for key, value in defaults.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    if not is_local and not session.sparkContext.getConf().contains(_PARTITIONS):
+        # Spark's 200 partitions are made for more than there may be here, and each costs a task.
+        session.conf.set(_PARTITIONS, str(max(16, partitions)))
     session.sparkContext.setLogLevel("ERROR")
     return session
 

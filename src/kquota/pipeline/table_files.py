@@ -28,7 +28,7 @@ from kquota.pipeline.tables import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["table_folder", "take_in", "write_table"]
+__all__ = ["location", "table_folder", "take_in", "write_table"]
 
 _EMPTY: Final = "empty.parquet"
 _END: Final = b"PAR1"
@@ -68,10 +68,15 @@ def _is_whole(path: Path) -> bool:
         return size >= 2 * len(_END) and file.read() == _END
 
 
+def location(folder: Path) -> str:
+    """A folder for Spark, which on a cluster may take a plain path for one of its default file system, such as HDFS."""
+    return f"file://{folder.absolute()}"
+
+
 def write_table(frame: DataFrame, staging: Path, table: Table) -> None:
     """Write a table under `staging`."""
     frame = table.conform(frame)
-    frame.write.partitionBy(*table.partition_by).parquet(str(staging / table.name))
+    frame.write.partitionBy(*table.partition_by).parquet(location(staging / table.name))
     _ensure_file(staging, table)
 
 

@@ -29,6 +29,14 @@ def test_a_missing_or_empty_directory_is_taken(tmp_path: Path) -> None:
     write(tmp_path / "empty", text="1")
 
 
+def test_workers_find_the_staging_folder_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their current directory is another."""
+    monkeypatch.chdir(tmp_path)
+    output = OutputDirectory(Path("out"))
+    assert output.path == Path("out")
+    assert output.staging.parent == tmp_path / "out"
+
+
 def test_our_own_results_need_overwrite(tmp_path: Path) -> None:
     """Earlier results are replaced only when asked for."""
     write(tmp_path / "out", text="1")

@@ -88,8 +88,19 @@ if TYPE_CHECKING:
     def inlined(function: Any) -> Any:
         """The same, in place of its calls."""
 else:
-    compiled = njit(cache=True, nogil=True, error_model="numpy")
-    inlined = njit(cache=True, nogil=True, error_model="numpy", inline="always")
+
+    def _compiler(**options):
+        def compiler(function):
+            try:
+                return njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+            except RuntimeError:
+                # No folder can be written that the compiled code could be kept in: each process compiles it anew.
+                return njit(nogil=True, error_model="numpy", **options)(function)
+
+        return compiler
+
+    compiled = _compiler()
+    inlined = _compiler(inline="always")
 
 
 @compiled

@@ -23,7 +23,7 @@ from kquota.pipeline.report.recommendations import recommendations_of
 from kquota.pipeline.report.summary import rate_window, read_summary
 from kquota.pipeline.report.timeline import Wanted, limit_spans, meter_steps, spans_of, throttled_by_meter
 from kquota.pipeline.report.what_if import what_if_of
-from kquota.pipeline.table_files import table_folder
+from kquota.pipeline.table_files import location, table_folder
 from kquota.pipeline.transforms.identities import plain_strings
 from kquota.quotas import REQUEST_PERCENTAGE
 
@@ -71,7 +71,7 @@ def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
 
     def read(table: tables.Table) -> DataFrame:
         path = table_folder(directory, table)
-        frame = spark.read.schema(table.schema).parquet(str(path))
+        frame = spark.read.schema(table.schema).parquet(location(path))
         # In one partition nothing has to be shuffled, and for little data the shuffles are nearly all of the work.
         little = sum(file.stat().st_size for file in path.rglob("*.parquet")) <= _LITTLE_BYTES
         return frame.coalesce(1) if little else frame
