@@ -88,7 +88,8 @@ def outcomes_of_cells(
     is_closed_form = (rules["kind"] == TOKENS) & (rules["in_flight"] == 0)
     is_closed_form &= (rules["limit"] > 0) & (rules["limit"] < math.inf)
     for meter in np.unique(meters[is_closed_form]).tolist():
-        rows = np.flatnonzero(is_closed_form & (meters == meter))
+        begin, end = np.searchsorted(meters, [meter, meter + 1])
+        rows = begin + np.flatnonzero(is_closed_form[begin:end])
         those = parts[first[meter] : first[meter + 1]]
         found[rows] = _mutations(those, rules["limit"][rows], windows_of(cells.key[meter]), float(cells.end_ms[meter]))
     rows = np.flatnonzero(~is_closed_form)
