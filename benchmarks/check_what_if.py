@@ -36,7 +36,9 @@ from kquota.pipeline.replay.arrivals import ENVELOPE_BYTES, ArrivalModel, Arriva
 from kquota.pipeline.session import start_session
 from kquota.pipeline.tables import CLIENTS, REQUESTS, USAGE
 from kquota.pipeline.transforms.counted_times import counted_ms
-from kquota.pipeline.transforms.held import Replay, held_by_cells, held_by_requests, recorded_times
+from kquota.pipeline.transforms.held import Replay, recorded_times
+from kquota.pipeline.transforms.held_cells import held_by_cells
+from kquota.pipeline.transforms.held_requests import held_by_requests
 from kquota.pipeline.transforms.what_if import to_bindings, under_new
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
 

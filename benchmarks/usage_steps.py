@@ -26,7 +26,7 @@ from kquota.clock import SystemClock
 from kquota.config import BrokerConfig
 from kquota.files import DatedQuotas, read_quota_file
 from kquota.pipeline.analysis import read_table, read_usage, resolve_step
-from kquota.pipeline.jobs import read_summary
+from kquota.pipeline.jobs import recorded_bytes
 from kquota.pipeline.progress import Progress
 from kquota.pipeline.replay.arrivals import Arrivals
 from kquota.pipeline.session import start_session
@@ -34,7 +34,8 @@ from kquota.pipeline.table_files import write_table
 from kquota.pipeline.tables import CLIENTS, UTILISATION
 from kquota.pipeline.transforms.clients import with_limits
 from kquota.pipeline.transforms.curve import Grid
-from kquota.pipeline.transforms.held import Candidates, Replay, held_by_cells, only_its_limit, recorded_times
+from kquota.pipeline.transforms.held import Candidates, Replay, only_its_limit, recorded_times
+from kquota.pipeline.transforms.held_cells import held_by_cells
 from kquota.pipeline.transforms.identities import identities
 from kquota.pipeline.transforms.utilisation import to_utilisation
 
@@ -103,9 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shutil.rmtree(options.out, ignore_errors=True)
     options.out.mkdir(parents=True)
     progress = Progress(sys.stderr, SystemClock())
-    input_bytes = sum(one["bytes"] for one in read_summary(options.usage)["inputs"])
     with progress.stage("start Spark"):
-        spark = start_session(master=MASTER, input_bytes=input_bytes)
+        spark = start_session(master=MASTER, table_bytes=recorded_bytes(options.usage))
     try:
         if options.step == "utilisation":
             utilisation(spark, options.usage, options.out, progress)

@@ -16,8 +16,10 @@ from kquota.pipeline.replay.held_by_callback import CallbackSetup
 from kquota.pipeline.replay.held_requests import Connection, held_requests
 from kquota.pipeline.transforms.clients import to_client_totals
 from kquota.pipeline.transforms.curve import Grid, to_curve, to_meters
-from kquota.pipeline.transforms.held import Replay, held_by_cells, held_by_requests, recorded_times
+from kquota.pipeline.transforms.held import Replay, recorded_times
 from kquota.pipeline.transforms.held_by_callback import callback_bindings, held_by_callback
+from kquota.pipeline.transforms.held_cells import held_by_cells, held_by_cells_under
+from kquota.pipeline.transforms.held_requests import held_by_requests
 from kquota.pipeline.transforms.impact import to_impacts
 from kquota.pipeline.transforms.recommendations import (
     cut_to_capacity,
@@ -28,7 +30,7 @@ from kquota.pipeline.transforms.recommendations import (
     with_rules,
     with_values,
 )
-from kquota.pipeline.transforms.what_if import changed, to_bindings, to_what_if, under_new, under_old
+from kquota.pipeline.transforms.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
 from kquota.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, USER, ClientQuotaEntity
 from tests.kit.pipeline_rows import START_MS, request_rows, usage_rows
 
@@ -53,10 +55,11 @@ def minute(rate: float, *, start: int = 0, seconds: int = 60, **changes: Any) ->
 def what_if(usage: DataFrame, old: Rules, new: Rules, *, arrivals: Arrivals = OPEN, **options: Any) -> list[Row]:
     bindings = to_bindings(to_client_totals(usage), quotas(old), quotas(new), static_defaults={})
     replay = Replay(arrivals, BrokerConfig(), recorded_times(usage))
+    held_old, held_new = held_by_cells_under(usage, bindings, (OLD, NEW), replay)
     table = to_what_if(
         bindings,
-        held_by_cells(usage, under_new(bindings), replay),
-        held_by_cells(usage, under_old(bindings), replay),
+        held_new,
+        held_old,
         model=arrivals.model,
         grain="cell",
         is_recorded=options.get("is_recorded", True),
@@ -103,6 +106,36 @@ def test_clients_move_to_another_meter_and_share_it(spark: SparkSession) -> None
     # Kafka's level mask now knows users, too; bob's client id still binds him.
     assert rows["client-id=etl"].amount_old == 3_000.0
     assert not rows["client-id=etl"].throttled_requests
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "arrivals"),
+    [
+        # The same clients on the same meters: the same limit, another one, none any more, one at last.
+        ({"user=alice": 500.0, "user=bob": 100.0}, {"user=alice": 500.0, "user=bob": 200.0}, OPEN),
+        ({"user=alice": 500.0, "user=bob": 100.0}, {"user=bob": 100.0}, OPEN),
+        ({"user=bob": 100.0}, {"user=alice": 500.0, "user=bob": 100.0}, OPEN),
+        # Some of a meter's clients leave for another one, which was there or was not; and they come back.
+        ({"user=<default>": 300.0}, {"user=<default>": 300.0, "user=alice,client-id=etl": 100.0}, OPEN),
+        ({"user=<default>": 300.0, "user=alice,client-id=etl": 100.0}, {"user=<default>": 300.0}, OPEN),
+        ({"client-id=etl": 500.0, "client-id=web": 200.0}, {"client-id=etl": 500.0, "user=alice": 400.0}, CLOSED),
+        # Nobody has the meter that there was.
+        ({"client-id=<default>": 250.0}, {"user=<default>": 250.0}, OPEN),
+    ],
+)
+def test_one_pass_under_both_quotas_is_what_two_say(
+    spark: SparkSession, old: Rules, new: Rules, arrivals: Arrivals
+) -> None:
+    cells = minute(300.0) + minute(200.0, client_id="web", start=7) + minute(150.0, user="bob") + minute(90.0, user="")
+    usage = usage_rows(spark, *cells, *minute(250.0, broker_id=1))
+    bindings = to_bindings(to_client_totals(usage), quotas(old), quotas(new), static_defaults={})
+    replay = Replay(arrivals, BrokerConfig(), recorded_times(usage))
+    both = held_by_cells_under(usage, bindings, (OLD, NEW), replay)
+    for found, clients in zip(both, (under_old(bindings), under_new(bindings)), strict=True):
+        alone = held_by_cells(usage, clients, replay)
+        assert found.columns == alone.columns
+        assert sorted(found.collect()) == sorted(alone.collect())
+        assert found.count()
 
 
 def test_each_broker_has_a_meter_of_its_own_but_mutations_are_counted_once(spark: SparkSession) -> None:

@@ -57,6 +57,7 @@ __all__ = [
     "ingest",
     "metric_inputs",
     "read_summary",
+    "recorded_bytes",
     "report",
     "resolve",
     "spark_for",
@@ -153,13 +154,15 @@ def metric_inputs(
 
 
 @contextmanager
-def _spark(options: JobOptions, progress: Progress, *, input_bytes: int = 0) -> Iterator[SparkSession]:
+def _spark(
+    options: JobOptions, progress: Progress, *, log_bytes: int = 0, table_bytes: int = 0
+) -> Iterator[SparkSession]:
     """A Spark session that ends with the job; what goes wrong in it is told in a line, not in a stack of frames.
 
     :raises KquotaError: the work failed.
     """
     with progress.stage("start Spark"):
-        spark = start_session(master=options.master, input_bytes=input_bytes)
+        spark = start_session(master=options.master, log_bytes=log_bytes, table_bytes=table_bytes)
     try:
         yield spark
     except Exception as error:
@@ -171,10 +174,14 @@ def _spark(options: JobOptions, progress: Progress, *, input_bytes: int = 0) -> 
 def spark_for(
     options: JobOptions, progress: Progress, directory: Path | None = None
 ) -> AbstractContextManager[SparkSession]:
-    """A session for the log that a directory, by default that of the output, is about."""
-    inputs = read_summary(directory or options.out).get("inputs")
-    found = inputs if isinstance(inputs, list) else []
-    return _spark(options, progress, input_bytes=sum(one.get("bytes", 0) for one in found if isinstance(one, dict)))
+    """A session for the tables of a directory, by default that of the output."""
+    return _spark(options, progress, table_bytes=recorded_bytes(directory or options.out))
+
+
+def recorded_bytes(directory: Path) -> int:
+    """How large the tables of a directory are that have a row for all that was recorded."""
+    files = (file for table in (USAGE, REQUESTS) for file in (directory / table.name).rglob("*.parquet"))
+    return sum(file.stat().st_size for file in files)
 
 
 def analyze(
@@ -196,8 +203,8 @@ def analyze(
         check_extra()
     progress = options.progress()
     output = OutputDirectory(options.out, overwrite=options.overwrite)
-    input_bytes = _plain_bytes(files) + metric_source.plain_bytes
-    with output, _spark(options, progress, input_bytes=input_bytes) as spark:
+    log_bytes = _plain_bytes(files) + metric_source.plain_bytes
+    with output, _spark(options, progress, log_bytes=log_bytes) as spark:
         result, summary = ingest_step(
             spark, files, output, log_settings, options.broker_config, progress, metrics=metric_source
         )
@@ -282,8 +289,8 @@ def ingest(
     metric_source = MetricSource.of(metrics or MetricInputs(), broker_id=broker_id)
     progress = options.progress()
     output = OutputDirectory(options.out, overwrite=options.overwrite)
-    input_bytes = _plain_bytes(files) + metric_source.plain_bytes
-    with output, _spark(options, progress, input_bytes=input_bytes) as spark:
+    log_bytes = _plain_bytes(files) + metric_source.plain_bytes
+    with output, _spark(options, progress, log_bytes=log_bytes) as spark:
         result, summary = ingest_step(
             spark, files, output, log_settings, options.broker_config, progress, metrics=metric_source
         )

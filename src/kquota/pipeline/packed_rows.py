@@ -36,12 +36,14 @@ class PackedRows:
     def __init__(self, rows: Rows) -> None:
         """Pack structured rows."""
         names = rows.dtype.names or ()
-        columns = {name: _packing(rows[name]) for name in names}
+        # Looked at again and again, what lies scattered among other columns would come from memory each time.
+        values = {name: np.ascontiguousarray(rows[name]) for name in names}
+        columns = {name: _packing(values[name]) for name in names}
         kept = [(name, column.kind) for name, column in columns.items() if column.kind is not None]
         # A row of nothing would have no length.
         self._rows = np.zeros(len(rows), np.dtype(kept or [("", "u1")]))
         for name, _ in kept:
-            self._rows[name] = _packed(rows[name], columns[name])
+            self._rows[name] = _packed(values[name], columns[name])
         layout = pickle.dumps((rows.dtype, columns, self._rows.dtype))
         self._tail = layout + len(layout).to_bytes(_LENGTH_BYTES, "little")
 

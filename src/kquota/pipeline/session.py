@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 __all__ = ["start_session"]
 
-# Of log; its cells are some fifty times smaller. Every partition costs a task, and a small job would spend its time on
-# those.
-_BYTES_PER_PARTITION = 4 * 1024**3
+# Of log; its cells are more than fifty times smaller. Every partition costs a task, and a small job would spend its
+# time on those.
+_LOG_BYTES_PER_PARTITION = 4 * 1024**3
+_TABLE_BYTES_PER_PARTITION = 32 * 1024**2
 
 # In a job of a few minutes the optimising compiler and parallel collections cost more than they bring (at 10 GB of log
 # a third of the JVM's time): most work per row is done by the Python workers, and what reaches the JVM is small.
-_MUCH_BYTES = 64 * 1024**3
+_MUCH_LOG_BYTES = 64 * 1024**3
+_MUCH_TABLE_BYTES = 8 * 1024**3
 _JAVA_FOR_LITTLE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
 _JAVA_FOR_MUCH = "-XX:+UseParallelGC"
 
@@ -32,11 +34,14 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 _QUIET_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
-def start_session(*, master: str | None = None, app_name: str = "kquota", input_bytes: int = 0) -> SparkSession:
+def start_session(
+    *, master: str | None = None, app_name: str = "kquota", log_bytes: int = 0, table_bytes: int = 0
+) -> SparkSession:
     """Start Spark, or join the session that is there (spark-submit).
 
     :param master: a Spark master URL; by default what spark-submit says, otherwise ``local[*]``.
-    :param input_bytes: about how much log is, or was, read; a local session is made for that.
+    :param log_bytes: about how much log is read; a local session is made for that.
+    :param table_bytes: how large the tables are that are read.
     :raises KquotaError: PySpark is not installed, or there is no Java 17 or 21; the message says what to install.
     """
     try:
@@ -61,9 +66,9 @@ def start_session(*, master: str | None = None, app_name: str = "kquota", input_
     if not submitted:  # otherwise the rest is the submitter's to say
         defaults |= {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     quiet = f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()}"
-    partitions = max(1, -(-input_bytes // _BYTES_PER_PARTITION))
+    partitions = max(1, -(-log_bytes // _LOG_BYTES_PER_PARTITION), -(-table_bytes // _TABLE_BYTES_PER_PARTITION))
     if is_local:
-        much = input_bytes >= _MUCH_BYTES
+        much = log_bytes >= _MUCH_LOG_BYTES or table_bytes >= _MUCH_TABLE_BYTES
         java_options = _JAVA_FOR_MUCH if much else _JAVA_FOR_LITTLE
         defaults |= {
             "spark.driver.host": "127.0.0.1",

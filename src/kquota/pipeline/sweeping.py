@@ -18,7 +18,8 @@ from kquota.pipeline.replay.arrivals import Arrivals
 from kquota.pipeline.table_files import write_table
 from kquota.pipeline.tables import CURVE, RECOMMENDATIONS, USAGE, Table
 from kquota.pipeline.transforms.curve import Grid, to_curve, to_meters
-from kquota.pipeline.transforms.held import Replay, held_by_cells, recorded_times
+from kquota.pipeline.transforms.held import Replay, recorded_times
+from kquota.pipeline.transforms.held_cells import held_by_cells
 from kquota.pipeline.transforms.recommendations import (
     at_percentile,
     cut_to_capacity,

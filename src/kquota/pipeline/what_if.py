@@ -20,10 +20,12 @@ from kquota.pipeline.replay.arrivals import Arrivals
 from kquota.pipeline.table_files import write_table
 from kquota.pipeline.tables import CLIENTS, REQUESTS, WHATIF
 from kquota.pipeline.transforms.clients import to_client_totals
-from kquota.pipeline.transforms.held import Replay, held_by_cells, held_by_requests, recorded_times
+from kquota.pipeline.transforms.held import Replay, recorded_times
 from kquota.pipeline.transforms.held_by_callback import callback_bindings, held_by_callback
+from kquota.pipeline.transforms.held_cells import held_by_cells, held_by_cells_under
+from kquota.pipeline.transforms.held_requests import held_by_requests
 from kquota.pipeline.transforms.impact import to_impacts
-from kquota.pipeline.transforms.what_if import changed, to_bindings, to_what_if, under_new, under_old
+from kquota.pipeline.transforms.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
 from kquota.quotas import QuotaSnapshot
 
 if TYPE_CHECKING:
@@ -194,28 +196,28 @@ def replay_both(
     usage = read_usage(spark, directory)
     with progress.stage("resolve both quotas"):
         clients = recorded_clients(spark, directory)
-        bindings = to_bindings(clients, change.old, change.new, static_defaults=config.static_defaults)
+        bindings = to_bindings(clients, change.old, change.new, static_defaults=config.static_defaults).persist()
         if change.only_changed:
-            bindings = changed(bindings)
-        bindings = bindings.persist()
+            bindings = changed(bindings).persist()
         replay = Replay(change.arrivals, config, recorded_times(read_usage(spark, directory)))
     # Where a part of the usage is from metrics, only cells have all of it.
-    has_requests = (directory / REQUESTS.name).is_dir() and not read_summary(directory).get("metrics")
+    has_all_requests = (directory / REQUESTS.name).is_dir() and not read_summary(directory).get("metrics")
+    grain = "request" if has_all_requests or change.callback is not None else "cell"
 
-    def held(clients: DataFrame) -> DataFrame:
-        if has_requests:
-            return held_by_requests(read_table(spark, directory, REQUESTS), clients, replay)
-        return held_by_cells(usage, clients, replay)
+    def requests() -> DataFrame:
+        return read_table(spark, directory, REQUESTS)
 
-    grain = "request" if has_requests else "cell"
     with progress.stage("replay under both quotas"):
-        held_old = held(under_old(bindings))
-        if change.callback is None:
-            held_new = held(under_new(bindings)).persist()
-        else:
-            by_callback = held_by_callback(read_table(spark, directory, REQUESTS), change.callback, replay).persist()
-            bindings = callback_bindings(by_callback, bindings).persist()
+        if change.callback is not None:
+            by_callback = held_by_callback(requests(), change.callback, replay).persist()
+            held_old = held_by_requests(requests(), under_old(bindings), replay)
             held_new = by_callback.drop("members")
+            bindings = callback_bindings(by_callback, bindings).persist()
+        elif grain == "request":
+            held_old = held_by_requests(requests(), under_old(bindings), replay)
+            held_new = held_by_requests(requests(), under_new(bindings), replay).persist()
+        else:
+            held_old, held_new = held_by_cells_under(usage, bindings, (OLD, NEW), replay)
         table = to_what_if(
             bindings,
             held_new,

@@ -25,7 +25,7 @@ def test_each_row_has_the_number_of_its_identity(
     numbers = {identity: number for number, identity in enumerate(dict.fromkeys(known))}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(identities, "_DENSE", dense)
-        found = IdentityNumbers(numbers).of(batch(rows, encoded=encoded))
+        found = IdentityNumbers.of_mapping(numbers).of(batch(rows, encoded=encoded))
     assert found.tolist() == [numbers.get(row, -1) for row in rows]
 
 

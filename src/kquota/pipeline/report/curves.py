@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from kquota.pipeline.report import model
+from kquota.pipeline.transforms.identities import METER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["RULE", "curve_from", "curves_by_meter", "curves_of", "worst_of"]
 
 RULE: Final = ("cluster", "entity", "key")
-_METER: Final = ("cluster", "meter", "key")
 _SAME: Final = 1 + 1e-9
 """A limit that went through text is the same up to this factor."""
 
@@ -27,9 +27,7 @@ def curves_of(
 ) -> model.Curves:
     """The meters that their present limits throttle most of the time; those without one come last."""
     meters = curves_by_meter(curve, clients, recommendations, bounds)
-    rows = (
-        meters.orderBy(F.desc_nulls_last("at.share"), F.desc("at.share_mean"), *_METER).limit(bounds.curves).collect()
-    )
+    rows = meters.orderBy(F.desc_nulls_last("at.share"), F.desc("at.share_mean"), *METER).limit(bounds.curves).collect()
     total = meters.count() if len(rows) == bounds.curves else len(rows)
     return model.Curves(total, tuple(curve_from(row) for row in rows))
 
@@ -44,7 +42,7 @@ def curves_by_meter(
     """
     limits = (
         clients.where(F.col("meter").isNotNull() & (F.col("limit") > 0) & (F.col("limit") < float("inf")))
-        .groupBy(*_METER)
+        .groupBy(*METER)
         .agg(F.max("limit").alias("own"), F.max("limit_source").alias("source"))
     )
     drawable = curve.where(
@@ -53,8 +51,8 @@ def curves_by_meter(
     up_to_own = F.when(F.col("limit") <= F.col("own") * _SAME, F.col("limit"))
     points = F.sort_array(F.collect_list(F.struct("limit", "throttled_share", "max_delay_ms")))
     by_broker = (
-        drawable.join(limits, list(_METER), "left")
-        .groupBy(*_METER, "broker_id")
+        drawable.join(limits, list(METER), "left")
+        .groupBy(*METER, "broker_id")
         .agg(
             F.max("own").alias("own"),
             F.max("source").alias("source"),
@@ -73,7 +71,7 @@ def curves_by_meter(
     )
     meters = (
         by_broker.withColumn("points", fewer)
-        .groupBy(*_METER)
+        .groupBy(*METER)
         .agg(
             F.coalesce(F.max("source"), F.col("meter")).alias("entity"),
             F.count(F.lit(1)).alias("brokers"),

@@ -24,7 +24,7 @@ from kquota.pipeline.report.summary import rate_window, read_summary
 from kquota.pipeline.report.timeline import Wanted, limit_spans, meter_steps, spans_of, throttled_by_meter
 from kquota.pipeline.report.what_if import what_if_of
 from kquota.pipeline.table_files import location, table_folder
-from kquota.pipeline.transforms.identities import plain_strings
+from kquota.pipeline.transforms.identities import METER, plain_strings
 from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _LITTLE_BYTES: Final = 8 * 1024**2
 _QUERIES_AT_ONCE: Final = 3
 _BROKERS_READ: Final = 10_000
 _BROKERS_LISTED: Final = 200
-_METER: Final = ("cluster", "meter", "key")
 _CLIENT: Final = ("user", "client_id", "ip")
 
 
@@ -121,7 +120,7 @@ def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> 
             recommendations = pool.submit(recommendations_of, read.recommendations, read.curve, in_force, bounds)
         brokers, time_range = _brokers(read.usage)
         told = throttled_by_meter(read.throttled, time_range or model.TimeRange(0, 0), bounds)
-        use = _use_by_meter(read.utilisation, bounds).join(told, on=list(_METER), how="left")
+        use = _use_by_meter(read.utilisation, bounds).join(told, on=list(METER), how="left")
         drawn = pool.submit(timelines)
         limited = pool.submit(_limited, read.clients, use, bounds)
         unlimited = pool.submit(_unlimited, read.clients, bounds)
@@ -226,7 +225,7 @@ def _use_by_meter(utilisation: DataFrame, bounds: model.Bounds) -> DataFrame:
     closest_first = F.sort_array(F.collect_list(F.struct(by_closeness.alias("order"), "broker_id", "limit")), asc=False)
     return (
         utilisation.where(F.col("limit").isNotNull() & F.col("meter").isNotNull())
-        .groupBy(*_METER)
+        .groupBy(*METER)
         .agg(
             F.max("limit_source").alias("limit_source"),
             F.count_distinct("broker_id").alias("brokers"),
@@ -238,7 +237,7 @@ def _use_by_meter(utilisation: DataFrame, bounds: model.Bounds) -> DataFrame:
 
 
 def _worst_meters(use: DataFrame, bounds: model.Bounds) -> tuple[dict[model.MeterName, Row], int]:
-    rows = use.orderBy(F.desc_nulls_last("told_ms"), F.desc("closeness"), *_METER).limit(bounds.meters).collect()
+    rows = use.orderBy(F.desc_nulls_last("told_ms"), F.desc("closeness"), *METER).limit(bounds.meters).collect()
     total = use.count() if len(rows) == bounds.meters else len(rows)
     return {_name(row): row for row in rows}, total
 
@@ -289,7 +288,7 @@ def _timelines(
 
 def _limited(clients: DataFrame, use: DataFrame, bounds: model.Bounds) -> model.LimitedClients:
     limited = clients.where(F.col("limit").isNotNull())
-    of_meter = Window.partitionBy(*_METER)
+    of_meter = Window.partitionBy(*METER)
     whole_meter = of_meter.orderBy(F.desc_nulls_last("amount"), *_CLIENT).rowsBetween(
         Window.unboundedPreceding, Window.unboundedFollowing
     )
@@ -300,7 +299,7 @@ def _limited(clients: DataFrame, use: DataFrame, bounds: model.Bounds) -> model.
         F.array(*(F.nth_value(one, place).over(whole_meter) for place in range(1, bounds.names + 1))).alias("largest"),
     )
     rows = (
-        shared.join(use.drop("bins", "closest", "limit_source"), on=list(_METER), how="left")
+        shared.join(use.drop("bins", "closest", "limit_source"), on=list(METER), how="left")
         .orderBy(
             # A request percentage throttles requests of every kind, and those are counted on the key of their API.
             F.greatest("throttle_ms", F.when(F.col("key") == REQUEST_PERCENTAGE, F.col("told_ms"))).desc_nulls_last(),
@@ -385,7 +384,7 @@ def _episodes(
 ) -> model.Episodes:
     if time_range is None:
         return model.Episodes(0, 0, 0, (), ())
-    longest = told.orderBy(F.desc_nulls_last("told_ms"), F.desc("episodes"), *_METER).limit(bounds.meters).collect()
+    longest = told.orderBy(F.desc_nulls_last("told_ms"), F.desc("episodes"), *METER).limit(bounds.meters).collect()
     lanes = [(_name(row), _told(row), spans_of(row.bins, time_range, bounds)) for row in longest]
     counts = throttled.agg(
         F.count(F.lit(1)).alias("total"),
@@ -394,7 +393,7 @@ def _episodes(
     ).first()
     assert counts is not None  # an aggregate without groups always has its row
     rows = (
-        throttled.orderBy(F.desc_nulls_last("throttle_ms"), F.desc("throttle_max_ms"), "start_ms", "broker_id", *_METER)
+        throttled.orderBy(F.desc_nulls_last("throttle_ms"), F.desc("throttle_max_ms"), "start_ms", "broker_id", *METER)
         .limit(bounds.episodes)
         .select(
             *(name for name in throttled.columns if name != "clients"),

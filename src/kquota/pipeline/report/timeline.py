@@ -91,7 +91,7 @@ def meter_steps(
     brokers = [sorted(one.limits) for one in wanted]
     windows_ms = np.array([one.window.window_ms for one in wanted], np.int64)
 
-    numbers = IdentityNumbers(tracks.numbers)
+    numbers = IdentityNumbers.of_mapping(tracks.numbers)
 
     def wanted_cells(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:

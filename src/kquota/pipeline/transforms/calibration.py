@@ -17,6 +17,7 @@ from kquota.pipeline.replay.recorded import CLOSE_MS, CLOSE_SHARE
 from kquota.pipeline.tables import CALIBRATION
 from kquota.pipeline.transforms.clients import KEPT_METER
 from kquota.pipeline.transforms.counted_times import counted_by, counted_ms, in_purgatory
+from kquota.pipeline.transforms.identities import METER
 from kquota.pipeline.transforms.limit_periods import VALID_FROM_MS, VALID_TO_MS, VALIDITY, have_changed
 from kquota.pipeline.workers import forget_zip_importers
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["to_calibration", "to_replayed_waits"]
 
 _CLIENT: Final = ("cluster", "user", "client_id")
-_METER: Final = ("cluster", "meter", "key")
 
 LONGEST_PAUSE_MS: Final = 60.0
 """A handler that stood still, as in a garbage collection, did so for this long at most."""
@@ -39,7 +39,7 @@ EMPTY_ANSWER_BYTES: Final = 100
 
 _WAITS: Final = StructType(
     [
-        *(StructField(name, StringType()) for name in _METER),
+        *(StructField(name, StringType()) for name in METER),
         StructField("broker_id", IntegerType()),
         StructField("at_ms", DoubleType()),
         StructField("told_ms", LongType()),
@@ -68,7 +68,7 @@ def to_calibration(waits: DataFrame) -> DataFrame:
     def known(column: Column) -> Column:
         return F.when(~F.first(is_estimate), column)
 
-    table = waits.groupBy(*_METER, "broker_id").agg(
+    table = waits.groupBy(*METER, "broker_id").agg(
         F.count_if(compared & (told > 0)).alias("throttled_requests"),
         F.count_if(predicted_of & (predicted > 0)).alias("predicted_requests"),
         F.count_if(~compared & (told > 0)).alias("not_compared"),
@@ -124,7 +124,7 @@ def to_replayed_waits(requests: DataFrame, clients: DataFrame, broker_config: Br
 _PLACE: Final = ("cluster", "home", "key", "meter")
 """Where requests are counted together; `home` is the broker that counts."""
 _REPLAYED: Final = (
-    *_METER, "home", "broker_id", "limit", "is_throttled", "is_ambiguous",
+    *METER, "home", "broker_id", "limit", "is_throttled", "is_ambiguous",
     "connection", "api_key", "api_version", "at_ms", "earlier_ms", "amount", "told_ms", "taken_back", "remote_ms",
 )  # fmt: skip
 
@@ -139,7 +139,7 @@ def _limits(clients: DataFrame) -> DataFrame:
     validity: tuple[str, ...] = ()
     if have_changed(clients):
         known, validity = _with_times_without_limit(known), VALIDITY
-    of_meter, of_client = Window.partitionBy(*_METER), Window.partitionBy(*_CLIENT)
+    of_meter, of_client = Window.partitionBy(*METER), Window.partitionBy(*_CLIENT)
     has_limit = F.col("meter").isNotNull()
     limits = (
         known.withColumn("is_throttled", F.sum("throttled_requests").over(of_meter) > 0)

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kquota.pipeline.transforms.held import HELD, Replay, with_counting
+from kquota.pipeline.transforms.held import HELD, Replay
+from kquota.pipeline.transforms.held_requests import with_counting
 from kquota.pipeline.workers import forget_zip_importers
 from kquota.quotas import KAFKA, USER
 

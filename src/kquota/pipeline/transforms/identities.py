@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,13 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["IDENTITY", "Identity", "IdentityNumbers", "identities", "plain_strings"]
+__all__ = ["IDENTITY", "METER", "Identity", "IdentityNumbers", "encoded", "identities", "plain_strings"]
 
 IDENTITY: Final = ("cluster", "user", "client_id", "ip", "key")
 """What a limit is resolved for; null is a value like any other here."""
+
+METER: Final = ("cluster", "meter", "key")
+"""What it is counted on, of a broker."""
 
 Identity = tuple[str | None, ...]
 Ints = npt.NDArray[np.int64]
@@ -36,14 +39,15 @@ class IdentityNumbers:
     that there are are numbered again.
     """
 
-    def __init__(self, numbers: Mapping[Identity, int]) -> None:
-        """Take the identities."""
-        codes = np.zeros(len(numbers), np.int64)
+    def __init__(self, identities: pa.Table, numbers: Ints) -> None:
+        """Take the identities: columns IDENTITY, no row twice, and the number of each."""
+        codes = np.zeros(identities.num_rows, np.int64)
         size = 1
         self._columns: list[tuple[dict[str | None, int], Ints | None]] = []
-        for values in zip(*numbers, strict=True) if numbers else [()] * len(IDENTITY):
+        for name in IDENTITY:
+            indices, values = encoded(identities.column(name))
             places: dict[str | None, int] = {}
-            place = np.array([places.setdefault(value, len(places)) for value in values], np.int64)
+            place = np.array([places.setdefault(value, len(places)) for value in values], np.int64)[indices]
             codes = codes * len(places) + place
             size *= len(places)
             known = None
@@ -52,16 +56,21 @@ class IdentityNumbers:
                 size = len(known)
             self._columns.append((places, known))
         self._numbers = np.full(size, -1, np.int64)
-        self._numbers[codes] = list(numbers.values())
+        self._numbers[codes] = numbers
+
+    @classmethod
+    def of_mapping(cls, numbers: Mapping[Identity, int]) -> Self:
+        """Those of a mapping."""
+        columns = zip(*numbers, strict=True) if numbers else [()] * len(IDENTITY)
+        table = pa.table([pa.array(column, pa.string()) for column in columns], names=list(IDENTITY))
+        return cls(table, np.fromiter(numbers.values(), np.int64, len(numbers)))
 
     def of(self, batch: pa.RecordBatch | pa.Table) -> Ints:
         """For each row the number of its identity, -1 where there is none."""
-        if not len(self._numbers):
-            return np.full(batch.num_rows, -1, np.int64)
         codes = np.zeros(batch.num_rows, np.int64)
         is_known = np.ones(batch.num_rows, np.bool_)
         for name, (places, known) in zip(IDENTITY, self._columns, strict=True):
-            indices, values = _encoded(batch.column(name))
+            indices, values = encoded(batch.column(name))
             place = np.array([places.get(value, -1) for value in values], np.int64)[indices]
             if (place < 0).any():
                 is_known &= place >= 0
@@ -74,7 +83,7 @@ class IdentityNumbers:
         return np.where(is_known, self._numbers[codes], -1)
 
 
-def _encoded(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[str | None]]:
+def encoded(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[str | None]]:
     """A column of strings as indices into its values; the last value stands for null."""
     if isinstance(column, pa.ChunkedArray):
         column = column.unify_dictionaries().combine_chunks()

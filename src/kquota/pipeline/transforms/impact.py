@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from kquota.pipeline.transforms.identities import METER
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -15,8 +17,6 @@ __all__ = ["NAMED", "to_impacts"]
 
 NAMED: Final = 5
 """So many meters of a kind are named, those first that wait longest."""
-
-_METER: Final = ("cluster", "meter", "key")
 
 
 def to_impacts(what_if: DataFrame, bindings: DataFrame, changes: Iterable[tuple[str, str]]) -> DataFrame:
@@ -33,10 +33,10 @@ def to_impacts(what_if: DataFrame, bindings: DataFrame, changes: Iterable[tuple[
     spark = what_if.sparkSession
     changed = F.broadcast(spark.createDataFrame(list(changes), "entity string, key string"))
     # What binds a client from now on is what did it to the client; where nothing does, what did before.
-    causes = bindings.select(*_METER, F.explode(F.array("limit_source", "source_old")).alias("entity")).join(
+    causes = bindings.select(*METER, F.explode(F.array("limit_source", "source_old")).alias("entity")).join(
         changed, ["entity", "key"]
     )
-    told = what_if.join(causes.distinct(), [*_METER])
+    told = what_if.join(causes.distinct(), [*METER])
     rank = Window.partitionBy("entity", "key", "starts", "stops", F.col("moved_from").isNotNull()).orderBy(
         F.desc("throttled_share"), F.desc("amount_old"), "meter", "broker_id"
     )

@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_BLOCK_ROWS: Final = 500_000
+_BLOCK_ROWS: Final = 250_000
 
 
 def gather_by_meter(
@@ -49,16 +49,19 @@ def gather_by_meter(
         for batch in batches:
             held.append(to_cells(batch))
             if sum(map(len, held)) >= _BLOCK_ROWS:
-                yield _packed(np.concatenate(held), buckets)
+                yield _packed(_joined(held), buckets)
                 held.clear()
         if held:
-            yield _packed(np.concatenate(held), buckets)
+            yield _packed(_joined(held), buckets)
 
     def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        cells = np.concatenate([unpacked(block) for block in blocks])
-        yield from transform(cells).cast(schema).to_batches()
+        yield from transform(_joined([unpacked(block) for block in blocks])).cast(schema).to_batches()
 
     return gather(usage.select(*columns).mapInArrow(pack, BLOCKS), work, from_arrow_schema(schema))
+
+
+def _joined(cells: Sequence[Cells]) -> Cells:
+    return cells[0] if len(cells) == 1 else np.concatenate(cells)
 
 
 def _packed(cells: Cells, buckets: int) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from kquota.pipeline.gathering import starts_of
 from kquota.pipeline.transforms.clients import KEPT_METER
-from kquota.pipeline.transforms.identities import IDENTITY, Identity, IdentityNumbers
+from kquota.pipeline.transforms.identities import IDENTITY, IdentityNumbers
 from kquota.pipeline.transforms.limit_periods import (
     VALID_FROM_MS,
     VALID_TO_MS,
@@ -70,16 +70,6 @@ class Meters:
     """By meter and period; no number where there was none."""
     is_limited: Bools
     """By meter and period."""
-
-    @property
-    def clients(self) -> dict[Identity, int]:
-        """The identities, numbered each for itself."""
-        return {identity: number for number, identity in enumerate(self.tracks.numbers)}
-
-    @property
-    def of_client(self) -> Ints:
-        """The meter of each of :attr:`clients`, where limits never changed."""
-        return self.tracks.of_period[list(self.tracks.numbers.values()), 0]
 
     @classmethod
     def of(cls, clients: DataFrame) -> Self:
@@ -180,7 +170,7 @@ def series_by_meter(
     """
     spark = clients.sparkSession
     known = Meters.of(clients)
-    meters = spark.sparkContext.broadcast((known, IdentityNumbers(known.tracks.numbers)))
+    meters = spark.sparkContext.broadcast((known, IdentityNumbers.of_mapping(known.tracks.numbers)))
     return gather_by_meter(
         spark,
         usage,

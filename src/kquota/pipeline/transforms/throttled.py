@@ -143,7 +143,7 @@ class _Suspects:
         named = pa.schema([_SCHEMA.field(name) for name in ("cluster", "meter", "key")])
         names = [dict(zip(named.names, meter, strict=True)) for meter in meters]
         return cls(
-            numbers=IdentityNumbers(numbers),
+            numbers=IdentityNumbers.of_mapping(numbers),
             periods=periods,
             own=np.array(own, np.int64).reshape(-1, periods.count),
             percentage=np.array(percentage, np.int64).reshape(-1, periods.count),

@@ -10,13 +10,14 @@ from pyspark.sql import functions as F
 from kquota.pipeline.replay.arrivals import ArrivalModel
 from kquota.pipeline.tables import WHATIF
 from kquota.pipeline.transforms.clients import KEPT_METER, with_limits
-from kquota.pipeline.transforms.identities import IDENTITY, identities
+from kquota.pipeline.transforms.identities import IDENTITY, METER, identities
+from kquota.pipeline.transforms.tried_meters import QuotaColumns
 from kquota.quotas import CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, QuotaSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["UNKNOWNS", "changed", "to_bindings", "to_what_if", "under_new", "under_old"]
+__all__ = ["NEW", "OLD", "UNKNOWNS", "changed", "to_bindings", "to_what_if", "under_new", "under_old"]
 
 UNKNOWNS: Final[Mapping[str, str]] = {
     "split": "how the meter splits between its clients",
@@ -30,7 +31,6 @@ UNKNOWNS: Final[Mapping[str, str]] = {
 }
 """What a row of `whatif` may not know, by its name in the column `unknowns`."""
 
-_METER: Final = ("cluster", "meter", "key")
 _NEAR: Final = 0.95
 
 
@@ -78,6 +78,11 @@ def changed(bindings: DataFrame) -> DataFrame:
     return bindings.join(meters, on_new, "left_semi")
 
 
+OLD: Final = QuotaColumns("meter_old", "limit_old")
+NEW: Final = QuotaColumns()
+"""Of bindings."""
+
+
 def under_new(bindings: DataFrame) -> DataFrame:
     """As clients with their new limits: cluster, user, client_id, ip, key, meter, limit, limit_source."""
     return bindings.select(*IDENTITY, "meter", "limit", "limit_source")
@@ -114,10 +119,10 @@ def to_what_if(
     new_of_old = bindings.select("cluster", "key", "meter", "meter_old").distinct()
     throttled_before = (
         new_of_old.join(old, ["cluster", "key", "meter_old"])
-        .groupBy(*_METER, "broker_id")
+        .groupBy(*METER, "broker_id")
         .agg(F.bool_or("was_throttled").alias("was_throttled"))
     )
-    meters = bindings.groupBy(*_METER).agg(
+    meters = bindings.groupBy(*METER).agg(
         F.count(F.lit(1)).alias("clients"),
         # What it had itself, otherwise the least of those that its clients come from.
         F.coalesce(F.min(F.when(~is_moved, F.col("limit_old"))), F.min("limit_old")).alias("limit_old"),
@@ -129,8 +134,8 @@ def to_what_if(
     # Where nothing changes the replay may miss what the broker did, and that is no effect of the change.
     is_changed = ~F.col("limit_old").eqNullSafe(limit_new) | (F.col("moved_from") != "")
     table = (
-        held.join(F.broadcast(meters), [*_METER])
-        .join(throttled_before, [*_METER, "broker_id"], "left")
+        held.join(F.broadcast(meters), [*METER])
+        .join(throttled_before, [*METER, "broker_id"], "left")
         .select(
             "cluster",
             "broker_id",

@@ -1,0 +1,167 @@
+"""What limits do to recorded cells: the usage of each meter goes through the compiled replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from kquota.pipeline.gathering import order_of
+from kquota.pipeline.replay.arrivals import ArrivalModel, Outcome
+from kquota.pipeline.transforms.counted_times import CONTROLLER
+from kquota.pipeline.transforms.held import HELD, Candidates, Replay, only_its_limit
+from kquota.pipeline.transforms.identities import IDENTITY
+from kquota.pipeline.transforms.meter_cells import Cells, Ints, gather_by_meter
+from kquota.pipeline.transforms.tried_meters import QuotaColumns, TriedMeters
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kquota.pipeline.arrow_source import ArrowSource
+
+__all__ = ["held_by_cells", "held_by_cells_under"]
+
+_UNDER: Final = "under"
+_HELD: Final = pa.schema([*HELD, (_UNDER, pa.int32())])
+"""And which quotas set the limit, a bit for each."""
+
+_COLUMNS: Final = ("broker_id", "cell_start_ms", "cell_ms", "amount", "amount_max", "requests", "throttled_requests")
+
+
+_CELL: Final = np.dtype(
+    [
+        ("meter", np.int32),
+        ("client", np.int32),
+        ("broker_id", np.int32),
+        ("cell_start_ms", np.int64),
+        ("cell_ms", np.int32),
+        ("amount", np.float64),
+        ("amount_max", np.float64),
+        ("requests", np.int32),
+        ("throttled_requests", np.int32),
+    ]
+)
+
+
+def held_by_cells(
+    usage: ArrowSource, clients: DataFrame, replay: Replay, candidates: Candidates = only_its_limit
+) -> DataFrame:
+    """Columns of :data:`~kquota.pipeline.transforms.held.HELD`, from cells.
+
+    :param usage: rows of the `usage` table; those of other clients are left aside.
+    :param clients: one row per cluster, user, client_id, ip and key, with meter, and limit (null: none).
+    """
+    return _held(usage, TriedMeters.of(clients), clients.sparkSession, replay, candidates).drop(_UNDER)
+
+
+def held_by_cells_under(
+    usage: ArrowSource, clients: DataFrame, quotas: Sequence[QuotaColumns], replay: Replay
+) -> list[DataFrame]:
+    """For each of some quotas what :func:`held_by_cells` gives, from one pass over the usage.
+
+    :param clients: one row per cluster, user, client_id, ip and key, with the columns that `quotas` name.
+    """
+    meters = TriedMeters.of(clients, quotas)
+    held = _held(usage, meters, clients.sparkSession, replay, only_its_limit).persist()
+    return [held.where(F.col(_UNDER).bitwiseAND(1 << place) != 0).drop(_UNDER) for place in range(len(quotas))]
+
+
+def _held(
+    usage: ArrowSource, meters: TriedMeters, spark: SparkSession, replay: Replay, candidates: Candidates
+) -> DataFrame:
+    known = spark.sparkContext.broadcast(meters)
+    by_client = replay.arrivals.model is ArrivalModel.CLOSED
+    return gather_by_meter(
+        spark,
+        usage,
+        (*IDENTITY, *_COLUMNS),
+        lambda batch: _cells(batch, known.value, by_client=by_client),
+        lambda cells: _held_cells(cells, known.value, replay, candidates),
+        _HELD,
+    )
+
+
+def _cells(batch: pa.RecordBatch, meters: TriedMeters, *, by_client: bool) -> Cells:
+    """Of usage rows those that count on a meter; all of a meter's clients are one unless `by_client`."""
+    client = meters.identities.of(batch)
+    columns = {name: batch.column(name) for name in _COLUMNS}
+    values = {
+        name: (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
+        for name, column in columns.items()
+    }
+    found = []
+    for counted in meters.counted:
+        meter = counted[client]
+        rows = np.flatnonzero(meter >= 0)
+        which = slice(None) if len(rows) == len(meter) else rows
+        cells = np.empty(len(rows), _CELL)
+        cells["meter"] = meter[which]
+        cells["client"] = client[which] if by_client else 0
+        for name, column in values.items():
+            cells[name] = column[which]
+        if meters.are_mutations.any():
+            cells["broker_id"][meters.are_mutations[cells["meter"]]] = CONTROLLER
+        found.append(cells)
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _held_cells(cells: Cells, meters: TriedMeters, replay: Replay, candidates: Candidates) -> pa.Table:
+    # Compiled code is loaded where it is needed, not wherever a plan is made.
+    from kquota.pipeline.replay.held_cells import MeterCells, outcomes_of_cells
+    from kquota.pipeline.replay.summed_cells import summed
+
+    if not len(cells):
+        return _HELD.empty_table()
+    order = order_of(cells["cell_start_ms"], cells["client"], cells["broker_id"], cells["meter"])
+    start_ms, size_ms, amount, counted, client, found = summed(cells, order)
+    names = meters.names.take(pa.array(found["meter"]))
+    places = zip(names["cluster"].to_pylist(), found["broker_id"].tolist(), strict=True)
+    first_ms, last_ms = np.array([replay.spans[place] for place in places], np.int64).T
+    requests = _requests(counted, size_ms)
+    first = found["first"].copy()
+    largest = np.maximum(found["largest"], np.maximum.reduceat(amount / np.maximum(requests, 1), first))
+    rates = np.split(amount / size_ms * 1000, first[1:])
+    tried = [
+        [(limit, under) for own, under in meters.tried[meter] for limit in candidates(own, of_meter)]
+        for meter, of_meter in zip(found["meter"].tolist(), rates, strict=True)
+    ]
+    outcomes = outcomes_of_cells(
+        MeterCells(
+            start_ms,
+            size_ms,
+            amount,
+            requests,
+            client,
+            np.append(first, len(start_ms)),
+            names["key"].to_pylist(),
+            largest,
+            last_ms,
+        ),
+        [[limit for limit, _ in those] for those in tried],
+        replay.windows,
+        replay.arrivals.in_flight_of,
+    )
+    rows = np.repeat(np.arange(len(found)), [len(those) for those in tried])
+    recorded = {name: found[name] for name in ("broker_id", "told_requests", "requests", "cell_ms")}
+    recorded |= {"recorded": found["amount"], "largest": largest, "recorded_ms": last_ms - first_ms}
+    columns = {name: column[rows] for name, column in recorded.items()}
+    columns["limit"] = np.array([limit for those in tried for limit, _ in those])
+    columns[_UNDER] = np.array([under for those in tried for _, under in those])
+    columns |= {name: outcomes[:, place] for place, name in enumerate(Outcome._fields)}
+    held = names.take(pa.array(rows))
+    for name, column in columns.items():
+        held = held.append_column(name, pa.array(column))
+    return held.select(_HELD.names).cast(_HELD)
+
+
+def _requests(counted: Ints, cell_ms: Ints) -> Ints:
+    """How many requests cells have. A broker's metrics do not say: they tell a rate, as of many and small ones."""
+    unknown = _ASSUMED_PER_S * np.maximum(cell_ms // 1000, 1)
+    return np.where(counted > 0, counted, unknown).astype(np.int64)
+
+
+_ASSUMED_PER_S: Final = 4

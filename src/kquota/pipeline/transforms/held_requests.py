@@ -1,0 +1,122 @@
+"""What limits do to recorded requests: each goes through the metering classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from kquota.metering.requests import STRICT_SINCE
+from kquota.pipeline.replay.arrivals import NOTHING
+from kquota.pipeline.transforms.counted_times import counted_by, counted_ms
+from kquota.pipeline.transforms.held import HELD, Replay
+from kquota.pipeline.workers import forget_zip_importers
+
+if TYPE_CHECKING:
+    from kquota.pipeline.arrow_source import Batches
+
+__all__ = ["held_by_requests", "with_counting"]
+
+_PLACE: Final = ("cluster", "home", "key", "meter")
+
+
+class _Request(NamedTuple):
+    """A request on a meter."""
+
+    cluster: str
+    home: int
+    key: str
+    meter: str
+    limit: float | None
+    connection: str
+    is_strict: bool
+    at_ms: float
+    amount: float
+    told: bool
+
+
+def held_by_requests(requests: DataFrame, clients: DataFrame, replay: Replay) -> DataFrame:
+    """Columns of :data:`~kquota.pipeline.transforms.held.HELD`, from requests, each meter with its own limit.
+
+    :param requests: rows of the `requests` table.
+    :param clients: as for :func:`~kquota.pipeline.transforms.held_cells.held_by_cells`.
+    """
+    on_meters = clients.where(F.col("meter").isNotNull() & F.col("user").isNotNull() & F.col("client_id").isNotNull())
+    limits = on_meters.select("cluster", "user", "client_id", "key", "meter", "limit")
+    # Made of values, because it meets every request.
+    limits = clients.sparkSession.createDataFrame(limits.toArrow(), limits.schema)
+    return (
+        with_counting(requests.join(F.broadcast(limits), ["cluster", "user", "client_id", "key"]))
+        .repartition(*_PLACE)
+        .sortWithinPartitions(*_PLACE, "connection", "is_strict", "at_ms", "seq")
+        .select(*_Request._fields)
+        .mapInArrow(_held_requests(replay), from_arrow_schema(HELD))
+    )
+
+
+def with_counting(requests: DataFrame) -> DataFrame:
+    """Rows of `requests` with what their counting depends on: home, at_ms, amount, told, is_strict."""
+    is_strict = F.lit(False)
+    for api_key, version in STRICT_SINCE.items():
+        is_strict |= (F.col("api_key") == api_key) & (F.col("api_version") >= version)
+    return requests.withColumns(
+        {
+            "home": counted_by(),
+            "at_ms": counted_ms(),
+            "amount": F.coalesce("charged", F.lit(0.0)),
+            "told": F.col("throttle_ms") > 0,
+            "is_strict": is_strict,
+        }
+    )
+
+
+def _held_requests(replay: Replay) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def work(batches: Batches) -> Iterator[pa.RecordBatch]:
+        forget_zip_importers()
+        rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        requests = map(_Request._make, rows)
+        for place, group in groupby(requests, key=lambda one: (one.cluster, one.home, one.meter, one.key)):
+            yield from _held_table([(*place, *_held_meter(list(group), replay))]).to_batches()
+
+    return work
+
+
+def _held_meter(requests: Sequence[_Request], replay: Replay) -> tuple[object, ...]:
+    # The module counts with numpy, which a plan does not need.
+    from kquota.pipeline.replay.held_requests import Connection, held_requests
+
+    one = requests[0]
+    first_ms, last_ms = replay.spans[one.cluster, one.home]
+    connections = []
+    for (_, is_strict), group in groupby(requests, key=lambda one: (one.connection, one.is_strict)):
+        counted = [(request.at_ms, request.amount) for request in group if request.amount > 0]
+        if counted:  # a throttled fetch brought nothing, and came again
+            at_ms, amounts = zip(*counted, strict=True)
+            connections.append(Connection(at_ms, amounts, is_strict))
+    outcome = NOTHING
+    if connections:
+        in_flight = replay.arrivals.in_flight_of(one.key)
+        outcome = held_requests(
+            connections, one.key, one.limit, replay.windows(one.key), in_flight=in_flight, end_ms=last_ms
+        )
+    return (
+        inf if one.limit is None else one.limit,
+        sum(sum(one.amounts) for one in connections),
+        sum(request.told for request in requests),
+        len(requests),
+        max((max(one.amounts) for one in connections), default=0.0),
+        last_ms - first_ms,
+        None,
+        *outcome,
+    )
+
+
+def _held_table(rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [()] * len(HELD)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, HELD, strict=True)], schema=HELD)
