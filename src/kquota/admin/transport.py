@@ -12,6 +12,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 import kafka.errors
@@ -113,6 +114,11 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc] # kafka-python car
             connection.init_future.add_errback(lambda error: self._failed(node_id, error))
         return connection
 
+    async def _build_transport(self, *arguments: Any, **options: Any) -> Any:
+        transport = await super()._build_transport(*arguments, **options)
+        transport._sock_recv = partial(_received_first, transport, transport._sock_recv)  # noqa: SLF001 (no other way)
+        return transport
+
     def maybe_raise_auth_failure(self, node_id: Any) -> None:
         # kafka-python forgets a failed login when the attempt to connect ends, which it does without an error.
         failure = self._lasting_failures.get(node_id)
@@ -132,6 +138,22 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc] # kafka-python car
             self._lasting_failures[node_id] = _TlsFailedError(tls)
         elif not isinstance(error, _TRANSIENT) and not getattr(error, "retriable", False):
             self._lasting_failures[node_id] = error
+
+
+def _received_first(transport: Any, receive: Callable[[], tuple[bytes, Any]]) -> tuple[bytes, Any]:
+    """What was received, and an error only where that is nothing: what came before an end is read before it.
+
+    kafka-python throws away what it reads together with the end of a connection. A broker that refuses a login answers
+    and closes at once: a client that does not get to run in between would never hear why, and try until its time is
+    over.
+    """
+    data, error = receive()
+    if not data or error is None:
+        return data, error
+    transport.pause_reading()
+    # After whoever waits for these data had their turn: they wake in the loop's next round, before what is timed.
+    transport._net.call_later(0, lambda: transport.abort(error))  # noqa: SLF001
+    return data, None
 
 
 def _tls_error(error: BaseException) -> ssl.SSLError | None:
