@@ -3,7 +3,8 @@
 All commands run interleaved, each in a process of its own, start included, on two cores. Each must give the same
 figures meter by meter as kquota does; otherwise this fails and writes nothing.
 
-Usage: ``python -m benchmarks.bench_what_if [--rows 5000000 50000000] [--largest] [--rounds 3] [--results DIR]``
+Usage: ``python -m benchmarks.bench_what_if [--rows 5000000 50000000] [--largest] [--without-sweeps] [--rounds 3]
+       [--results DIR]``
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ TOLERANCE: Final = 1e-6
 UTILISATION, UTILISATION_SQL = "kquota: resolve, utilisation", "DuckDB: utilisation"
 HELD, HELD_SQL, HELD_PLAIN = "kquota: what-if", "DuckDB, then kquota's replay", "plain PySpark"
 PLAN: Final = "kquota plan of all rules"
+OF_LARGEST: Final = (UTILISATION, UTILISATION_SQL, HELD, HELD_SQL, PLAN)
+"""What is run over the most rows: enough to see whether cost stays linear."""
 
 _PLACE: Final = ("broker_id", "meter", "key")
 _UTILISATION_COLUMNS: Final = (
@@ -97,9 +100,10 @@ def _warm(usage: Path) -> int:
     return total
 
 
-def compare(work: Path, profile: UsageProfile, rounds: int) -> dict[str, Any]:
-    """Measure all commands in turn, check what they found, and return the result file's content.
+def compare(work: Path, profile: UsageProfile, rounds: int, wanted: Sequence[str] = ()) -> dict[str, Any]:
+    """Measure commands in turn, check what they found, and return the result file's content.
 
+    :param wanted: which; all without any.
     :raises CommandFailedError: a command failed.
     :raises DifferentSumsError: a baseline found something else than kquota.
     """
@@ -112,7 +116,9 @@ def compare(work: Path, profile: UsageProfile, rounds: int) -> dict[str, Any]:
     resolve = [kquota, "pipeline", "resolve", "--usage", str(usage), "--quotas", str(usage / "quotas.yaml")]
     measure([*resolve, "--master", "local[2]"], log=out / "resolve.txt")
     usage_bytes = _warm(usage)
-    commands = _commands(usage, out, profile)
+    commands = {
+        name: command for name, command in _commands(usage, out, profile).items() if not wanted or name in wanted
+    }
     runs: dict[str, list[Measured]] = {name: [] for name in commands}
     steps: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
     names = list(commands)
@@ -132,8 +138,10 @@ def compare(work: Path, profile: UsageProfile, rounds: int) -> dict[str, Any]:
             )
     check_utilisation(out / "out-utilisation", out / "out-duckdb/utilisation.parquet")
     meters = check_held(out / "out-held", out / "out-duckdb/held.parquet")
-    plain_meters = check_held(out / "out-held", f"{out}/out-plain/held/*.parquet", is_part=True)
-    plain_rows = _plain_rows(usage, _parts(profile))
+    plain: dict[str, int] = {}
+    if HELD_PLAIN in commands:
+        plain = {"parts": _parts(profile), "rows": _plain_rows(usage, _parts(profile))}
+        plain["meters"] = check_held(out / "out-held", f"{out}/out-plain/held/*.parquet", is_part=True)
     tools = {name: _summary(runs[name], steps[name]) for name in commands}
     return {
         "rows": manifest["sums"]["rows"],
@@ -145,11 +153,12 @@ def compare(work: Path, profile: UsageProfile, rounds: int) -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": state,
         "versions": {name: version(name) for name in ("kquota", "pyspark", "duckdb", "pyarrow", "numba", "pandas")},
-        "command": f"python -m benchmarks.bench_what_if --rows {profile.rows} --rounds {rounds}",
+        "command": f"python -m benchmarks.bench_what_if --rows {profile.rows} --rounds {rounds}"
+        + (" --without-sweeps" if wanted else ""),
         "same_figures": True,
-        "plain": {"parts": _parts(profile), "rows": plain_rows, "meters": plain_meters},
+        "plain": plain,
         "tools": tools,
-        "ratios": _ratios(tools, manifest["sums"]["rows"] / max(plain_rows, 1)),
+        "ratios": _ratios(tools, manifest["sums"]["rows"] / max(plain.get("rows", 0), 1)),
     }
 
 
@@ -173,9 +182,12 @@ def _ratios(tools: dict[str, dict[str, Any]], plain_scale: float) -> dict[str, f
         ratios |= {
             f"{what[:-2]}: {UTILISATION} / {UTILISATION_SQL}": of[UTILISATION] / of[UTILISATION_SQL],
             f"{what[:-2]}: {HELD} / {HELD_SQL}": of[HELD] / of[HELD_SQL],
-            f"{what[:-2]}: {HELD_PLAIN}, scaled by rows / {HELD}": of[HELD_PLAIN] * plain_scale / of[HELD],
         }
+        if HELD_PLAIN in of:
+            ratios[f"{what[:-2]}: {HELD_PLAIN}, scaled by rows / {HELD}"] = of[HELD_PLAIN] * plain_scale / of[HELD]
     for grid in GRIDS:
+        if _swept(grid, 1) not in tools:
+            continue
         one = tools[_swept(grid, 1)]["steps_s"]["replay"]
         for count in CANDIDATES[1:]:
             name = _swept(grid, count)
@@ -236,6 +248,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_what_if", description=__doc__.split("\n\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
     parser.add_argument("--largest", action="store_true", help=f"also {LARGEST_ROWS:,} rows")
+    parser.add_argument(
+        "--without-sweeps", action="store_true", help="neither sweeps nor the plain program, as for the largest"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", type=Path, default=WORK, help="where usage and outputs lie")
@@ -243,7 +258,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for rows in [*options.rows, *([LARGEST_ROWS] if options.largest else [])]:
         try:
-            result = compare(options.work.absolute(), UsageProfile(rows=rows, seed=options.seed), options.rounds)
+            wanted = OF_LARGEST if options.without_sweeps or rows == LARGEST_ROWS else ()
+            profile = UsageProfile(rows=rows, seed=options.seed)
+            result = compare(options.work.absolute(), profile, options.rounds, wanted)
         except (CommandFailedError, DifferentSumsError) as error:
             print(f"failed: {error}", file=sys.stderr)
             return 1

@@ -71,7 +71,10 @@ class IdentityNumbers:
         is_known = np.ones(batch.num_rows, np.bool_)
         for name, (places, known) in zip(IDENTITY, self._columns, strict=True):
             indices, values = encoded(batch.column(name))
-            place = np.array([places.get(value, -1) for value in values], np.int64)[indices]
+            place = np.array([places.get(value, -1) for value in values], np.int64)
+            # One value for all rows is looked up once.
+            is_one = len(values) == 1 or (len(values) == 2 and not batch.column(name).null_count)
+            place = place[:1] if is_one else place[indices]
             if (place < 0).any():
                 is_known &= place >= 0
                 place = np.maximum(place, 0)
