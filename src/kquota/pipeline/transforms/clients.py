@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
+from kquota.pipeline.gathering import BLOCKS, gather, table_blocks, table_of
 from kquota.pipeline.tables import CLIENTS, USAGE
-from kquota.pipeline.transforms.identities import IDENTITY, plain_strings
+from kquota.pipeline.transforms.identities import IDENTITY, encoded, plain_strings
 from kquota.pipeline.transforms.limit_periods import IS_LAST, VALID_FROM_MS, VALID_TO_MS, VALIDITY
 from kquota.pipeline.workers import forget_zip_importers
 from kquota.quotas import (
@@ -49,8 +51,9 @@ _TOTALS = {
     "throttled_requests": "sum",
     "throttle_ms": "sum",
 }
-"""By column how it is summed up, as both Spark and Arrow call it."""
+"""By column how it is summed up."""
 _HELD_ROWS = 1_000_000
+_BUCKETS: Final = 64
 
 
 def to_client_totals(usage: ArrowSource) -> DataFrame:
@@ -60,30 +63,45 @@ def to_client_totals(usage: ArrowSource) -> DataFrame:
     :param usage: rows of the `usage` table.
     """
     columns = (*_CLIENT, *_TOTALS)
-    schema = StructType([USAGE.schema[name] for name in columns])
 
     def part_sums(batches: Batches) -> Iterator[pa.RecordBatch]:
-        held = None
+        held: list[pa.Table] = []
         for batch in batches:
-            sums = plain_strings(_sums(pa.Table.from_batches([batch])))
-            held = sums if held is None else _sums(pa.concat_tables([held, sums]))
-            if held.num_rows > _HELD_ROWS:
-                yield from held.to_batches()
-                held = None
-        if held is not None:
-            yield from held.to_batches()
+            held.append(plain_strings(_sums(pa.Table.from_batches([batch]))))
+            if sum(part.num_rows for part in held) > _HELD_ROWS:
+                held = [_sums(pa.concat_tables(held))]
+                if held[0].num_rows > _HELD_ROWS // 2:
+                    yield table_blocks(held[0], _buckets(held[0]))
+                    held = []
+        if held:
+            sums = _sums(pa.concat_tables(held))
+            yield table_blocks(sums, _buckets(sums))
 
-    parts = usage.select(*columns).mapInArrow(part_sums, schema)
-    return parts.groupBy(*IDENTITY).agg(
-        F.max("grain").alias("grain"),
-        *(getattr(F, how)(name).alias(name) for name, how in _TOTALS.items()),
-    )
+    def all_sums(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        totals = table_of(blocks).group_by(list(IDENTITY), use_threads=False)
+        sums = totals.aggregate([("grain", "max"), *_TOTALS.items()])
+        named = [*IDENTITY, "grain_max", *_SUMMED]
+        yield from sums.select(named).rename_columns(columns).cast(to_arrow_schema(schema)).to_batches()
+
+    schema = StructType([USAGE.schema[name] for name in columns])
+    return gather(usage.select(*columns).mapInArrow(part_sums, BLOCKS), all_sums, schema)
+
+
+_SUMMED: Final = tuple(f"{name}_{how}" for name, how in _TOTALS.items())
 
 
 def _sums(rows: pa.Table) -> pa.Table:
     sums = rows.group_by(list(_CLIENT), use_threads=False).aggregate(list(_TOTALS.items()))
-    named = [*_CLIENT, *(f"{name}_{how}" for name, how in _TOTALS.items())]
-    return sums.select(named).rename_columns([*_CLIENT, *_TOTALS])
+    return sums.select([*_CLIENT, *_SUMMED]).rename_columns([*_CLIENT, *_TOTALS])
+
+
+def _buckets(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """By row a number that all workers find for the same client."""
+    code = np.zeros(rows.num_rows, np.int64)
+    for name in ("user", "client_id", "ip"):
+        indices, values = encoded(rows[name])
+        code = code * 31 + np.array([crc32((value or "").encode()) for value in values], np.int64)[indices]
+    return code % _BUCKETS
 
 
 class Period(NamedTuple):
