@@ -34,7 +34,15 @@ from kquota.quotas import (
 if TYPE_CHECKING:
     from kquota.pipeline.arrow_source import ArrowSource, Batches
 
-__all__ = ["CLIENT_TEXT", "KEPT_METER", "Period", "to_client_totals", "with_limits", "with_limits_over_time"]
+__all__ = [
+    "CLIENT_TEXT",
+    "KEPT_METER",
+    "Period",
+    "to_client_totals",
+    "with_limits",
+    "with_limits_over_time",
+    "with_limits_under",
+]
 
 CLIENT_TEXT = "client"
 """Column with the canonical text of a client, such as ``user=alice,client-id=etl``; an empty half is left out."""
@@ -125,16 +133,34 @@ def with_limits(
 
     :param identities: any columns, among them user, client_id, ip and key, and if need be `grain`.
     """
-    periods = _Periods([Period(None, snapshot)], static_defaults or {})
-    columns = identities.columns
+    return with_limits_under(identities, {"": snapshot}, static_defaults=static_defaults)
+
+
+def with_limits_under(
+    identities: DataFrame,
+    snapshots: Mapping[str, QuotaSnapshot],
+    *,
+    static_defaults: Mapping[str, float] | None = None,
+) -> DataFrame:
+    """As :func:`with_limits`, under each of some quotas.
+
+    :param snapshots: by what is put behind the names of the columns.
+    """
+    periods = _Periods([Period(None, snapshot) for snapshot in snapshots.values()], static_defaults or {})
+    columns, endings = identities.columns, list(snapshots)
 
     def resolve(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         forget_zip_importers()
-        outcome_of = periods.outcomes(0)
+        outcomes_of = [periods.outcomes(number) for number in range(len(endings))]
         for batch in batches:
-            yield _with_columns(batch, columns, [outcome_of(*row) for row in _identity_rows(batch)])
+            rows = list(_identity_rows(batch))
+            resolved = batch.select(columns)
+            for ending, outcome_of in zip(endings, outcomes_of, strict=True):
+                resolved = _with_columns(resolved, [outcome_of(*row) for row in rows], ending)
+            yield resolved
 
-    return identities.mapInArrow(resolve, StructType([*identities.schema.fields, *_OUTCOME_FIELDS]))
+    fields = [StructField(field.name + ending, field.dataType) for ending in endings for field in _OUTCOME_FIELDS]
+    return identities.mapInArrow(resolve, StructType([*identities.schema.fields, *fields]))
 
 
 def with_limits_over_time(
@@ -170,7 +196,7 @@ def with_limits_over_time(
                 place == last for last, of_row in zip(lasts, of_rows, strict=True) for place in range(len(of_row))
             ]
             resolved = _with_columns(
-                batch.take(pa.array(rows)), columns, [outcome for of_row in of_rows for _, outcome in of_row]
+                batch.select(columns).take(pa.array(rows)), [outcome for of_row in of_rows for _, outcome in of_row]
             )
             for name, values in ((VALID_FROM_MS, begins), (VALID_TO_MS, ends)):
                 resolved = resolved.append_column(name, pa.array(values, pa.int64()))
@@ -211,14 +237,14 @@ def _identity_rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     return zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
 
-def _with_columns(batch: pa.RecordBatch, columns: Sequence[str], outcomes: Sequence[_Outcome]) -> pa.RecordBatch:
+def _with_columns(batch: pa.RecordBatch, outcomes: Sequence[_Outcome], ending: str = "") -> pa.RecordBatch:
     values = zip(*outcomes, strict=True) if outcomes else ((),) * len(_OUTCOME_FIELDS)
     return pa.RecordBatch.from_arrays(
         [
-            *(batch.column(name) for name in columns),
+            *batch.columns,
             *(pa.array(column, kind) for column, kind in zip(values, _OUTCOME_TYPES, strict=True)),
         ],
-        names=[*columns, *(field.name for field in _OUTCOME_FIELDS)],
+        names=[*batch.schema.names, *(field.name + ending for field in _OUTCOME_FIELDS)],
     )
 
 

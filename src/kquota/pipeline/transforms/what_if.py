@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from kquota.pipeline.replay.arrivals import ArrivalModel
 from kquota.pipeline.tables import WHATIF
-from kquota.pipeline.transforms.clients import KEPT_METER, with_limits
+from kquota.pipeline.transforms.clients import KEPT_METER, with_limits_under
 from kquota.pipeline.transforms.identities import IDENTITY, METER, identities
 from kquota.pipeline.transforms.tried_meters import QuotaColumns
 from kquota.quotas import CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, QuotaSnapshot
@@ -45,25 +45,15 @@ def to_bindings(
 
     :param clients: the `clients` table, or any with the first five columns, a row for each client and key.
     """
-    before = with_limits(identities(clients), old, static_defaults=static_defaults).withColumn(
-        "kept_old", F.coalesce("meter", KEPT_METER)
-    )
-    before = before.select(
-        *identities(clients).columns,
-        F.col("limit").alias("limit_old"),
-        F.coalesce("limit_source", F.lit("")).alias("source_old"),
-        F.col("meter").alias("bound_old"),
-        "kept_old",
-    )
-    both = with_limits(before, new, static_defaults=static_defaults)
-    return both.where(F.col("bound_old").isNotNull() | F.col("meter").isNotNull()).select(
+    both = with_limits_under(identities(clients), {"_old": old, "_new": new}, static_defaults=static_defaults)
+    return both.where(F.col("meter_old").isNotNull() | F.col("meter_new").isNotNull()).select(
         *IDENTITY,
         "limit_old",
-        "source_old",
-        F.coalesce("bound_old", "kept_old", "meter").alias("meter_old"),
-        "limit",
-        F.coalesce("limit_source", F.lit("")).alias("limit_source"),
-        F.coalesce("meter", KEPT_METER, "bound_old").alias("meter"),
+        F.coalesce("limit_source_old", F.lit("")).alias("source_old"),
+        F.coalesce("meter_old", f"{KEPT_METER}_old", "meter_new").alias("meter_old"),
+        F.col("limit_new").alias("limit"),
+        F.coalesce("limit_source_new", F.lit("")).alias("limit_source"),
+        F.coalesce("meter_new", f"{KEPT_METER}_new", "meter_old").alias("meter"),
     )
 
 
