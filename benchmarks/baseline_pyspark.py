@@ -82,7 +82,9 @@ def held(spark: SparkSession, usage: Path, quotas: Path, out: Path, parts: int =
         return pd.DataFrame([[*place, *outcome[:4]]])
 
     part = cells.where(F.crc32("user") % parts == 0)
-    bound = part.withColumn("bound", F.udf(limit_of, _BOUND)("user", "client_id", "key")).where("bound is not null")
+    # Without `useArrow`, Spark 4.1 and newer look for pandas or Arrow types in the annotations, and warn of any others.
+    bound_of = F.udf(limit_of, _BOUND, useArrow=False)
+    bound = part.withColumn("bound", bound_of("user", "client_id", "key")).where("bound is not null")
     bound = bound.select("*", "bound.meter", "bound.limit").drop("bound")
     bound.groupBy("broker_id", "meter", "key").applyInPandas(replay, _HELD).write.mode("overwrite").parquet(
         str(out / "held")
