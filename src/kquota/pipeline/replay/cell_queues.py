@@ -130,10 +130,12 @@ def _wait(cells: Floats, last: int, cell: int, part: int, count: int, until_ms: 
 
 
 @compiled
-def _replay_open(cells: Floats, rule: Rule, out: Floats) -> None:
+def _replay_open(cells: Floats, rule: Rule, out: Floats) -> float:
     """Requests come as recorded, and wait while the meter is muted.
 
     The head of the queue is a part of a cell, of which some may have gone; its tail is sought only where it waits.
+    Gives the most that the samples ever held where no cell came near the limit, and otherwise infinity: all limits that
+    this much is far below do just the same.
     """
     meter = new_meter(rule.windows)
     joins = rule.kind in (BYTES, FETCHED)
@@ -142,6 +144,7 @@ def _replay_open(cells: Floats, rule: Rule, out: Floats) -> None:
     gone = waiting = 0.0
     is_waiting = False
     free_ms = -math.inf
+    most_held = 0.0
     while cell < last:
         parts = int(cells[cell, _PARTS])
         each = cells[cell, _EACH]
@@ -150,6 +153,7 @@ def _replay_open(cells: Floats, rule: Rule, out: Floats) -> None:
         if is_idle:
             is_waiting = False
             if part == 0 and gone == 0.0 and held(meter) + parts * each <= rule.far:
+                most_held = max(most_held, held(meter) + parts * each)
                 record_evenly(meter, rule, each, cells[cell, _START_MS], cells[cell, _EVERY_MS], parts)
                 out[LET_THROUGH] += parts * each
                 cell += 1
@@ -161,6 +165,7 @@ def _replay_open(cells: Floats, rule: Rule, out: Floats) -> None:
             tail_cell, tail_part, more = _came_before(cells, last, tail_cell, tail_part, free_ms)
             waiting += more
             out[BACKLOG_MAX] = max(out[BACKLOG_MAX], waiting)
+        most_held = math.inf
         at_ms = max(came_ms, free_ms)
         if at_ms > rule.end_ms:
             break
@@ -179,6 +184,7 @@ def _replay_open(cells: Floats, rule: Rule, out: Floats) -> None:
         cell, part = _wait(cells, last, cell, part, joined, at_ms, out)
         is_waiting = is_waiting and (cell < tail_cell or (cell == tail_cell and part < tail_part))
     _wait(cells, last, cell, part, _ALL, rule.end_ms, out)
+    return most_held
 
 
 _ALL: Final = 2**62
@@ -247,11 +253,18 @@ def _replay_closed(cells: Floats, clients: Ints, rule: Rule, out: Floats) -> Non
 def replay_all(cells: Floats, clients: Ints, rules: Any, out: Floats) -> None:
     """Replay under each of the rules, an array of `RULE`, and write what comes of it into a row of `out`.
 
+    Those of one meter follow each other: with rising limits, all that are far above its traffic cost one replay.
+
     :param cells: as :func:`to_parts` writes them.
     :param clients: of each cell.
     """
+    same, most_held = 0, math.inf
     for number in range(len(rules)):
-        if rules[number].in_flight > 0:
-            _replay_closed(cells, clients, rules[number], out[number])
+        rule, other = rules[number], rules[same]
+        is_same = most_held < math.inf and other.first == rule.first and other.last == rule.last
+        if rule.in_flight > 0:
+            _replay_closed(cells, clients, rule, out[number])
+        elif is_same and most_held <= rule.far:
+            out[number] = out[same]
         else:
-            _replay_open(cells, rules[number], out[number])
+            same, most_held = number, _replay_open(cells, rule, out[number])
