@@ -61,6 +61,10 @@ bench: setup-dev ## Run the benchmarks
 docs: setup-dev ## Check that every link in the documentation leads somewhere
 	$(BIN)/python tools/check_links.py
 
+.PHONY: pictures
+pictures: setup ## Make the pictures of the documentation anew (chromium, poppler-utils, pngquant)
+	$(BIN)/python tools/pictures.py $(ARGS)
+
 .PHONY: wheel
 wheel: setup-dev ## Build the wheel into dist/
 	$(BIN)/python -m hatchling build --target wheel

@@ -282,6 +282,31 @@ def a_report(**changes: object) -> model.Report:
     return model.Report(**(given | changes))  # type: ignore[arg-type]
 
 
+def a_long_report() -> model.Report:
+    """With figures as long as a real log has them."""
+    clients = (model.Client("provisioner", "terraform", None), model.Client("ANONYMOUS", "adminclient-1", None))
+    long = a_report()
+    return a_report(
+        totals=(model.KeyTotals("producer_byte_rate", 2, 1, 110.0 * MIB, 48_588, 1, 15_131, 2_028_000),),
+        limited=model.LimitedClients(2, (a_limited_client(), a_limited_client(throttle_ms=8_220_000))),
+        unlimited=(
+            *long.unlimited,
+            model.UnlimitedClients(
+                "request_percentage", 2, 0, tuple(model.UnlimitedClient("", one, 98.4, 44_240, 0, 0) for one in clients)
+            ),
+        ),
+        what_if=a_what_if(
+            a_what_if_meter(total_delay_ms=47_820_000.0, amount_new=100.0 * MIB, unknowns=("large-requests",)),
+            a_what_if_meter(max_delay_ms=3_599_000.0, starts=False, stops=True, unknowns=("appetite", "bent")),
+        ),
+        recommendations=some_recommendations(
+            a_recommendation(max_delay_ms=3_599_000.0),
+            a_recommendation(key="controller_mutation_rate", now=12.0, new=15.5, share=0.0004),
+            a_recommendation(new=None, reason="no limit tried keeps throttled_requests<=1000, max_delay_ms<=1000"),
+        ),
+    )
+
+
 def an_empty_report() -> model.Report:
     """Of a log without a single request."""
     return a_report(

@@ -168,7 +168,7 @@ def requests(value: int | None) -> str:
 
 
 def duration(milliseconds: float | None) -> str:
-    """'850 ms', '12.3 s', '4 min 05 s', '3 h 12 min', '2 d 4 h', with spaces that do not break."""
+    """'850 ms', '12.3 s', '4 min 05 s', '3 h 12 min', '2 d 4 h': a line may end between the two, and not within one."""
     if milliseconds is None:
         return "not recorded"
     if milliseconds < 1000:
@@ -178,10 +178,10 @@ def duration(milliseconds: float | None) -> str:
         return f"{seconds:.1f}".removesuffix(".0") + "\N{NO-BREAK SPACE}s"
     whole = round(seconds)
     if whole < 3600:
-        return f"{whole // 60}\N{NO-BREAK SPACE}min\N{NO-BREAK SPACE}{whole % 60:02d}\N{NO-BREAK SPACE}s"
+        return f"{whole // 60}\N{NO-BREAK SPACE}min {whole % 60:02d}\N{NO-BREAK SPACE}s"
     if whole < 172_800:
-        return f"{whole // 3600}\N{NO-BREAK SPACE}h\N{NO-BREAK SPACE}{whole % 3600 // 60:02d}\N{NO-BREAK SPACE}min"
-    return f"{whole // 86_400:,}\N{NO-BREAK SPACE}d\N{NO-BREAK SPACE}{whole % 86_400 // 3600}\N{NO-BREAK SPACE}h"
+        return f"{whole // 3600}\N{NO-BREAK SPACE}h {whole % 3600 // 60:02d}\N{NO-BREAK SPACE}min"
+    return f"{whole // 86_400:,}\N{NO-BREAK SPACE}d {whole % 86_400 // 3600}\N{NO-BREAK SPACE}h"
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from kquota.pipeline.report.page import render_page
 from tests.kit import example_report as example
 
 GENERATED = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
-VOID = {"meta", "br", "link", "img", "input", "hr", "col"}
+VOID = {"meta", "br", "wbr", "link", "img", "input", "hr", "col"}
 INLINE = {"a", "b", "bdi", "code", "em", "i", "span", "strong"}
 
 
@@ -94,6 +94,7 @@ def test_nothing_is_fetched_and_nothing_runs(name: str) -> None:
         "dd",
         "div",
         "span",
+        "wbr",
         "strong",
         "em",
         "b",

@@ -22,7 +22,7 @@ def html_of(section: str, report: model.Report) -> str:
 
 
 def text_of(section: str, report: model.Report) -> str:
-    html = re.sub(r"<(title|desc)\b.*?</\1>", "", html_of(section, report))
+    html = re.sub(r"<(title|desc)\b.*?</\1>|<wbr>", "", html_of(section, report))
     text = re.sub(r"<[^>]+>", " ", html).replace("&nbsp;", " ").replace("&lt;", "<")
     return re.sub(r"[\s\N{NO-BREAK SPACE}]+", " ", text)
 
