@@ -40,8 +40,11 @@ TOLERANCE: Final = 1e-6
 UTILISATION, UTILISATION_SQL = "kquota: resolve, utilisation", "DuckDB: utilisation"
 HELD, HELD_SQL, HELD_PLAIN = "kquota: what-if", "DuckDB, then kquota's replay", "plain PySpark"
 PLAN: Final = "kquota plan of all rules"
-OF_LARGEST: Final = (UTILISATION, UTILISATION_SQL, HELD, HELD_SQL, PLAN)
-"""What is run over the most rows: enough to see whether cost stays linear."""
+OF_LARGEST: Final = (UTILISATION, HELD, HELD_SQL, PLAN)
+"""What is run over the most rows: enough to see whether cost stays linear.
+
+DuckDB's windows over 200 million rows end in "out of memory" on a machine of 24 GB.
+"""
 
 _PLACE: Final = ("broker_id", "meter", "key")
 _UTILISATION_COLUMNS: Final = (
@@ -136,7 +139,8 @@ def compare(work: Path, profile: UsageProfile, rounds: int, wanted: Sequence[str
                 file=sys.stderr,
                 flush=True,
             )
-    check_utilisation(out / "out-utilisation", out / "out-duckdb/utilisation.parquet")
+    if UTILISATION_SQL in commands:
+        check_utilisation(out / "out-utilisation", out / "out-duckdb/utilisation.parquet")
     meters = check_held(out / "out-held", out / "out-duckdb/held.parquet")
     plain: dict[str, int] = {}
     if HELD_PLAIN in commands:
@@ -180,8 +184,9 @@ def _ratios(tools: dict[str, dict[str, Any]], plain_scale: float) -> dict[str, f
     for what in ("wall_s", "cpu_s"):
         of = {name: found[what]["median"] for name, found in tools.items()}
         ratios |= {
-            f"{what[:-2]}: {UTILISATION} / {UTILISATION_SQL}": of[UTILISATION] / of[UTILISATION_SQL],
-            f"{what[:-2]}: {HELD} / {HELD_SQL}": of[HELD] / of[HELD_SQL],
+            f"{what[:-2]}: {one} / {other}": of[one] / of[other]
+            for one, other in ((UTILISATION, UTILISATION_SQL), (HELD, HELD_SQL))
+            if other in of
         }
         if HELD_PLAIN in of:
             ratios[f"{what[:-2]}: {HELD_PLAIN}, scaled by rows / {HELD}"] = of[HELD_PLAIN] * plain_scale / of[HELD]
@@ -248,9 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_what_if", description=__doc__.split("\n\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
     parser.add_argument("--largest", action="store_true", help=f"also {LARGEST_ROWS:,} rows")
-    parser.add_argument(
-        "--without-sweeps", action="store_true", help="neither sweeps nor the plain program, as for the largest"
-    )
+    parser.add_argument("--without-sweeps", action="store_true", help="only what is run over the largest")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", type=Path, default=WORK, help="where usage and outputs lie")
