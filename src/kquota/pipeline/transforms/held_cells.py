@@ -30,8 +30,6 @@ _HELD: Final = pa.schema([*HELD, (_UNDER, pa.int32())])
 """And which quotas set the limit, a bit for each."""
 
 _COLUMNS: Final = ("broker_id", "cell_start_ms", "cell_ms", "amount", "amount_max", "requests", "throttled_requests")
-
-
 _CELL: Final = np.dtype(
     [
         ("meter", np.int32),
