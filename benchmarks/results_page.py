@@ -187,20 +187,25 @@ def _what_if(results: list[dict[str, Any]]) -> str:
                 f"| {result['rows']:,} | {result['meters']:,} | {tool} | {found['wall_s']['median']:.1f} | {work} "
                 f"| {found['cpu_s']['median']:.1f} | {found['peak_pss_mb']:,} |"
             )
-    names = list(results[0]["ratios"])
+    names = list(dict.fromkeys(name for result in results for name in result["ratios"]))
     sizes = [f"{one['rows']:,} rows" for one in results]
     rows += ["", f"| ratio | {' | '.join(sizes)} |"]
     rows += [f"|---|{'---:|' * len(results)}"]
     for name in names:
-        ratios = [f"{one['ratios'][name]:.2f}" for one in results]
+        ratios = [f"{one['ratios'][name]:.2f}" if name in one["ratios"] else "" for one in results]
         rows.append(f"| {name} | {' | '.join(ratios)} |")
     rows.append("")
     for result in results:
         plain = result["plain"]
+        looked_at = (
+            f" The plain program looked at one user of {plain['parts']}: {plain['rows']:,} rows, "
+            f"{plain['meters']:,} meters."
+            if plain
+            else ""
+        )
         rows.append(
             f"- `{result['command']}`: {result['rules']:,} rules, {result['seconds'] / 3600:.1f} hours of usage, "
-            f"{result['usage_bytes'] / 1e6:,.0f} MB. The plain program looked at one user of {plain['parts']}: "
-            f"{plain['rows']:,} rows, {plain['meters']:,} meters. {_where(result)}"
+            f"{result['usage_bytes'] / 1e6:,.0f} MB.{looked_at} {_where(result)}"
         )
     rows.append("")
     return "\n".join(rows)
