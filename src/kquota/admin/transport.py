@@ -152,7 +152,7 @@ def _received_first(transport: Any, receive: Callable[[], tuple[bytes, Any]]) ->
         return data, error
     transport.pause_reading()
     # After whoever waits for these data had their turn: they wake in the loop's next round, before what is timed.
-    transport._net.call_later(0, lambda: transport.abort(error))  # noqa: SLF001
+    transport._net.call_later(0, lambda: transport.abort(error))  # noqa: SLF001 (its loop)
     return data, None
 
 

@@ -11,20 +11,8 @@ from hypothesis import strategies as st
 
 from kquota.pipeline.gathering import order_of
 from kquota.pipeline.replay.summed_cells import summed
+from kquota.pipeline.transforms.held_cells import CELL
 
-CELL = np.dtype(
-    [
-        ("meter", np.int32),
-        ("client", np.int32),
-        ("broker_id", np.int32),
-        ("cell_start_ms", np.int64),
-        ("cell_ms", np.int32),
-        ("amount", np.float64),
-        ("amount_max", np.float64),
-        ("requests", np.int32),
-        ("throttled_requests", np.int32),
-    ]
-)
 FEW = st.integers(0, 2)
 ROWS = st.lists(
     st.tuples(

@@ -42,8 +42,7 @@ class SummedCells(NamedTuple):
 def summed(cells: npt.NDArray[np.void], order: Ints) -> SummedCells:
     """Sum cells of the same meter, broker, client and start.
 
-    :param cells: rows of the `usage` table with its fields cell_start_ms, cell_ms, amount, amount_max, requests,
-        throttled_requests and broker_id, and the numbers of the meter and the client.
+    :param cells: rows of :data:`~kquota.pipeline.transforms.held_cells.CELL`.
     :param order: of these four, in this order.
     """
     count = len(cells)

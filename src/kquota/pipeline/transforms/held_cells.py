@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from kquota.pipeline.arrow_source import ArrowSource
 
-__all__ = ["held_by_cells", "held_by_cells_under"]
+__all__ = ["CELL", "held_by_cells", "held_by_cells_under"]
 
 _UNDER: Final = "under"
 _HELD: Final = pa.schema([*HELD, (_UNDER, pa.int32())])
 """And which quotas set the limit, a bit for each."""
 
 _COLUMNS: Final = ("broker_id", "cell_start_ms", "cell_ms", "amount", "amount_max", "requests", "throttled_requests")
-_CELL: Final = np.dtype(
+CELL: Final = np.dtype(
     [
         ("meter", np.int32),
         ("client", np.int32),
@@ -43,6 +43,7 @@ _CELL: Final = np.dtype(
         ("throttled_requests", np.int32),
     ]
 )
+"""A cell of usage, with the numbers of its client, and of the meter that it counts on."""
 
 
 def held_by_cells(
@@ -96,7 +97,7 @@ def _cells(batch: pa.RecordBatch, meters: TriedMeters, *, by_client: bool) -> Ce
         meter = counted[client]
         rows = np.flatnonzero(meter >= 0)
         which = slice(None) if len(rows) == len(meter) else rows
-        cells = np.empty(len(rows), _CELL)
+        cells = np.empty(len(rows), CELL)
         cells["meter"] = meter[which]
         cells["client"] = client[which] if by_client else 0
         for name, column in values.items():
