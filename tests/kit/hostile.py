@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kquota.errors import ProtocolError
+from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity
 from kquota.wire.apis import (
     ALTER_CLIENT_QUOTAS,
     API_VERSIONS,
@@ -39,7 +40,16 @@ from kquota.wire.messages.resolve_client_quotas import NamedPart, ResolveClientQ
 from kquota.wire.messages.scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from kquota.wire.primitives import uvarint
 
-__all__ = ["Outcome", "costly_requests", "decoded", "hostile_frames", "mutants", "requests", "send_and_end"]
+__all__ = [
+    "Outcome",
+    "costly_requests",
+    "decoded",
+    "hostile_frames",
+    "mutants",
+    "requests",
+    "rules_for_costly_requests",
+    "send_and_end",
+]
 
 _SIZE: Final = 4
 _EXTREMES: Final = (
@@ -162,7 +172,9 @@ def costly_requests(max_bytes: int, max_elements: int) -> dict[str, bytes]:
         "alter, long names": _flexible(49, 1, _list([user + b"\x01\0" for user in users]) + b"\x01\0"),
         "alter, long names refused": _flexible(49, 1, _list([user + op + b"\0" for user in users]) + b"\x01\0"),
         "describe, empty components": _flexible(48, 1, _list([b"\x01\0\0\0"] * max_elements) + b"\0\0"),
-        "describe, long names": _flexible(48, 1, _list([b"\x05user\0" + name + b"\0" for name in long_names]) + b"\0\0"),
+        "describe, long names": _flexible(
+            48, 1, _list([b"\x05user\0" + name + b"\0" for name in long_names]) + b"\0\0"
+        ),
         "metadata, empty names": _flexible(3, 9, _list([b"\x01\0"] * max_elements) + b"\0\0\0\0"),
         "metadata, long names": _flexible(3, 9, _list([name + b"\0" for name in long_names]) + b"\0\0\0\0"),
         "credentials, empty names": _flexible(50, 0, _list([b"\x01\0"] * max_elements) + b"\0"),
@@ -180,6 +192,18 @@ def _flexible(key: int, version: int, body: bytes) -> bytes:
 
 def _list(elements: list[bytes]) -> bytes:
     return uvarint(len(elements) + 1) + b"".join(elements)
+
+
+def rules_for_costly_requests() -> list[ClientQuotaAlteration]:
+    """Rules that make an answer to the resolves among them as large as it gets: all levels, with long names."""
+    names = ("a", "000000" + "\ufffd" * 10_916, None)
+    keys = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+    ops = [ClientQuotaAlteration.Op(key, 1000.0) for key in keys]
+    entities: list[dict[str, str | None]] = []
+    for name in names:
+        entities += [{"user": name}, {"client-id": "b" if name == "a" else name}]
+        entities += [{"user": name, "client-id": other} for other in ("b", *names[1:])]
+    return [ClientQuotaAlteration(ClientQuotaEntity(entity), ops) for entity in entities]
 
 
 class Outcome(NamedTuple):

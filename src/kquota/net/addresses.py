@@ -23,10 +23,11 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
     :raises OSError: an address cannot be bound; one that this machine does not have is left out where there are others.
     """
-    addresses = dict.fromkeys(
-        (family, found[0])
-        for family, _, _, _, found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    )
+    try:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError:
+        raise OSError(errno.EINVAL, "not a host name") from None
+    addresses = dict.fromkeys((family, found[0]) for family, _, _, _, found in infos)
     for attempt in range(_TRIES):
         try:
             return _bind(list(addresses), port)
@@ -84,7 +85,7 @@ def is_numeric(host: str) -> bool:
     """Whether the C library takes the text for an address in numbers, as it does ``0x7f.1``, and not for a name."""
     try:
         socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
-    except OSError:
+    except (OSError, UnicodeError):
         return False
     return True
 
