@@ -21,7 +21,7 @@ from kquota.server.context import ServerContext
 from kquota.server.event_log import LineLimit
 from kquota.stores.local import LocalStore
 
-__all__ = ["Address", "QuotaServer", "ServerSettings", "run"]
+__all__ = ["OTHER_FILES", "Address", "QuotaServer", "ServerSettings", "run"]
 
 _log = structlog.get_logger("kquota.server")
 
