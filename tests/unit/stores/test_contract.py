@@ -31,6 +31,7 @@ from tests.kit.store_contract import (
     CONSUME,
     PRODUCE,
     ComparesAndSetsContract,
+    DecidesHereContract,
     StoreContract,
     everything,
     set_to,
@@ -68,7 +69,7 @@ def store(reopen: Open) -> LocalStore:
     return reopen()
 
 
-class TestContract(StoreContract, ComparesAndSetsContract):
+class TestContract(StoreContract, ComparesAndSetsContract, DecidesHereContract):
     """The port, on those that keep quotas here."""
 
 

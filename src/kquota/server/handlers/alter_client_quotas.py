@@ -44,7 +44,7 @@ async def handle(
             AlterationResult(
                 error.code if error else 0,
                 sendable(error.message) if error else None,
-                [EntityPart(kind, name) for kind, name in entity.entries.items()],
+                [EntityPart(sendable(kind), sendable(name)) for kind, name in entity.entries.items()],
             )
             for entity, error in results.items()
         ],
