@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from kquota.errors import ApiError
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity
 from kquota.stores import open_store
+from kquota.stores.host_names import HostNames
 from kquota.stores.local import LocalStore
 from kquota.stores.memory import MemoryKeeper
 from tests.kit.differential import Report, compare
@@ -47,7 +49,10 @@ def test_names_too_long_to_be_sent_back_are_answered() -> None:
 
 
 def test_another_answer_is_a_difference() -> None:
-    with open_store("memory:") as one, LocalStore(MemoryKeeper(), is_resolvable_ip=lambda _: True) as other:
+    with (
+        open_store("memory:") as one,
+        LocalStore(MemoryKeeper(), host_names=HostNames(is_found=lambda _: True)) as other,
+    ):
         report = compared(one, other, requests=200)
     assert {difference.what for difference in report.differences} >= {"answers"}
     assert "is not a valid IP or resolvable host" in str(report)
@@ -57,9 +62,9 @@ class Forgetful(LocalStore):
     """Keeps nothing of what it acknowledges."""
 
     def alter(
-        self, alterations: Iterable[ClientQuotaAlteration], *, validate_only: bool = False, principal: str = ""
+        self, alterations: Iterable[ClientQuotaAlteration], *, validate_only: bool = False, **options: Any
     ) -> Mapping[ClientQuotaEntity, ApiError | None]:
-        return super().alter(alterations, validate_only=True, principal=principal)
+        return super().alter(alterations, validate_only=True, **options)
 
 
 def test_other_quotas_are_a_difference_where_all_answers_are_the_same() -> None:

@@ -86,5 +86,5 @@ def serve(
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
 
-    with open_store(store) as opened:
+    with open_store(store, warn=structlog.get_logger("kquota.server").warning) as opened:
         asyncio.run(run(opened, settings, ready=lambda address: print(f"listening on {address}", flush=True)))

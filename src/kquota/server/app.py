@@ -76,10 +76,11 @@ class QuotaServer:
         self._store = store
         self._settings = settings
         self._listener: Listener | None = None
+        self._context: ServerContext | None = None
 
     async def __aenter__(self) -> Self:
         settings = self._settings
-        context = ServerContext(
+        context = self._context = ServerContext(
             store=self._store,
             cluster_id=self._store.identity,
             host=settings.listen.host,
@@ -92,6 +93,7 @@ class QuotaServer:
                 Answering(context), settings.listen.host, settings.listen.port, limits=settings.limits, closed=_log_end
             )
         except OSError as error:
+            context.close()
             raise KquotaError(
                 f"cannot listen on {settings.listen}: {error.strerror or error}; give another --listen HOST:PORT"
             ) from error
@@ -102,9 +104,13 @@ class QuotaServer:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        if self._listener is not None:
-            await self._listener.close()
-            _log.info("stopped")
+        try:
+            if self._listener is not None:
+                await self._listener.close()
+                _log.info("stopped")
+        finally:
+            if self._context is not None:
+                self._context.close()
 
     @property
     def address(self) -> Address:

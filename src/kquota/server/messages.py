@@ -17,9 +17,11 @@ NO_MESSAGE: Final = ""
 
 
 def failure(error: StoreError) -> ApiError:
-    """The answer where the store failed: it says why, and the log does, too."""
+    """The answer where the store failed: what clients may know of it; the log has the rest."""
     _log.error("the store failed", reason=str(error))
-    return ApiError(KafkaErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+    # A client takes a timeout for what it is: the change may have been made or not.
+    code = KafkaErrorCode.REQUEST_TIMED_OUT if error.is_unknown else KafkaErrorCode.UNKNOWN_SERVER_ERROR
+    return ApiError(code, error.for_clients)
 
 
 @overload

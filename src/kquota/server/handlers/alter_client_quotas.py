@@ -1,12 +1,10 @@
 """AlterClientQuotas (KIP-546). Source: ``AlterClientQuotasRequest``, ``ClientQuotaControlManager``."""
 
-import asyncio
-from collections.abc import Mapping
-
-from kquota.errors import ApiError, StoreError
+from kquota.errors import StoreError
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity
 from kquota.server.context import ServerContext
 from kquota.server.messages import failure, sendable
+from kquota.server.writer import Results
 from kquota.wire.messages.client_quotas import (
     AlterationResult,
     AlterClientQuotasRequest,
@@ -30,12 +28,9 @@ async def handle(
         )
         for entry in request.entries
     ]
-    # A commit waits for the disk, and a host name for a name server: others are answered meanwhile.
-    results: Mapping[ClientQuotaEntity, ApiError | None]
+    results: Results
     try:
-        results = await asyncio.get_running_loop().run_in_executor(
-            None, lambda: context.store.alter(alterations, validate_only=request.validate_only, principal=principal)
-        )
+        results = await context.writer.alter(alterations, validate_only=request.validate_only, principal=principal)
     except StoreError as error:
         results = dict.fromkeys((alteration.entity for alteration in alterations), failure(error))
     return AlterClientQuotasResponse(
