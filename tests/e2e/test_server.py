@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from kquota.admin import QuotaAdmin
 from kquota.config import ConnectionLimits
 from kquota.errors import KafkaErrorCode
-from kquota.quotas import ClientQuotaFilter
+from kquota.quotas import USER, ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
 from kquota.server.app import OTHER_FILES, Address, QuotaServer, ServerSettings
 from kquota.stores import open_store
 from kquota.stores.local import LocalStore
+from kquota.stores.memory import MemoryKeeper
 from kquota.wire.apis import (
     ALTER_CLIENT_QUOTAS,
     API_VERSIONS,
@@ -360,6 +362,75 @@ def test_long_names_do_not_make_it_mute(store: LocalStore) -> None:
             assert len(answer.entries[0].error_message.encode()) <= 32_767
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_name_that_cannot_be_sent_back_costs_itself(store: LocalStore, version: int) -> None:
+    """Bytes that are not UTF-8 are read as three each: refused, answered, and of no harm to others."""
+
+    async def scenario() -> None:
+        async with serving(store) as connect:
+            client = await connect()
+            change = AlterClientQuotasRequest(
+                [user("?" * 20_000, ("producer_byte_rate", 1.0)), user("alice", ("producer_byte_rate", 5.0))],
+                validate_only=False,
+            )
+            frame = write_request(ALTER_CLIENT_QUOTAS, version, 1, "test", change)
+            client.writer.write(frame.replace(b"?" * 20_000, b"\xff" * 20_000))
+            _, answer = read_response(ALTER_CLIENT_QUOTAS, version, await client.frame())
+            assert [one.error_code for one in answer.entries] == [42, 0]
+            assert answer.entries[0].error_message == "The name of the user has 60000 bytes, 32767 are the most"
+            assert answer.entries[0].entity[0].entity_name.startswith("\ufffd" * 10_000)
+            client.correlation_id = 1
+            for one in (client, await connect()):
+                described = await one.ask(DESCRIBE_CLIENT_QUOTAS, version, EVERYTHING)
+                assert [entry.entity[0].entity_name for entry in described.entries] == ["alice"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "api, version, body",
+    [
+        (DESCRIBE_USER_SCRAM_CREDENTIALS, 0, DescribeUserScramCredentialsRequest([UserName("?" * 20_000)])),
+        (METADATA, 9, MetadataRequest([MetadataRequestTopic(name="?" * 20_000)])),
+    ],
+)
+def test_other_names_that_cannot_be_sent_back_are_cut(store: LocalStore, api: Api, version: int, body: Any) -> None:
+    """What is asked for by such a name is not there, and that is the answer."""
+
+    async def scenario() -> None:
+        async with serving(store) as connect:
+            client = await connect()
+            client.writer.write(write_request(api, version, 1, "test", body).replace(b"?" * 20_000, b"\xff" * 20_000))
+            _, answer = read_response(api, version, await client.frame())
+            assert "\ufffd" * 10_000 in str(answer)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_name_that_is_there_and_cannot_be_sent_costs_itself(version: int) -> None:
+    """The others are described; the log names it once. It can be removed, by anybody who can name it."""
+    long = ClientQuotaEntity({USER: "x" * 32_768})
+    values = {"producer_byte_rate": 1.0}
+    snapshot = {long: values, ClientQuotaEntity({USER: "alice"}): values}
+
+    async def scenario(store: LocalStore) -> None:
+        async with serving(store) as connect:
+            client = await connect()
+            for _ in range(3):
+                described = await client.ask(DESCRIBE_CLIENT_QUOTAS, version, EVERYTHING)
+                assert [entry.entity[0].entity_name for entry in described.entries] == ["alice"]
+
+    with LocalStore(MemoryKeeper(snapshot)) as store, structlog.testing.capture_logs() as logged:
+        asyncio.run(scenario(store))
+        [line] = [one for one in logged if one["event"].startswith("an entity cannot be sent")]
+        assert line["entity"] == "user=" + "x" * 195
+        assert store.alter([ClientQuotaAlteration(long, [ClientQuotaAlteration.Op("producer_byte_rate", None)])]) == {
+            long: None
+        }
+        assert long not in store.index().snapshot
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
