@@ -30,6 +30,7 @@ __all__ = [
     "ConfigEntity",
     "ConfigEntityType",
     "DefaultQuotaCallback",
+    "HasStaticDefaults",
     "KafkaPrincipal",
     "MeterUsage",
     "NamesItsSources",
@@ -182,16 +183,29 @@ class UsageAware(Protocol):
         """What is used now, told about once a second; whether limits changed with it."""
 
 
+@runtime_checkable
+class HasStaticDefaults(Protocol):
+    """A callback that falls back to Kafka's rules, of which the static defaults are the last. Others have none."""
+
+    def use_static_defaults(self, static_defaults: Mapping[str, float]) -> None:
+        """The broker's ``quota.producer.default`` and ``quota.consumer.default``, by quota key; before any quota."""
+
+
 class DefaultQuotaCallback:
     """Kafka's own: eight levels of users and client ids, and the static defaults that old brokers had."""
 
-    def __init__(self, static_defaults: Mapping[str, float] | None = None) -> None:
-        self._static_defaults = dict(static_defaults or {})
+    def __init__(self) -> None:
+        self._static_defaults: Mapping[str, float] = {}
         self._values: dict[ClientQuotaType, dict[ClientQuotaEntity, float]] = {one: {} for one in ClientQuotaType}
         self._resolvers: dict[ClientQuotaType, QuotaResolver] = {}
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """Nothing is configured."""
+
+    def use_static_defaults(self, static_defaults: Mapping[str, float]) -> None:
+        """Keep them, for clients that nothing else is set for."""
+        self._static_defaults = dict(static_defaults)
+        self._resolvers.clear()
 
     def is_used(self, quota_type: ClientQuotaType) -> bool:
         """Whether anything is set for the type; where not, nothing is counted."""

@@ -5,7 +5,7 @@ Sources: ``ClientQuotaManager``, ``ClientRequestQuotaManager``, ``ControllerMuta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from sys import float_info
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -74,17 +74,21 @@ class QuotaManager(Generic[M]):
             self._callback.update_quota(self.quota_type, described, value)
         self.refresh()
 
-    def use(self, callback: ClientQuotaCallback) -> None:
-        """Ask another callback from now on. Meters whose tags it gives, too, keep what was counted on them."""
+    def limits_by(self, callback: ClientQuotaCallback) -> list[float]:
+        """The limits that a callback gives to all meters, in their order."""
+        return [_limit(callback, self.quota_type, meter.tags) for meter in self._meters.values()]
+
+    def use(self, callback: ClientQuotaCallback, limits: Iterable[float]) -> None:
+        """Ask another callback from now on, which gave these limits to all meters. What was counted on them stays."""
         self._callback = callback
         self._default = _default(callback)
-        self.refresh()
+        self._by_client.clear()
+        for meter, limit in zip(self._meters.values(), limits, strict=True):
+            meter.limit = limit
 
     def refresh(self) -> None:
-        """Ask for the limits of all meters again."""
-        self._by_client.clear()
-        for meter in self._meters.values():
-            meter.limit = self._limit(meter.tags)
+        """Ask for the limits of all meters again. Where the callback raises, all are as they were."""
+        self.use(self._callback, self.limits_by(self._callback))
 
     def meter(self, user: str, client_id: str) -> M | None:
         """What the client's usage is counted on, made if it is not there; None where nothing is limited."""
@@ -100,7 +104,7 @@ class QuotaManager(Generic[M]):
         place = frozenset(tags.items())
         meter = self._meters.get(place)
         if meter is None:
-            meter = self._meters[place] = self._new_meter(tags, self._limit(tags))
+            meter = self._meters[place] = self._new_meter(tags, _limit(callback, self.quota_type, tags))
             left = self._left.pop(place, None)
             if left is not None:
                 meter.throttle_times = left.throttle_times
@@ -151,12 +155,13 @@ class QuotaManager(Generic[M]):
         tags = self._callback.quota_metric_tags(self.quota_type, KafkaPrincipal("User", user), client_id)
         return self._callback.quota_limit(self.quota_type, tags)
 
-    def _limit(self, tags: Mapping[str, str]) -> float:
-        limit = self._callback.quota_limit(self.quota_type, tags)
-        return UNLIMITED if limit is None else limit
-
     def _new_meter(self, tags: Mapping[str, str], limit: float) -> M:
         raise NotImplementedError
+
+
+def _limit(callback: ClientQuotaCallback, quota_type: ClientQuotaType, tags: Mapping[str, str]) -> float:
+    limit = callback.quota_limit(quota_type, tags)
+    return UNLIMITED if limit is None else limit
 
 
 def _default(callback: ClientQuotaCallback) -> DefaultQuotaCallback | None:

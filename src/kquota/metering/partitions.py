@@ -28,8 +28,8 @@ class PartitionQuotaCallback(DefaultQuotaCallback):
     is not split: it is each broker's own. Who belongs to no tenant is limited as ever.
     """
 
-    def __init__(self, static_defaults: Mapping[str, float] | None = None) -> None:
-        super().__init__(static_defaults)
+    def __init__(self) -> None:
+        super().__init__()
         self._separator = "_"
         self._broker_id = 0
         self._shares: dict[str, float] = {}

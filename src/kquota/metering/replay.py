@@ -46,8 +46,9 @@ class Replay:
         """Begin without quotas.
 
         :param settings: all of the broker's, for its callback; ``client.quota.callback.class`` among them names it.
-        :param guard: put before a callback that does not come with the engine.
-        :param report: told in words of a callback that could not be set up later on, so that the one before it stays.
+        :param guard: put before every callback but Kafka's own.
+        :param report: told in words of a callback that could not be set up later on, so that the one before it stays,
+            and of one that could not be closed.
         :raises InputError: there is no such callback, or it cannot be set up.
         """
         self.managers = QuotaManagers(config)
@@ -55,7 +56,6 @@ class Replay:
         """The last time in the trace."""
         self._expire_at_ms: int | None = None
         self._usage_at_ms = 0
-        self._static_defaults = config.static_defaults
         self._settings = settings or {}
         self._guard = guard
         self._report = report
@@ -116,10 +116,12 @@ class Replay:
             self._report(f"callback {operation['class']}: {error}")
 
     def _swap(self, name: str | None, settings: Mapping[str, str]) -> None:
-        if name is None:
-            self.managers.swap_callback(DefaultQuotaCallback(self._static_defaults), settings)
-        else:
-            self.managers.swap_callback(self._guard(load_callback(name)), settings)
+        callback = DefaultQuotaCallback() if name is None else load_callback(name)
+        # What is known of Kafka's own is known of it alone, without a guard.
+        guarded = callback if type(callback) is DefaultQuotaCallback else self._guard(callback)
+        closing = self.managers.swap_callback(guarded, settings)
+        if closing is not None:
+            self._report(f"the callback before could not be closed: {closing!r}")
 
     def _quota(self, operation: Operation) -> None:
         self.managers.update_quota(operation["key"], ClientQuotaEntity(operation["entity"]), operation["value"])

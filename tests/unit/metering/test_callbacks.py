@@ -152,6 +152,110 @@ def test_a_callback_that_cannot_be_set_up_changes_nothing() -> None:
     assert managers.produce.record("team_a", "c", 1000, NOW) is not None
 
 
+class Stubborn(Groups):
+    """Raises in one of its methods, from the call on that is given; tells what it was called."""
+
+    def __init__(self, method: str, limit: float = 1.0, after: int = 0) -> None:
+        super().__init__(limit)
+        self.method, self.after = method, after
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("method", "after", "calls") or name != self.method:
+            return super().__getattribute__(name)
+        original = super().__getattribute__(name)
+
+        def call(*arguments: Any) -> Any:
+            answer = original(*arguments)
+            self.after -= 1
+            if self.after < 0:
+                raise LookupError(f"no {name}")
+            return answer
+
+        return call
+
+
+def limits(managers: QuotaManagers) -> list[float]:
+    return [meter.limit for quota_type in ClientQuotaType for meter in managers.of(quota_type).meters()]
+
+
+def managers_with_meters(callback: Groups) -> QuotaManagers:
+    """Of two groups, on two types, under a quota and in a cluster."""
+    managers = QuotaManagers(BrokerConfig(), callback)
+    managers.update_quota("producer_byte_rate", ClientQuotaEntity({"user": "a"}), 5)
+    managers.update_cluster_metadata(Cluster("c1"))
+    for name in ("one_a", "two_a"):
+        assert managers.produce.record(name, "c", 1, NOW) is None
+        assert managers.fetch.record(name, "c", 1, NOW) is None
+    return managers
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize("method", ["configure", "update_quota", "update_cluster_metadata", "quota_limit"])
+def test_a_swap_is_all_or_nothing(method: str, after: int, is_guarded: bool) -> None:
+    """Whatever the new one raises in, and when: the one before stays with all limits, and the new one is closed."""
+    before, new = Groups(10), Stubborn(method, after=after)
+    managers = managers_with_meters(before)
+    callback = CallbackGuard(new, monotonic_ms=Clock()) if is_guarded else new
+    if after and method != "quota_limit":
+        assert managers.swap_callback(callback, {}) is None
+        assert limits(managers) == [1] * 4
+        return
+    with pytest.raises(CallbackRefusedError, match=f"the one before it stays: .*no {method}"):
+        managers.swap_callback(callback, {})
+    assert limits(managers) == [10] * 4
+    assert ("close",) not in before.calls
+    assert new.calls[-1] == ("close",)
+    managers.update_quota("producer_byte_rate", ClientQuotaEntity({"user": "b"}), 6)
+    assert before.calls[-1] == ("update_quota", PRODUCE, "user=b", 6)
+    assert not (isinstance(callback, CallbackGuard) and callback.faults.raised)
+
+
+def test_a_guarded_callback_that_answers_nonsense_is_not_used() -> None:
+    """It has no last right answer yet, so that all would be without a limit."""
+    managers = managers_with_meters(Groups(10))
+    guard = CallbackGuard(Groups(math.nan), monotonic_ms=Clock())
+    with pytest.raises(CallbackRefusedError, match="quota_limit answered nan"):
+        managers.swap_callback(guard, {})
+    assert limits(managers) == [10] * 4
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_one_that_cannot_be_closed_is_replaced_all_the_same(is_guarded: bool) -> None:
+    """And the caller is given what it raised; behind a guard, it is one of its faults."""
+    before, words = Stubborn("close", 10), list[str]()
+    managers = managers_with_meters(before)
+    if is_guarded:
+        managers.swap_callback(CallbackGuard(before, monotonic_ms=Clock(), report=words.append), {})
+    closing = managers.swap_callback(Groups(20), {})
+    told = words if is_guarded else [f"close raised {closing!r}"]
+    assert told == ["close raised LookupError('no close')"]
+    assert limits(managers) == [20] * 4
+
+
+def test_a_new_one_that_can_neither_be_used_nor_closed() -> None:
+    """Both are told."""
+
+    class Hopeless(Stubborn):
+        def configure(self, configs: Mapping[str, str]) -> None:
+            raise InputError("no settings")
+
+    managers = managers_with_meters(Groups(10))
+    with pytest.raises(CallbackRefusedError, match=r"no settings; nor could it be closed: LookupError\('no close'\)"):
+        managers.swap_callback(Hopeless("close"), {})
+    assert limits(managers) == [10] * 4
+
+
+def test_limits_that_cannot_be_asked_for_again_stay() -> None:
+    """All of a type, and not those alone that come after the fault."""
+    callback = Stubborn("quota_limit", 10, after=5)  # four for the new meters
+    managers = managers_with_meters(callback)
+    callback.limit = 20
+    with pytest.raises(LookupError):
+        managers.produce.refresh()
+    assert limits(managers) == [10] * 4
+
+
 class Faulty(Groups):
     """Answers what it is told to."""
 
