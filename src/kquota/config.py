@@ -14,7 +14,15 @@ from typing import Final
 
 from kquota.errors import InputError
 
-__all__ = ["BrokerConfig", "Setting", "Settings", "load_broker_config", "load_settings", "read_properties"]
+__all__ = [
+    "CALLBACK_SETTING",
+    "BrokerConfig",
+    "Setting",
+    "Settings",
+    "load_broker_config",
+    "load_settings",
+    "read_properties",
+]
 
 SettingValue = str | int | float | bool | list[str]
 
@@ -55,21 +63,32 @@ class BrokerConfig:
 
 
 _FIELDS: Final = {field.name.replace("_", "."): field.name for field in fields(BrokerConfig)}
+CALLBACK_SETTING: Final = "client.quota.callback.class"
+_KAFKAS_RULES: Final = ("default", "kquota.metering.callback:DefaultQuotaCallback")
 _LONG_SETTINGS: Final = ("quota.producer.default", "quota.consumer.default")
 _OURS: Final = ("quota.", "controller.quota.")
 
 
-def load_broker_config(path: str | None = None, defines: Iterable[str] = ()) -> BrokerConfig:
+def load_broker_config(
+    path: str | None = None, defines: Iterable[str] = (), *, has_callback: bool = False
+) -> BrokerConfig:
     """The settings in a server.properties file, overridden by ``key=value`` texts (``-D``).
 
-    Other settings of a broker are left aside. Raises :class:`~kquota.errors.InputError` for a file that cannot be read,
-    a value that a broker would refuse, and a ``-D`` that looks like one of these settings mistyped.
+    Other settings of a broker are left aside. Under ``client.quota.callback.class`` its limits are not those of Kafka's
+    rules, so it is refused, but for Kafka's own.
+
+    :param has_callback: the caller takes limits from a callback, this one or another that it was given instead.
+    :raises InputError: for a file that cannot be read, a value that a broker would refuse, a callback, and a ``-D``
+        that looks like one of these settings mistyped.
     """
     values: dict[str, int | None] = {}
+    callback, origin = _KAFKAS_RULES[0], ""
     if path is not None:
         for key, text in read_properties(path, "the broker's settings").items():
             if key in _FIELDS:
                 values[_FIELDS[key]] = _broker_value(key, text, f"{path}: ")
+            elif key == CALLBACK_SETTING:
+                callback, origin = text.strip(), f"{path}: "
     for define in defines:
         key, equals, text = define.partition("=")
         key = key.strip()
@@ -78,11 +97,20 @@ def load_broker_config(path: str | None = None, defines: Iterable[str] = ()) -> 
         if key in _FIELDS:
             values[_FIELDS[key]] = _broker_value(key, text, "-D ")
             continue
-        close = get_close_matches(key, _FIELDS, 1, 0.85)
+        if key == CALLBACK_SETTING:
+            callback, origin = text.strip(), "-D "
+            continue
+        close = get_close_matches(key, (*_FIELDS, CALLBACK_SETTING), 1, 0.85)
         if close or key.startswith(_OURS):
             raise InputError(
                 f"-D {define}: a broker has no such setting" + (f"; did you mean {close[0]}?" if close else "")
             )
+    if callback not in _KAFKAS_RULES and not has_callback:
+        raise InputError(
+            f"{origin}{CALLBACK_SETTING}={callback}: limits under a callback cannot be told from the quotas alone. "
+            "`kquota callback test` and `kquota pipeline whatif --callback` try one on recorded traffic, `kquota "
+            f"engine replay` on a trace; -D {CALLBACK_SETTING}=default goes by Kafka's own rules"
+        )
     return BrokerConfig(**values)  # type: ignore[arg-type] # only the two static defaults can be None
 
 

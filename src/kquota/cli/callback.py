@@ -33,7 +33,8 @@ Examples:
 \b
 CALLBACK is a class, as package.module:Class (also of a module in this directory), or the name of one that is installed:
 default, groups, partitions, fair-share and those of other packages.
-Its limits are those of --quotas, otherwise those that the directory was analysed with.
+It is tried whatever client.quota.callback.class says in --broker-config. Its limits are those of --quotas, otherwise
+those that the directory was analysed with.
 Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be used."""
 )
 @click.argument("name", metavar="CALLBACK")
@@ -84,7 +85,7 @@ def test(
     from kquota.metering.contract_check import ContractCheck
     from kquota.metering.loading import load_callback
 
-    broker = load_broker_config(broker_config, defines)
+    broker = load_broker_config(broker_config, defines, has_callback=True)
     import_from_here()
     load_callback(name)
     traffic = load_pipeline("recorded_traffic").RecordedTraffic.of(Path(usage))

@@ -70,7 +70,7 @@ Request time without a look at the limit (the network's), and of requests that a
 @broker_options
 def replay(*, trace: str, metrics: str | None, broker_config: str | None, defines: tuple[str, ...]) -> None:
     """Replay a trace (- is standard input): for each record a line of JSON, with its meter, limit and throttle time."""
-    config = load_broker_config(broker_config, defines)
+    config = load_broker_config(broker_config, defines, has_callback=True)
     import_from_here()
     faults = _Faults()
     broker = Replay(

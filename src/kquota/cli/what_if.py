@@ -70,9 +70,9 @@ def whatif(
     Each meter goes through Kafka's own statistic under its new limit: table `whatif`, and the worst on the terminal.
     What cannot be known from the recording is said, line by line.
     """
+    config = load_broker_config(broker_config, defines, has_callback=callback is not None)
     new = read_quotas(quotas)
     old = None if against is None else read_quotas(against)
-    config = load_broker_config(broker_config, defines)
     jobs = load_pipeline("jobs")
     setup = None
     if callback is not None:

@@ -7,12 +7,12 @@ from sys import float_info
 from types import NoneType
 from typing import Any, Final, TypeAlias
 
-from kquota.config import BrokerConfig
+from kquota.config import CALLBACK_SETTING, BrokerConfig
 from kquota.errors import CallbackRefusedError, InputError
 from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, DefaultQuotaCallback
 from kquota.metering.connections import DISABLED
 from kquota.metering.engine import EXPIRY_EVERY_MS, USAGE_EVERY_MS, QuotaManagers
-from kquota.metering.loading import CALLBACK_SETTING, load_callback
+from kquota.metering.loading import load_callback
 from kquota.metering.managers import RateQuotaManager
 from kquota.metering.meters import UNLIMITED, Throttle
 from kquota.metering.metrics import read_metrics

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from kquota.cli import run
-from kquota.config import BrokerConfig
+from kquota.config import CALLBACK_SETTING, BrokerConfig
 from kquota.errors import InputError
-from kquota.metering.loading import CALLBACK_SETTING
 from kquota.metering.replay import Replay, replay
 
 NOW = 1_700_000_000_000
