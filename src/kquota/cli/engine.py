@@ -47,6 +47,7 @@ A trace, one object a line:
   {"op": "record", "t_ms": 1700000000000, "user": "alice", "client-id": "c", "key": "producer_byte_rate", "value": 9000}
   {"op": "time", "t_ms": 1700000005000}
 A quota's value of null removes it; "unrecord" takes back; "strict": true rejects mutations over the limit.
+For a callback, "principal-type" says of which type the user's principal is, if not User.
 
 \b
 Another callback from here on (a class or an installed name, null for Kafka's own rules), as -D names the first one:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 from kquota.quotas import (
     CLIENT_ID,
@@ -34,7 +34,9 @@ __all__ = [
     "KafkaPrincipal",
     "MeterUsage",
     "NamesItsSources",
+    "Principal",
     "UsageAware",
+    "principal_of",
     "quota_source",
 ]
 
@@ -71,11 +73,21 @@ class ClientQuotaType(Enum):
 _TYPES = {quota_type.key: quota_type for quota_type in ClientQuotaType}
 
 
-class KafkaPrincipal(NamedTuple):
-    """Who is connected. Quotas look at the name alone."""
+@dataclass(frozen=True, slots=True)
+class KafkaPrincipal:
+    """Who is connected. Kafka's rules look at the name alone; a broker may make principals of a class of its own."""
 
     principal_type: str
     name: str
+
+
+Principal: TypeAlias = str | KafkaPrincipal
+"""A user's name, which is a principal of the type ``User``, or a principal."""
+
+
+def principal_of(user: Principal) -> KafkaPrincipal:
+    """The principal, as callbacks are given it."""
+    return KafkaPrincipal("User", user) if isinstance(user, str) else user
 
 
 class ConfigEntityType(Enum):

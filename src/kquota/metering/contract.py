@@ -307,7 +307,7 @@ def _shown(part: object) -> str:
         case ClientQuotaType():
             return part.name
         case KafkaPrincipal():
-            return repr(part.name)
+            return repr(part.name if part.principal_type == "User" else f"{part.principal_type}:{part.name}")
         case Cluster():
             return f"a cluster with {len(part.leaders)} partitions"
         case _:

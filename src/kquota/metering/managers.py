@@ -14,8 +14,9 @@ from kquota.metering.callback import (
     ClientQuotaCallback,
     ClientQuotaType,
     DefaultQuotaCallback,
-    KafkaPrincipal,
     MeterUsage,
+    Principal,
+    principal_of,
 )
 from kquota.metering.delays import DelayQueue
 from kquota.metering.meters import (
@@ -45,7 +46,10 @@ M = TypeVar("M", bound=Meter)
 
 
 class QuotaManager(Generic[M]):
-    """The meters of one type, made when they are needed, with the limits that the callback gives them."""
+    """The meters of one type, made when they are needed, with the limits that the callback gives them.
+
+    A `user` is a name, or a principal where it is of another type or a class of its own.
+    """
 
     def __init__(self, quota_type: ClientQuotaType, windows: Windows, callback: ClientQuotaCallback) -> None:
         self.quota_type = quota_type
@@ -55,7 +59,7 @@ class QuotaManager(Generic[M]):
         self._callback = callback
         self._meters: dict[frozenset[tuple[str, str]], M] = {}
         # Only where the callback's tags cannot change between updates; with no meter where nothing is limited.
-        self._by_client: dict[tuple[str, str], M] = {}
+        self._by_client: dict[tuple[Principal, str], M] = {}
         self._default = _default(callback)
         # Dropped meters whose throttle times a broker still has.
         self._left: dict[frozenset[tuple[str, str]], M] = {}
@@ -90,17 +94,17 @@ class QuotaManager(Generic[M]):
         """Ask for the limits of all meters again. Where the callback raises, all are as they were."""
         self.use(self._callback, self.limits_by(self._callback))
 
-    def meter(self, user: str, client_id: str) -> M | None:
+    def meter(self, user: Principal, client_id: str) -> M | None:
         """What the client's usage is counted on, made if it is not there; None where nothing is limited."""
         known = self._by_client.get((user, client_id))
         if known is not None:
             return known
         return self.meter_anyway(user, client_id) if self.is_enabled() else None
 
-    def meter_anyway(self, user: str, client_id: str) -> M:
+    def meter_anyway(self, user: Principal, client_id: str) -> M:
         """The same, also where nothing is limited: a broker that takes something back does not ask whether it is."""
         callback = self._callback
-        tags = callback.quota_metric_tags(self.quota_type, KafkaPrincipal("User", user), client_id)
+        tags = callback.quota_metric_tags(self.quota_type, principal_of(user), client_id)
         place = frozenset(tags.items())
         meter = self._meters.get(place)
         if meter is None:
@@ -116,7 +120,7 @@ class QuotaManager(Generic[M]):
             self.refresh()
         return meter
 
-    def note_throttle(self, user: str, client_id: str, throttle_ms: int, now_ms: int) -> None:
+    def note_throttle(self, user: Principal, client_id: str, throttle_ms: int, now_ms: int) -> None:
         """A client was told to wait, because of this quota."""
         meter = self._by_client.get((user, client_id)) or self.meter_anyway(user, client_id)
         meter.throttle_times.record(throttle_ms, now_ms)
@@ -150,9 +154,9 @@ class QuotaManager(Generic[M]):
         for place in gone:
             del self._left[place]
 
-    def limit(self, user: str, client_id: str) -> float | None:
+    def limit(self, user: Principal, client_id: str) -> float | None:
         """The client's limit; None where it has none."""
-        tags = self._callback.quota_metric_tags(self.quota_type, KafkaPrincipal("User", user), client_id)
+        tags = self._callback.quota_metric_tags(self.quota_type, principal_of(user), client_id)
         return self._callback.quota_limit(self.quota_type, tags)
 
     def _new_meter(self, tags: Mapping[str, str], limit: float) -> M:
@@ -186,22 +190,22 @@ class RateQuotaManager(QuotaManager[RateMeter]):
         super().__init__(quota_type, windows, callback)
         self._bound_ms = bound_ms
 
-    def record(self, user: str, client_id: str, value: float, now_ms: int) -> Throttle | None:
+    def record(self, user: Principal, client_id: str, value: float, now_ms: int) -> Throttle | None:
         """Count what a request used; how long its client is to wait, if that is too much."""
         meter = self._by_client.get((user, client_id)) or self.meter(user, client_id)
         return None if meter is None else meter.record(value, now_ms)
 
-    def record_no_throttle(self, user: str, client_id: str, value: float, now_ms: int) -> None:
+    def record_no_throttle(self, user: Principal, client_id: str, value: float, now_ms: int) -> None:
         """Count what is known too late to make anybody wait for it."""
         meter = self.meter(user, client_id)
         if meter is not None:
             meter.record_unchecked(value, now_ms)
 
-    def unrecord(self, user: str, client_id: str, value: float, now_ms: int) -> None:
+    def unrecord(self, user: Principal, client_id: str, value: float, now_ms: int) -> None:
         """Take back what was counted, and not used after all."""
         self.meter_anyway(user, client_id).record_unchecked(-value, now_ms)
 
-    def max_value_in_quota_window(self, user: str, client_id: str) -> float:
+    def max_value_in_quota_window(self, user: Principal, client_id: str) -> float:
         """The most that one request can use without being over the limit for ever."""
         limit = self.limit(user, client_id) if self.is_enabled() else None
         if limit is None:
@@ -239,7 +243,7 @@ class MutationQuotaManager(QuotaManager[BucketMeter]):
     def __init__(self, windows: Windows, callback: ClientQuotaCallback) -> None:
         super().__init__(ClientQuotaType.CONTROLLER_MUTATION, windows, callback)
 
-    def record_strict(self, user: str, client_id: str, partitions: float, now_ms: int) -> StrictOutcome:
+    def record_strict(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> StrictOutcome:
         """Reject if tokens are missing already; otherwise take them, however many, and do not make the client wait."""
         meter = self.meter(user, client_id)
         if meter is None:
@@ -250,12 +254,12 @@ class MutationQuotaManager(QuotaManager[BucketMeter]):
         meter.record_unchecked(partitions, now_ms)
         return StrictOutcome(rejected=False, throttle=None)
 
-    def record_permissive(self, user: str, client_id: str, partitions: float, now_ms: int) -> Throttle | None:
+    def record_permissive(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> Throttle | None:
         """Take the tokens; how long the client is to wait, if then some are missing."""
         meter = self.meter(user, client_id)
         return None if meter is None else meter.record(partitions, now_ms)
 
-    def unrecord(self, user: str, client_id: str, partitions: float, now_ms: int) -> None:
+    def unrecord(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> None:
         """Give tokens back."""
         self.meter_anyway(user, client_id).record_unchecked(-partitions, now_ms)
 

@@ -9,7 +9,12 @@ from typing import Any, Final, TypeAlias
 
 from kquota.config import CALLBACK_SETTING, BrokerConfig
 from kquota.errors import CallbackRefusedError, InputError
-from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, DefaultQuotaCallback
+from kquota.metering.callback import (
+    ClientQuotaCallback,
+    ClientQuotaType,
+    DefaultQuotaCallback,
+    KafkaPrincipal,
+)
 from kquota.metering.connections import DISABLED
 from kquota.metering.engine import EXPIRY_EVERY_MS, USAGE_EVERY_MS, QuotaManagers
 from kquota.metering.loading import load_callback
@@ -79,10 +84,11 @@ class Replay:
         """What it does with each; one answer for each ``record`` and ``metrics``.
 
         Operations are ``quota`` (entity, key, value; None removes), ``callback`` (class, None for Kafka's own; configs,
-        over the broker's settings), ``record`` and ``unrecord`` (t_ms, user, client-id,
-        key, value; strict for mutations), ``record`` of a connection (t_ms, ip, key; listener), ``record_no_throttle``
-        (as ``unrecord``), ``exempt`` (t_ms, value: request time), ``metrics`` and ``time`` (t_ms). Who is told to wait
-        is muted for so long. Inactive meters are dropped every 30 seconds of the trace's time, counted from its first.
+        over the broker's settings), ``record`` and ``unrecord`` (t_ms, user, client-id, key, value; principal-type, if
+        it is not User; strict for mutations), ``record`` of a connection (t_ms, ip, key; listener),
+        ``record_no_throttle`` (as ``unrecord``), ``exempt`` (t_ms, value: request time), ``metrics`` and ``time``
+        (t_ms). Who is told to wait is muted for so long. Inactive meters are dropped every 30 seconds of the trace's
+        time, counted from its first.
 
         :raises InputError: an operation is none of these.
         """
@@ -130,7 +136,7 @@ class Replay:
         if operation["key"] == CONNECTION_CREATION_RATE:
             return self._connection(operation["ip"], operation.get("listener", LISTENER))
         manager = self.managers.of(ClientQuotaType.of_key(operation["key"]))
-        user, client_id, value = operation["user"], operation["client-id"], operation["value"]
+        user, client_id, value = _user(operation), operation["client-id"], operation["value"]
         rejected: bool | None = None
         throttle: Throttle | None
         if isinstance(manager, RateQuotaManager):
@@ -176,12 +182,12 @@ class Replay:
 
     def _unrecord(self, operation: Operation) -> None:
         manager = self.managers.of(ClientQuotaType.of_key(operation["key"]))
-        manager.unrecord(operation["user"], operation["client-id"], operation["value"], self.now_ms)
+        manager.unrecord(_user(operation), operation["client-id"], operation["value"], self.now_ms)
 
     def _record_no_throttle(self, operation: Operation) -> None:
         manager = self.managers.of(ClientQuotaType.of_key(operation["key"]))
         assert isinstance(manager, RateQuotaManager)
-        manager.record_no_throttle(operation["user"], operation["client-id"], operation["value"], self.now_ms)
+        manager.record_no_throttle(_user(operation), operation["client-id"], operation["value"], self.now_ms)
 
     def _exempt(self, operation: Operation) -> None:
         self.managers.request.record_exempt(operation["value"], self.now_ms)
@@ -190,6 +196,10 @@ class Replay:
         found = read_metrics(self.managers, self.now_ms)
         metrics = [{**one._asdict(), "tags": dict(one.tags), "object_name": one.object_name} for one in found]
         return {"t_ms": self.now_ms, "metrics": metrics}
+
+
+def _user(operation: Operation) -> KafkaPrincipal:
+    return KafkaPrincipal(operation.get("principal-type", "User"), operation["user"])
 
 
 _NUMBER: Final = (int, float)
@@ -239,6 +249,9 @@ def _fault(kind: str, operation: Operation) -> str | None:
         isinstance(configs, Mapping) and all(isinstance(value, str) for value in configs.values())
     ):
         return f"configs cannot be {configs!r}: an object of texts is expected"
+    principal_type = operation.get("principal-type", "User")
+    if not isinstance(principal_type, str) or not principal_type:
+        return f"principal-type cannot be {principal_type!r}: a text such as User is expected"
     key = operation.get("key")
     if key is None:
         return None

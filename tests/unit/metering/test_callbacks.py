@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from kquota.metering.callback import (
     ConfigEntityType,
     DefaultQuotaCallback,
     KafkaPrincipal,
+    Principal,
 )
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.fair_share import FairShareCallback
@@ -28,6 +30,8 @@ from kquota.metering.groups import GroupQuotaCallback
 from kquota.metering.guard import KEPT_ANSWERS, CallbackGuard
 from kquota.metering.loading import ENTRY_POINTS, load_callback
 from kquota.metering.partitions import PartitionQuotaCallback
+from kquota.metering.replay import Replay
+from kquota.metering.requests import RequestQuotas
 from kquota.quotas import ClientQuotaEntity, MeterKey
 
 NOW = 1_700_000_000_000
@@ -124,6 +128,80 @@ def test_meters_with_equal_tags_keep_what_was_counted() -> None:
     assert (throttle.value, throttle.limit, dict(throttle.tags)) == (5000.0, 1000, {"group": "team"})
     managers.swap_callback(DefaultQuotaCallback(), {})
     assert managers.produce.record("team_a", "c", 1e12, NOW) is None
+
+
+class ByType(DefaultQuotaCallback):
+    """One limit for all service accounts, and Kafka's rules for everybody else."""
+
+    def quota_metric_tags(
+        self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str
+    ) -> Mapping[str, str]:
+        if isinstance(principal, Employee):
+            return {"department": principal.department}
+        if principal.principal_type == "ServiceAccount":
+            return {"type": principal.principal_type}
+        return super().quota_metric_tags(quota_type, principal, client_id)
+
+    def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
+        return 10.0 if "user" not in metric_tags else super().quota_limit(quota_type, metric_tags)
+
+
+@dataclass(frozen=True)
+class Employee(KafkaPrincipal):
+    """What a broker's own principal builder may make."""
+
+    department: str
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_the_principal_reaches_the_callback_as_it_is(is_guarded: bool) -> None:
+    """Its type and its class; a name alone is a principal of the type User."""
+    callback = CallbackGuard(ByType(), monotonic_ms=Clock()) if is_guarded else ByType()
+    managers = QuotaManagers(BrokerConfig(), callback)
+
+    def tags(user: Principal) -> dict[str, str]:
+        for manager in (managers.produce, managers.fetch, managers.request):
+            manager.record(user, "c", 1, NOW)
+            manager.record_no_throttle(user, "c", 1, NOW)
+            manager.unrecord(user, "c", 1, NOW)
+            manager.note_throttle(user, "c", 1, NOW)
+        managers.controller_mutation.record_strict(user, "c", 1, NOW)
+        managers.controller_mutation.record_permissive(user, "c", 1, NOW)
+        managers.controller_mutation.unrecord(user, "c", 1, NOW)
+        RequestQuotas(managers).produce(user, "c", 1, 0.1, NOW)
+        found = [managers.of(quota_type).meter(user, "c") for quota_type in ClientQuotaType]
+        assert len({meter.key for meter in found if meter is not None}) == 1
+        assert found[0] is not None
+        return {tag: value for tag, value in found[0].tags.items() if value}
+
+    assert tags("bob") == tags(KafkaPrincipal("User", "bob")) == {"client-id": "c"}
+    assert tags(KafkaPrincipal("ServiceAccount", "bob")) == {"type": "ServiceAccount"}
+    assert tags(Employee("User", "bob", "sales")) == {"department": "sales"}
+    assert tags(Employee("User", "bob", "legal")) == {"department": "legal"}
+    assert managers.produce.limit(KafkaPrincipal("ServiceAccount", "eve"), "d") == 10
+
+
+def test_kafkas_rules_look_at_the_name_alone() -> None:
+    managers = QuotaManagers(BrokerConfig())
+    managers.update_quota("producer_byte_rate", ClientQuotaEntity({"user": "bob"}), 5)
+    meter = managers.produce.meter("bob", "c")
+    assert meter is not None
+    assert managers.produce.meter(KafkaPrincipal("ServiceAccount", "bob"), "c") is meter
+
+
+def test_a_trace_says_of_which_type_a_principal_is() -> None:
+    settings = {"client.quota.callback.class": f"{__name__}:ByType"}
+    record = {"op": "record", "t_ms": NOW, "user": "u", "client-id": "c", "key": "producer_byte_rate", "value": 1}
+    of_type = {**record, "principal-type": "ServiceAccount"}
+    taken_back = {**of_type, "op": "unrecord"}
+    answers = list(Replay(BrokerConfig(), settings).answers([record, of_type, taken_back, of_type]))
+    assert [(answer["meter"], answer["value"]) for answer in answers] == [
+        ({"client-id": "c"}, 0.1),
+        ({"type": "ServiceAccount"}, 0.1),
+        ({"type": "ServiceAccount"}, 0.1),
+    ]
+    with pytest.raises(InputError, match="operation 1: principal-type cannot be ''"):
+        list(Replay(BrokerConfig()).answers([{**record, "principal-type": ""}]))
 
 
 def test_equal_tags_are_one_meter_in_any_order() -> None:
