@@ -1,7 +1,8 @@
-"""What a callback is given: the broker's settings and its own, and the modules of the directory."""
+"""What a callback is given: the broker's settings and its own, the cluster, and the modules of the directory."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,14 +12,22 @@ import click
 
 from kquota.config import read_properties
 from kquota.errors import InputError
+from kquota.metering.cluster import Cluster
+from kquota.metering.cluster_json import cluster_from_json
 
-__all__ = ["callback_options", "callback_settings", "import_from_here"]
+__all__ = ["callback_options", "callback_settings", "import_from_here", "read_cluster"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def callback_options(command: F) -> F:
-    """What a callback is given beside the broker's settings: ``--callback-config`` and ``-C``."""
+    """What a callback is given beside the broker's settings: ``--callback-config``, ``-C``, ``--cluster-metadata``."""
+    command = click.option(
+        "--cluster-metadata",
+        metavar="FILE",
+        help="Who leads which partition, all the time, as `kquota callback cluster` writes it.  "
+        "[default: no partitions]",
+    )(command)
     command = click.option(
         "-C",
         "--callback-setting",
@@ -37,6 +46,23 @@ def import_from_here() -> None:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
+
+
+def read_cluster(path: str | None) -> Cluster:
+    """The cluster in a file that ``kquota callback cluster`` wrote; without a file one of which nothing is known.
+
+    :raises InputError: it cannot be read.
+    """
+    if path is None:
+        return Cluster()
+    try:
+        return cluster_from_json(json.loads(Path(path).read_bytes()))
+    except OSError as error:
+        raise InputError(f"--cluster-metadata {path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"--cluster-metadata {path}: this is not JSON: {error}") from None
+    except InputError as error:
+        raise InputError(f"--cluster-metadata {path}: {error}") from None
 
 
 def callback_settings(

@@ -54,6 +54,10 @@ Another callback from here on (a class or an installed name, null for Kafka's ow
   {"op": "callback", "class": "groups", "configs": {"kquota.groups": "{\\"pay\\": {\\"users\\": [\\"alice\\"]}}"}}
 
 \b
+Who leads which partition from here on, for callbacks (kquota callback cluster writes it for a cluster that is there):
+  {"op": "cluster", "partitions": [{"topic": "acme_orders", "partition": 0, "leader": 1, "replicas": [1, 2]}]}
+
+\b
 Connections are counted one by one, for the ip, and for the listener if one is named:
   {"op": "quota", "entity": {"ip": "10.0.0.7"}, "key": "connection_creation_rate", "value": 5}
   {"op": "record", "t_ms": 1700000005000, "ip": "10.0.0.7", "key": "connection_creation_rate", "value": 1}

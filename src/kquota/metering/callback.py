@@ -6,10 +6,11 @@ Source: ``org.apache.kafka.server.quota.ClientQuotaCallback``, ``ClientQuotaMana
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
+from kquota.metering.cluster import Cluster
 from kquota.quotas import (
     CLIENT_ID,
     CONSUMER_BYTE_RATE,
@@ -124,15 +125,6 @@ class CallbackQuotaEntity:
             for kind, named, of_default in kinds
             if kind in entries
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What a broker knows of the cluster: topics that are being deleted left out, leaders where there are any."""
-
-    cluster_id: str = ""
-    leaders: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
-    """By topic and partition, the broker that leads it."""
 
 
 class ClientQuotaCallback(Protocol):

@@ -309,6 +309,6 @@ def _shown(part: object) -> str:
         case KafkaPrincipal():
             return repr(part.name if part.principal_type == "User" else f"{part.principal_type}:{part.name}")
         case Cluster():
-            return f"a cluster with {len(part.leaders)} partitions"
+            return f"a cluster with {len(part.partitions)} partitions"
         case _:
             return repr(part)

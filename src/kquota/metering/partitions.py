@@ -80,11 +80,11 @@ class PartitionQuotaCallback(DefaultQuotaCallback):
         """Count who leads what; whether any share is another now."""
         every: Counter[str] = Counter()
         here: Counter[str] = Counter()
-        for (topic, _), leader in cluster.leaders.items():
-            tenant = self._tenant_of(topic)
+        for one in cluster.partitions:
+            tenant = self._tenant_of(one.topic)
             if tenant is not None:
                 every[tenant] += 1
-                here[tenant] += leader == self._broker_id
+                here[tenant] += one.leader is not None and one.leader.id == self._broker_id
         shares = {tenant: max(here[tenant], 1) / count for tenant, count in every.items()}
         is_changed = shares != self._shares
         self._shares = shares

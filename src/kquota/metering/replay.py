@@ -12,9 +12,11 @@ from kquota.errors import CallbackRefusedError, InputError
 from kquota.metering.callback import (
     ClientQuotaCallback,
     ClientQuotaType,
+    Cluster,
     DefaultQuotaCallback,
     KafkaPrincipal,
 )
+from kquota.metering.cluster_json import cluster_from_json
 from kquota.metering.connections import DISABLED
 from kquota.metering.engine import EXPIRY_EVERY_MS, USAGE_EVERY_MS, QuotaManagers
 from kquota.metering.loading import load_callback
@@ -72,6 +74,7 @@ class Replay:
         self._kinds: Mapping[str, Callable[[Operation], Answer | None]] = {
             "quota": self._quota,
             "callback": self._callback,
+            "cluster": self._cluster,
             "record": self._record,
             "unrecord": self._unrecord,
             "record_no_throttle": self._record_no_throttle,
@@ -84,11 +87,11 @@ class Replay:
         """What it does with each; one answer for each ``record`` and ``metrics``.
 
         Operations are ``quota`` (entity, key, value; None removes), ``callback`` (class, None for Kafka's own; configs,
-        over the broker's settings), ``record`` and ``unrecord`` (t_ms, user, client-id, key, value; principal-type, if
-        it is not User; strict for mutations), ``record`` of a connection (t_ms, ip, key; listener),
-        ``record_no_throttle`` (as ``unrecord``), ``exempt`` (t_ms, value: request time), ``metrics`` and ``time``
-        (t_ms). Who is told to wait is muted for so long. Inactive meters are dropped every 30 seconds of the trace's
-        time, counted from its first.
+        over the broker's settings), ``cluster`` (partitions and more: :mod:`kquota.metering.cluster_json`), ``record``
+        and ``unrecord`` (t_ms, user, client-id, key, value; principal-type, if it is not User; strict for mutations),
+        ``record`` of a connection (t_ms, ip, key; listener), ``record_no_throttle`` (as ``unrecord``), ``exempt``
+        (t_ms, value: request time), ``metrics`` and ``time`` (t_ms). Who is told to wait is muted for so long. Inactive
+        meters are dropped every 30 seconds of the trace's time, counted from its first.
 
         :raises InputError: an operation is none of these.
         """
@@ -128,6 +131,9 @@ class Replay:
         closing = self.managers.swap_callback(guarded, settings)
         if closing is not None:
             self._report(f"the callback before could not be closed: {closing!r}")
+
+    def _cluster(self, operation: Operation) -> None:
+        self.managers.update_cluster_metadata(_cluster_of(operation))
 
     def _quota(self, operation: Operation) -> None:
         self.managers.update_quota(operation["key"], ClientQuotaEntity(operation["entity"]), operation["value"])
@@ -198,6 +204,10 @@ class Replay:
         return {"t_ms": self.now_ms, "metrics": metrics}
 
 
+def _cluster_of(operation: Operation) -> Cluster:
+    return cluster_from_json({name: value for name, value in operation.items() if name != "op"})
+
+
 def _user(operation: Operation) -> KafkaPrincipal:
     return KafkaPrincipal(operation.get("principal-type", "User"), operation["user"])
 
@@ -208,6 +218,7 @@ _CONNECTION: Final = {"t_ms": int, "ip": str, "key": str}
 _FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "quota": {"entity": Mapping, "key": str, "value": (int, float, NoneType)},
     "callback": {"class": (str, NoneType)},
+    "cluster": {"partitions": list},
     "record": _RECORD,
     "unrecord": _RECORD,
     "record_no_throttle": _RECORD,
@@ -249,6 +260,11 @@ def _fault(kind: str, operation: Operation) -> str | None:
         isinstance(configs, Mapping) and all(isinstance(value, str) for value in configs.values())
     ):
         return f"configs cannot be {configs!r}: an object of texts is expected"
+    if kind == "cluster":
+        try:
+            _cluster_of(operation)
+        except InputError as error:
+            return str(error)
     principal_type = operation.get("principal-type", "User")
     if not isinstance(principal_type, str) or not principal_type:
         return f"principal-type cannot be {principal_type!r}: a text such as User is expected"

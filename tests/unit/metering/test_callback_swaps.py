@@ -309,7 +309,7 @@ def test_every_answer_is_the_models(at_first: list[Any], trace: list[Any]) -> No
             case "swap", name, watched:
                 current = swapped(model, engine, current, name, watched=watched)
             case "cluster", leaders:
-                model.cluster = Cluster("c", leaders)
+                model.cluster = Cluster.of_leaders("c", leaders)
                 model.callback.update_cluster_metadata(model.cluster)
                 engine.managers.update_cluster_metadata(model.cluster)
             case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kquota.cli import run
 from kquota.config import BrokerConfig
 from kquota.errors import CallbackRefusedError, InputError
 from kquota.metering.callback import (
@@ -79,6 +81,20 @@ def test_the_examples_of_the_documentation(page: Path, capsys: pytest.CaptureFix
     assert examples
     for program, printed in examples:
         exec(program, {"__name__": "example"})
+        assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_the_traces_of_the_documentation(
+    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They run as the page says, and print what it shows."""
+    monkeypatch.chdir(PAGES[0].parents[2])
+    text = page.read_text(encoding="utf-8")
+    commands = re.findall(r"```console\n\$ kquota (engine replay .*?)\n(.*?)```", text, re.DOTALL)
+    assert bool(commands) == (page.stem == "partitions")
+    for command, printed in commands:
+        assert run(shlex.split(command)) == 0
         assert capsys.readouterr().out == printed
 
 

@@ -220,5 +220,5 @@ def test_faults_of_a_callback_are_told_on_standard_error(tmp_path: Path, capsys:
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 20
     assert "no tags today" in printed.err
-    assert printed.err.count("no tags today") == 10
+    assert printed.err.count("kquota: ") == 11
     assert "more faults" in printed.err

@@ -80,7 +80,7 @@ def test_groups_that_cannot_be_read_are_refused(text: str, reason: str) -> None:
 
 def leaders(**topics: str) -> Cluster:
     """Of each topic the leaders, a digit for each partition, ``-`` for none."""
-    return Cluster(
+    return Cluster.of_leaders(
         "c",
         {
             (topic, number): None if leader == "-" else int(leader)
