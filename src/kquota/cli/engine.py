@@ -19,11 +19,13 @@ from kquota.config import load_broker_config
 from kquota.errors import InputError, KquotaError
 from kquota.files import dump_json
 from kquota.metering.guard import CallbackGuard
+from kquota.metering.meters import BucketMeter, SpreadMeter
 from kquota.metering.replay import Replay
 
 __all__ = ["engine"]
 
 _FAULTS_TOLD: Final = 10
+_MUTATION_METERS: Final = {"token-bucket": BucketMeter, "spread-rate": SpreadMeter}
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -72,8 +74,23 @@ Request time without a look at the limit (the network's), and of requests that a
 @click.option(
     "--metrics", metavar="FILE", help="Write the metrics at the trace's last time to FILE, in Prometheus' text format."
 )
+@click.option(
+    "--mutation-statistic",
+    type=click.Choice([*_MUTATION_METERS]),
+    default="token-bucket",
+    show_default=True,
+    help="What partitions created and deleted are counted on: Kafka's token bucket, or the spread rate that KIP-599's "
+    "page had before it.",
+)
 @broker_options
-def replay(*, trace: str, metrics: str | None, broker_config: str | None, defines: tuple[str, ...]) -> None:
+def replay(
+    *,
+    trace: str,
+    metrics: str | None,
+    mutation_statistic: str,
+    broker_config: str | None,
+    defines: tuple[str, ...],
+) -> None:
     """Replay a trace (- is standard input): for each record a line of JSON, with its meter, limit and throttle time."""
     config = load_broker_config(broker_config, defines, has_callback=True)
     import_from_here()
@@ -83,6 +100,7 @@ def replay(*, trace: str, metrics: str | None, broker_config: str | None, define
         callback_settings(broker_config, defines, None, ()),
         guard=lambda callback: CallbackGuard(callback, monotonic_ms=SystemClock().monotonic_ms, report=faults.tell),
         report=faults.tell,
+        mutation_meter=_MUTATION_METERS[mutation_statistic],
     )
     write_metrics = None if metrics is None else _metrics_writer(metrics)
     for answer in broker.answers(_operations(trace)):

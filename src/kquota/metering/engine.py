@@ -21,6 +21,7 @@ from kquota.metering.callback import (
 from kquota.metering.connections import ConnectionQuotas
 from kquota.metering.guard import CallbackGuard
 from kquota.metering.managers import MutationQuotaManager, RateQuotaManager, RequestQuotaManager
+from kquota.metering.meters import BucketMeter
 from kquota.metering.statistics import Windows
 from kquota.quotas import CONNECTION_CREATION_RATE, ClientQuotaEntity
 
@@ -31,9 +32,18 @@ USAGE_EVERY_MS: Final = 1_000
 
 
 class QuotaManagers:
-    """One manager of each type, as a broker has them, and its connections."""
+    """One manager of each type, as a broker has them, and its connections.
 
-    def __init__(self, config: BrokerConfig, callback: ClientQuotaCallback | None = None) -> None:
+    :param mutation_meter: what partitions created and deleted are counted on.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        callback: ClientQuotaCallback | None = None,
+        *,
+        mutation_meter: type[BucketMeter] = BucketMeter,
+    ) -> None:
         callback = callback or DefaultQuotaCallback()
         self._callback = callback
         self._static_defaults = config.static_defaults
@@ -47,7 +57,7 @@ class QuotaManagers:
         self.produce = RateQuotaManager(ClientQuotaType.PRODUCE, windows, callback)
         self.fetch = RateQuotaManager(ClientQuotaType.FETCH, windows, callback)
         self.request = RequestQuotaManager(windows, callback)
-        self.controller_mutation = MutationQuotaManager(mutation_windows, callback)
+        self.controller_mutation = MutationQuotaManager(mutation_windows, callback, meter=mutation_meter)
         self.connections = ConnectionQuotas(windows)
 
     def of(self, quota_type: ClientQuotaType) -> RateQuotaManager | MutationQuotaManager:

@@ -238,13 +238,19 @@ class StrictOutcome(NamedTuple):
 
 
 class MutationQuotaManager(QuotaManager[BucketMeter]):
-    """Partitions created and deleted (KIP-599)."""
+    """Partitions created and deleted (KIP-599).
 
-    def __init__(self, windows: Windows, callback: ClientQuotaCallback) -> None:
+    :param meter: what they are counted on: Kafka's token bucket, or the spread rate.
+    """
+
+    def __init__(
+        self, windows: Windows, callback: ClientQuotaCallback, *, meter: type[BucketMeter] = BucketMeter
+    ) -> None:
         super().__init__(ClientQuotaType.CONTROLLER_MUTATION, windows, callback)
+        self._meter = meter
 
     def record_strict(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> StrictOutcome:
-        """Reject if tokens are missing already; otherwise take them, however many, and do not make the client wait."""
+        """Reject if it is too much already; otherwise count them, however many, and do not make the client wait."""
         meter = self.meter(user, client_id)
         if meter is None:
             return StrictOutcome(rejected=False, throttle=None)
@@ -255,13 +261,13 @@ class MutationQuotaManager(QuotaManager[BucketMeter]):
         return StrictOutcome(rejected=False, throttle=None)
 
     def record_permissive(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> Throttle | None:
-        """Take the tokens; how long the client is to wait, if then some are missing."""
+        """Count them; how long the client is to wait, if then it is too much."""
         meter = self.meter(user, client_id)
         return None if meter is None else meter.record(partitions, now_ms)
 
     def unrecord(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> None:
-        """Give tokens back."""
+        """Take back what was counted."""
         self.meter_anyway(user, client_id).record_unchecked(-partitions, now_ms)
 
     def _new_meter(self, tags: Mapping[str, str], limit: float) -> BucketMeter:
-        return BucketMeter(tags, limit, self.windows)
+        return self._meter(tags, limit, self.windows)

@@ -21,7 +21,7 @@ from kquota.metering.connections import DISABLED
 from kquota.metering.engine import EXPIRY_EVERY_MS, USAGE_EVERY_MS, QuotaManagers
 from kquota.metering.loading import load_callback
 from kquota.metering.managers import RateQuotaManager
-from kquota.metering.meters import UNLIMITED, Throttle
+from kquota.metering.meters import UNLIMITED, BucketMeter, Throttle
 from kquota.metering.metrics import read_metrics
 from kquota.quotas import CONNECTION_CREATION_RATE, IP, ClientQuotaEntity, canonical_ip, is_literal_ip
 
@@ -49,6 +49,7 @@ class Replay:
         *,
         guard: Callable[[ClientQuotaCallback], ClientQuotaCallback] = lambda callback: callback,
         report: Callable[[str], None] = lambda _: None,
+        mutation_meter: type[BucketMeter] = BucketMeter,
     ) -> None:
         """Begin without quotas.
 
@@ -56,9 +57,10 @@ class Replay:
         :param guard: put before every callback but Kafka's own.
         :param report: told in words of a callback that could not be set up later on, so that the one before it stays,
             and of one that could not be closed.
+        :param mutation_meter: what partitions created and deleted are counted on.
         :raises InputError: there is no such callback, or it cannot be set up.
         """
-        self.managers = QuotaManagers(config)
+        self.managers = QuotaManagers(config, mutation_meter=mutation_meter)
         self.now_ms = 0
         """The last time in the trace."""
         self._expire_at_ms: int | None = None

@@ -71,6 +71,37 @@ def test_strict_mutations_say_whether_they_were_rejected() -> None:
     assert ("rejected" in permissive, permissive["throttle_ms"]) == (False, 4000)
 
 
+@pytest.mark.parametrize(
+    ("statistic", "values", "waits"),
+    [("token-bucket", [-60, -55, 0], [0, 11_000, 0]), ("spread-rate", [5.6, 5.55, 5], [0, 11_000, 0])],
+)
+def test_the_two_statistics_of_kip_599(
+    statistic: str, values: list[float], waits: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A burst of 560 under 5 per second over 100 s is admitted, and the next change after 12 s."""
+    trace = tmp_path / "trace.jsonl"
+    changes = [(0, 560), (1000, 1), (12_000, 0)]
+    lines = [
+        quota({"user": "alice"}, 5, MUTATION),
+        *(record(NOW + at_ms, partitions, MUTATION, strict=True) for at_ms, partitions in changes),
+        {"op": "quota", "entity": {"user": "alice"}, "key": MUTATION, "value": None},
+        {"op": "quota", "entity": {"user": "bob"}, "key": MUTATION, "value": 1},
+        record(NOW + 13_000, 1_000_000, MUTATION),
+        record(NOW + 13_000, 1, MUTATION, op="unrecord"),
+        {"op": "metrics", "t_ms": NOW + 13_000},
+    ]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    windows = ["-D", "controller.quota.window.num=100", "--mutation-statistic", statistic]
+    assert run(["engine", "replay", str(trace), *windows]) == 0
+    *found, metrics = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [one["rejected"] for one in found[:3]] == [False, True, False]
+    assert [one["value"] for one in found[:3]] == pytest.approx(values)
+    assert [one["throttle_ms"] for one in found[:3]] == waits
+    assert (found[3]["limit"], found[3]["throttle_ms"]) == (None, 0)
+    names = {one["name"] for one in metrics["metrics"] if one["group"] == "ControllerMutation"}
+    assert ("tokens" in names, "mutation-rate" in names) == (statistic == "token-bucket", True)
+
+
 @pytest.mark.parametrize(("wait_ms", "throttle_ms"), [(3_629_999, 36_000_000 - 3_629_999), (3_630_000, 0)])
 def test_idle_meters_begin_anew(wait_ms: int, throttle_ms: int) -> None:
     """At the first half minute of the trace's time that comes more than an hour after the last record."""
