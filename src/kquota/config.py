@@ -19,6 +19,7 @@ __all__ = [
     "BrokerConfig",
     "Setting",
     "Settings",
+    "is_read_from_broker",
     "load_broker_config",
     "load_settings",
     "read_properties",
@@ -112,6 +113,11 @@ def load_broker_config(
             f"engine replay` on a trace; -D {CALLBACK_SETTING}=default goes by Kafka's own rules"
         )
     return BrokerConfig(**values)  # type: ignore[arg-type] # only the two static defaults can be None
+
+
+def is_read_from_broker(key: str) -> bool:
+    """Whether it is a setting that :func:`load_broker_config` reads, and that has no effect where others are taken."""
+    return key in _FIELDS
 
 
 def read_properties(path: str, what: str) -> dict[str, str]:

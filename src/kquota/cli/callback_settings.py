@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kquota.config import read_properties
+from kquota.config import is_read_from_broker, read_properties
 from kquota.errors import InputError
 from kquota.metering.cluster import Cluster
 from kquota.metering.cluster_json import cluster_from_json
@@ -70,7 +70,8 @@ def callback_settings(
 ) -> dict[str, str]:
     """What a broker would hand to the callback: its own settings, and the callback's.
 
-    :raises InputError: a file cannot be read, or a setting is not written as key=value.
+    :raises InputError: a file cannot be read, a setting is not written as key=value, or is given to the callback though
+        it is the broker's.
     """
     configs: dict[str, str] = {}
     if broker_config is not None:
@@ -78,9 +79,12 @@ def callback_settings(
         for name in ("broker.id", "node.id"):  # each broker of the traffic has its own
             configs.pop(name, None)
     configs |= _pairs(defines, "-D")
-    if callback_config is not None:
-        configs |= read_properties(callback_config, "the callback's settings")
-    return configs | _pairs(settings, "-C")
+    own = {} if callback_config is None else read_properties(callback_config, "the callback's settings")
+    own |= _pairs(settings, "-C")
+    for key in own:
+        if is_read_from_broker(key):
+            raise InputError(f"{key} is the broker's setting, not the callback's: give it by -D or --broker-config")
+    return configs | own
 
 
 def _pairs(texts: Iterable[str], option: str) -> dict[str, str]:

@@ -99,7 +99,7 @@ def replay(
         config,
         callback_settings(broker_config, defines, None, ()),
         guard=lambda callback: CallbackGuard(callback, monotonic_ms=SystemClock().monotonic_ms, report=faults.tell),
-        report=faults.tell,
+        report=lambda words: click.echo(f"kquota: {words}", err=True),
         mutation_meter=_MUTATION_METERS[mutation_statistic],
     )
     write_metrics = None if metrics is None else _metrics_writer(metrics)

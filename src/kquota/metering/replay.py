@@ -7,7 +7,7 @@ from sys import float_info
 from types import NoneType
 from typing import Any, Final, TypeAlias
 
-from kquota.config import CALLBACK_SETTING, BrokerConfig
+from kquota.config import CALLBACK_SETTING, BrokerConfig, is_read_from_broker
 from kquota.errors import CallbackRefusedError, InputError
 from kquota.metering.callback import (
     ClientQuotaCallback,
@@ -262,6 +262,9 @@ def _fault(kind: str, operation: Operation) -> str | None:
         isinstance(configs, Mapping) and all(isinstance(value, str) for value in configs.values())
     ):
         return f"configs cannot be {configs!r}: an object of texts is expected"
+    of_broker = next(filter(is_read_from_broker, configs), None)
+    if kind == "callback" and of_broker is not None:
+        return f"configs cannot have {of_broker}: it is the broker's, and the same all through the trace"
     if kind == "cluster":
         try:
             _cluster_of(operation)

@@ -204,6 +204,20 @@ def test_the_help_has_examples_with_options_that_there_are(capsys: pytest.Captur
         assert {word for word in line.split() if word.startswith("-")} <= options
 
 
+def test_a_setting_of_the_broker_is_none_of_the_callbacks(
+    usage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would have no effect there."""
+    path = tmp_path / "callback.properties"
+    path.write_text("quota.producer.default=1000\n")
+    for given in (["-C", "quota.producer.default=1000"], ["--callback-config", str(path)]):
+        assert run(["callback", "test", "default", "--usage", usage, *given]) == 2
+        assert "quota.producer.default is the broker's setting, not the callback's" in capsys.readouterr().err
+    found = as_json(capsys, "default", "--usage", usage, "-D", "quota.producer.default=10")
+    limits = {tuple(meter["meter"].items()): meter["limit_max"] for meter in found["meters"]}
+    assert limits[("client-id", "app"),] == 10
+
+
 LED = {"topic": "prefix_t", "partition": 0, "leader": 0}
 
 

@@ -131,6 +131,10 @@ def test_idle_meters_begin_anew(wait_ms: int, throttle_ms: int) -> None:
         ({"op": "time", "t_ms": 2**63}, "t_ms cannot be 9223372036854775808"),
         (record(NOW, 1, strict=True), "strict goes with controller_mutation_rate"),
         (quota({"user": "a"}, 1, "nonsense"), "key nonsense"),
+        (
+            {"op": "callback", "class": None, "configs": {"quota.producer.default": "1"}},
+            "configs cannot have quota.producer.default: it is the broker's",
+        ),
     ],
 )
 def test_what_is_no_operation_is_refused(operation: Mapping[str, Any], reason: str) -> None:
@@ -231,6 +235,27 @@ def test_a_callback_that_follows_usage_is_told_of_it_each_second() -> None:
     found = list(Replay(BrokerConfig(), settings).answers(operations))
     assert found[2]["limit"] < 1_000
     assert found[-1]["limit"] == 1_000
+
+
+def test_a_swap_that_is_refused_is_told_after_any_number_of_faults(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mute_callback.py").write_text(
+        "from kquota.metering.callback import DefaultQuotaCallback\n"
+        "class Mute(DefaultQuotaCallback):\n"
+        "    def quota_metric_tags(self, quota_type, principal, client_id):\n"
+        "        raise ValueError('no tags today')\n"
+    )
+    trace = tmp_path / "trace.jsonl"
+    swap = {"op": "callback", "class": "groups", "configs": {"kquota.groups": "[]"}}
+    lines = [quota({"user": "alice"}, 1_000), *(record(NOW + at, 1) for at in range(20)), swap]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setattr(sys, "path", [*sys.path])
+        assert run(["engine", "replay", str(trace), "-D", "client.quota.callback.class=mute_callback:Mute"]) == 0
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("kquota: callback groups: the callback could not be set up, the one before it stays: ")
 
 
 def test_faults_of_a_callback_are_told_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
