@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from kquota.cli.jobs import load_jobs, print_analysis, spark_options
+from kquota.cli.paths import as_path
 from kquota.cli.targets import Target, read_quotas
 from kquota.errors import KquotaError, failed
 from kquota.files import DatedQuotas, alterations, difference
@@ -30,7 +31,9 @@ Examples:
   kquota demo
   kquota demo --out /tmp/demo"""
 )
-@click.option("--out", default="kquota-demo", show_default=True, metavar="DIR", help="Where the results go.")
+@click.option(
+    "--out", callback=as_path, default="kquota-demo", show_default=True, metavar="DIR", help="Where the results go."
+)
 @spark_options
 def demo(*, out: str, master: str | None, quiet: bool) -> None:
     """Analyze the sample: some minutes in the request log of a real Apache Kafka with quotas at several levels.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kquota.cli.metrics import metric_lines
+from kquota.cli.paths import as_path
 from kquota.cli.quotas_over_time import moment, over_time_lines
 from kquota.errors import InputError, KquotaError
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, format_number
@@ -57,6 +58,7 @@ def log_options(command: F) -> F:
         click.option(
             "--topics",
             "topics_file",
+            callback=as_path,
             metavar="FILE",
             help="Partition counts from before the log begins: CSV with the header topic,partitions. "
             "Tells what deleting and growing those topics cost.",
@@ -90,6 +92,7 @@ def log_options(command: F) -> F:
 
 usage_option = click.option(
     "--usage",
+    callback=as_path,
     required=True,
     metavar="DIR",
     help="A directory that `kquota pipeline ingest` or `kquota analyze` wrote; the step's tables are added to it.",

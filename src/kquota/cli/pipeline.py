@@ -7,6 +7,7 @@ import click
 
 from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options, usage_option
 from kquota.cli.metrics import metric_options
+from kquota.cli.paths import as_path
 from kquota.cli.quotas_over_time import history_option, read_over_time
 from kquota.cli.recommend import recommend
 from kquota.cli.showback import showback
@@ -45,7 +46,13 @@ Examples:
 )
 @log_options
 @metric_options
-@click.option("--out", required=True, metavar="DIR", help="Where the tables go: missing, empty, or with --overwrite.")
+@click.option(
+    "--out",
+    callback=as_path,
+    required=True,
+    metavar="DIR",
+    help="Where the tables go: missing, empty, or with --overwrite.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
 @broker_options
 @spark_options

@@ -10,6 +10,7 @@ import click
 
 from kquota.cli.arrivals import ArrivalChoice, arrival_options
 from kquota.cli.jobs import load_pipeline, spark_options, usage_option
+from kquota.cli.paths import as_path
 from kquota.cli.targets import QUOTA_FILE, broker_options, read_quotas
 from kquota.config import load_broker_config
 from kquota.errors import IllegalArgumentError, InputError
@@ -37,7 +38,7 @@ def sweep_options(command: Any) -> Any:
             metavar="N",
             help="How many limits to try on each meter, from half of its mean rate to above its highest.",
         ),
-        click.option("--quotas", metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]"),
+        click.option("--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]"),
     ):
         command = option(command)
     return usage_option(arrival_options(broker_options(spark_options(command))))

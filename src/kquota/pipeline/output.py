@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from kquota import __version__
 from kquota.errors import InputError
+from kquota.files.local_paths import check_local
 from kquota.pipeline.tables import OCCASIONAL, TABLES
 
 __all__ = ["MARKER", "OutputDirectory"]
@@ -35,8 +36,9 @@ class OutputDirectory:
         """Check that `path` may be written to.
 
         :param adds: whether earlier results stay, and with them what others put there.
-        :raises InputError: it holds anything that kquota did not write, or is ours and `overwrite` is not given.
+        :raises InputError: it is a URL, holds what kquota did not write, or is ours and `overwrite` is not given.
         """
+        check_local(path)
         self.path = path
         # Workers write here, too, and their current directory is another.
         self.staging = path.absolute() / f"{_STAGING_PREFIX}{uuid4().hex[:12]}"
@@ -49,6 +51,7 @@ class OutputDirectory:
 
         :raises InputError: it is not one.
         """
+        check_local(path)
         if not (path / MARKER).is_file():
             raise InputError(
                 f"{path} is not a directory that `kquota analyze` or `kquota pipeline ingest` wrote: {_instead(path)}"
