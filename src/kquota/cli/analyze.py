@@ -73,8 +73,7 @@ def analyze(
     keep_requests: bool | None,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> None:
     """Say who is limited by what, how close, and who was throttled, from brokers' request logs or metrics."""
     patterns = [*logs, *more_logs]
@@ -91,7 +90,7 @@ def analyze(
         patterns,
         quotas,
         jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
-        jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
+        jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, **spark),
         broker_id=broker_id,
         metrics=jobs.metric_inputs(**metrics),
         max_rejected=jobs.RejectLimit.parse(max_rejected),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -35,7 +35,7 @@ Examples:
     "--out", callback=as_path, default="kquota-demo", show_default=True, metavar="DIR", help="Where the results go."
 )
 @spark_options
-def demo(*, out: str, master: str | None, quiet: bool) -> None:
+def demo(*, out: str, spark: dict[str, Any]) -> None:
     """Analyze the sample: some minutes in the request log of a real Apache Kafka with quotas at several levels.
 
     The quotas come from a quota server, to which they are sent first by Kafka's own requests.
@@ -55,7 +55,7 @@ def demo(*, out: str, master: str | None, quiet: bool) -> None:
         [str(log)],
         DatedQuotas.always(found),
         jobs.LogSettings(cluster="sample"),
-        jobs.JobOptions(out=Path(out), overwrite=True, master=master, quiet=quiet),
+        jobs.JobOptions(out=Path(out), overwrite=True, **spark),
         max_rejected=jobs.RejectLimit.parse("0"),
     )
     print_analysis(analysis)

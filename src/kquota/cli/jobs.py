@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -100,13 +101,44 @@ usage_option = click.option(
 
 
 def spark_options(command: F) -> F:
-    """How to run."""
-    command = click.option("-q", "--quiet", is_flag=True, help="Do not tell what is being done.")(command)
-    return click.option(
-        "--master",
-        metavar="URL",
-        help="Spark master. Default: local[*], or what spark-submit says.",
-    )(command)
+    """How to run; the command gets it as one argument, `spark`, for ``JobOptions``."""
+    options = (
+        click.option("-q", "--quiet", is_flag=True, help="Do not tell what is being done."),
+        click.option(
+            "--conf",
+            multiple=True,
+            callback=_spark_settings,
+            metavar="KEY=VALUE",
+            help="A setting of Spark, such as spark.driver.memory=8g, over those of spark-defaults.conf. Repeatable.",
+        ),
+        click.option(
+            "--master",
+            metavar="URL",
+            help="Spark master.  [default: what spark-submit or Spark's settings say, otherwise local[*]]",
+        ),
+    )
+
+    @wraps(command)
+    def with_spark(**arguments: Any) -> Any:
+        given = {name: arguments.pop(name) for name in ("master", "conf", "quiet")}
+        return command(spark=given, **arguments)
+
+    found: Any = with_spark
+    for option in options:
+        found = option(found)
+    return found  # type: ignore[no-any-return] # what click makes of a function is one
+
+
+def _spark_settings(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise click.BadParameter(
+                f"{text}: write it as KEY=VALUE, with a key such as spark.driver.memory", ctx, param
+            )
+        settings[key] = value
+    return settings
 
 
 def load_jobs() -> Any:

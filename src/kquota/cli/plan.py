@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -81,8 +81,7 @@ def plan(
     arrivals: ArrivalChoice,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
     format: str,
 ) -> int:
     """Say what kquota apply would change, and change nothing. What the file does not name is left out, without --prune.
@@ -96,9 +95,7 @@ def plan(
     objectives = [Objective.parse(text) for text in allowed]
     if usage is None and objectives:
         raise click.UsageError("--fail-on-impact goes with --usage DIR: there is no impact without traffic.")
-    recorded = (
-        None if usage is None else Recorded(usage, arrivals, load_broker_config(broker_config, defines), master, quiet)
-    )
+    recorded = None if usage is None else Recorded(usage, arrivals, load_broker_config(broker_config, defines), spark)
     if recorded is not None:
         recorded.check()
         check_writable(out, "--out")

@@ -111,8 +111,7 @@ def recommend(
     arrivals: ArrivalChoice,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> int:
     """Which limits to set: for each rule the lowest that does no more than is allowed, on recorded usage.
 
@@ -134,7 +133,7 @@ def recommend(
     found: Recommended = sweeping.recommend(
         Path(usage),
         file,
-        jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet),
+        jobs.JobOptions(out=Path(usage), broker_config=config, **spark),
         wanted=sweeping.Wanted(
             objectives=() if percentile is not None else wanted_objectives,
             percentile=None if percentile is None else int(percentile),

@@ -73,16 +73,13 @@ def showback(
     unowned: str | None,
     timezone: str,
     format: str,
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> None:
     """Usage by owner and day, with its share of the cluster's and what the owners may use."""
     rules = read_owners(owners)
     check_writable(unowned, "--unowned")
     jobs = load_jobs()
-    found: Showback = load_pipeline("showback").showback(
-        rules, timezone, jobs.JobOptions(out=Path(usage), master=master, quiet=quiet)
-    )
+    found: Showback = load_pipeline("showback").showback(rules, timezone, jobs.JobOptions(out=Path(usage), **spark))
     if format == "text":
         units = load_pipeline("report.units")
         for line in _text(found.rows, units):

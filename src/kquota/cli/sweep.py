@@ -76,8 +76,7 @@ def sweep(
     arrivals: ArrivalChoice,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> None:
     """Many limits on recorded usage, in one pass: how throttling grows as a limit falls. Table `curve`."""
     if limits and factors:
@@ -91,7 +90,7 @@ def sweep(
     found = sweeping.sweep(
         Path(usage),
         file,
-        jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet),
+        jobs.JobOptions(out=Path(usage), broker_config=config, **spark),
         grid=load_pipeline("transforms.curve").Grid(candidates, tried, factors),
         arrivals=arrivals.load(),
         unlimited_by=unlimited_by,

@@ -70,8 +70,7 @@ def whatif(
     overwrite: bool,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> None:
     """Other quotas on recorded usage: who would have been throttled, for how long, and who no longer.
 
@@ -98,7 +97,7 @@ def whatif(
     found = load_pipeline("what_if").what_if(
         Path(usage),
         new,
-        jobs.JobOptions(out=Path(out or usage), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
+        jobs.JobOptions(out=Path(out or usage), overwrite=overwrite, broker_config=config, **spark),
         against=old,
         arrivals=arrivals.load(),
         only_changed=only_changed,

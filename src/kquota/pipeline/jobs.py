@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from kquota.pipeline.analysis import (
     write_summary,
 )
 from kquota.pipeline.failures import explained
+from kquota.pipeline.kept_frames import freeing_frames, keep
 from kquota.pipeline.kept_quotas import in_force, keep_quotas, kept_quotas
 from kquota.pipeline.metrics_ingest import MetricSource
 from kquota.pipeline.output import OutputDirectory
@@ -37,7 +38,7 @@ from kquota.pipeline.overview import MeterLine, UnexplainedLine, unexplained_thr
 from kquota.pipeline.progress import Progress
 from kquota.pipeline.report import write_report
 from kquota.pipeline.report.charts import check_extra
-from kquota.pipeline.session import start_session
+from kquota.pipeline.session import active_session, start_session
 from kquota.pipeline.sources.log_files import LogFile, find_log_files
 from kquota.pipeline.sources.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
 from kquota.pipeline.sources.metric_mapping import MetricRule, parse_metric_rules
@@ -82,12 +83,15 @@ _OF_QUOTAS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What all jobs take. `master` is a Spark master URL, None for ``local[*]`` or what spark-submit says."""
+    """What all jobs take. `master` is a Spark master URL, None for what Spark's settings say, otherwise ``local[*]``;
+    `conf` are settings of Spark. Both are for a session that the job starts: one that is there is used as it is.
+    """
 
     out: Path
     overwrite: bool = False
     broker_config: BrokerConfig = field(default_factory=BrokerConfig)
     master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
     quiet: bool = False
 
     def progress(self) -> Progress:
@@ -157,18 +161,28 @@ def metric_inputs(
 def _spark(
     options: JobOptions, progress: Progress, *, log_bytes: int = 0, table_bytes: int = 0
 ) -> Iterator[SparkSession]:
-    """A Spark session that ends with the job; what goes wrong in it is told in a line, not in a stack of frames.
+    """The Spark session that is there, which is left as it was found; otherwise one that ends with the job.
+
+    What goes wrong in it is told in a line, not in a stack of frames.
 
     :raises KquotaError: the work failed.
+    :raises InputError: there is a session, and the options are for another.
     """
+    joined = active_session()
+    if joined is not None and (options.master is not None or options.conf):
+        raise InputError("a Spark session is running in this process: it has its own master and settings, give none")
     with progress.stage("start Spark"):
-        spark = start_session(master=options.master, log_bytes=log_bytes, table_bytes=table_bytes)
+        spark = joined or start_session(
+            master=options.master, conf=options.conf, log_bytes=log_bytes, table_bytes=table_bytes
+        )
     try:
-        yield spark
+        with freeing_frames() if joined else nullcontext():
+            yield spark
     except Exception as error:
         raise explained(error) from error
     finally:
-        spark.stop()
+        if joined is None:
+            spark.stop()
 
 
 def spark_for(
@@ -335,7 +349,7 @@ def utilisation(options: JobOptions) -> Analysis:
         of_its_time = in_force(kept_quotas(options.out), summary)
         usage = read_usage(spark, options.out)
         totals = to_client_totals(usage)
-        clients = resolved(totals, of_its_time, summary.get("start_ms"), options.broker_config).persist()
+        clients = keep(resolved(totals, of_its_time, summary.get("start_ms"), options.broker_config))
         part = utilisation_step(usage, clients, output.staging, options.broker_config, progress)
         part |= calibration_step(spark, clients, options.out, output.staging, options.broker_config, progress)
         summary = extended(summary, part, progress)

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from kquota.files import UNOWNED, OwnerMap, OwnerRule
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
 from kquota.pipeline.jobs import JobOptions, check_time_zone, extended, read_summary, spark_for
+from kquota.pipeline.kept_frames import keep
 from kquota.pipeline.kept_quotas import last_quotas
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.table_files import write_table
@@ -44,7 +45,7 @@ def showback(rules: Sequence[OwnerRule], timezone: str, options: JobOptions) -> 
         owners = OwnerMap(rules, last_quotas(directory) if has_quotas else None)
         limits = next((table for table in (LIMITS, CLIENTS) if (directory / table.name).is_dir()), None)
         with progress.stage("add up by owner"):
-            days = with_owners(to_client_days(read_usage(spark, directory), ZoneInfo(timezone)), owners).persist()
+            days = keep(with_owners(to_client_days(read_usage(spark, directory), ZoneInfo(timezone)), owners))
             table = to_showback(days, None if limits is None else read_table(spark, directory, limits))
             write_table(table, output.staging, SHOWBACK)
             unowned = tuple(row.asDict() for row in to_unowned(days).collect())

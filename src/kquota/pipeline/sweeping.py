@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from kquota.files import UNOWNED, Objective, OwnerMap, QuotaFile, QuotaFileEntry, write_yaml
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
 from kquota.pipeline.jobs import JobOptions, extended, read_summary, spark_for
+from kquota.pipeline.kept_frames import keep
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.replay.arrivals import Arrivals
 from kquota.pipeline.table_files import write_table
@@ -129,7 +130,7 @@ def _recording(
             defaults = options.broker_config.static_defaults
             meters = to_meters(clients, quotas.snapshot(), static_defaults=defaults, unlimited_by=unlimited_by)
             replay = Replay(arrivals, options.broker_config, recorded_times(read_usage(spark, usage)))
-        yield _Recording(spark, output, progress, cells, meters.persist(), replay)
+        yield _Recording(spark, output, progress, cells, keep(meters), replay)
 
 
 def sweep(
@@ -167,18 +168,18 @@ def recommend(
 ) -> Recommended:
     """Find the limits to set, into the table `recommendations` of the directory, and as a quota file."""
     with _recording(usage, quotas, options, arrivals, unlimited_by) as found:
-        meters = with_rules(found.meters.where(F.col("key").isin(*wanted.keys)), owners).persist()
+        meters = keep(with_rules(found.meters.where(F.col("key").isin(*wanted.keys)), owners))
         kept = None
         if wanted.owners:
             is_wanted = F.col("owner").isin(*wanted.owners)
             kept = kept_limits(read_table(found.spark, usage, USAGE), meters.where(~is_wanted))
             meters = meters.where(is_wanted)
         with found.progress.stage("find what is needed"):
-            needed = _needed(found, meters, wanted, grid).persist()
+            needed = keep(_needed(found, meters, wanted, grid))
             values = rule_values(needed, meters)
-            values = cut_to_capacity(values, needed, meters, wanted.capacity or {}, kept).persist()
+            values = keep(cut_to_capacity(values, needed, meters, wanted.capacity or {}, kept))
         with found.progress.stage("replay what is recommended"):
-            held = held_by_cells(found.usage, with_values(meters, values).persist(), found.replay).persist()
+            held = keep(held_by_cells(found.usage, keep(with_values(meters, values)), found.replay))
             table = found.stage(to_recommendations(values, held, meters, wanted.reason()), RECOMMENDATIONS)
             rows = tuple(table.orderBy(F.col("owner") == UNOWNED, "owner", "entity", "key").collect())
         unmet = tuple(row for row in rows if _is_unmet(row, wanted.objectives))
