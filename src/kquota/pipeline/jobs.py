@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Analysis",
     "JobOptions",
+    "add_to",
     "analyze",
     "before_quotas",
     "check_time_zone",
@@ -344,7 +345,8 @@ def utilisation(options: JobOptions) -> Analysis:
     The limits are those of the directory's quotas.yaml, or of its folder `quotas` where they changed.
     """
     progress = options.progress()
-    with OutputDirectory.existing(options.out) as output, spark_for(options, progress) as spark:
+    tables = ("utilisation", "throttled", "calibration")
+    with OutputDirectory.existing(options.out, *tables) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
         of_its_time = in_force(kept_quotas(options.out), summary)
         usage = read_usage(spark, options.out)
@@ -352,11 +354,8 @@ def utilisation(options: JobOptions) -> Analysis:
         clients = keep(resolved(totals, of_its_time, summary.get("start_ms"), options.broker_config))
         part = utilisation_step(usage, clients, output.staging, options.broker_config, progress)
         part |= calibration_step(spark, clients, options.out, output.staging, options.broker_config, progress)
-        summary = extended(summary, part, progress)
-        write_summary(output.staging, summary)
         worst, unexplained = _worst(spark, output.staging, clients)
-        for name in ("utilisation", "throttled", "calibration", "summary.json"):
-            output.publish(name)
+        summary = add_to(output, tables, part, progress)
     return Analysis(options.out, summary, worst, unexplained)
 
 
@@ -364,9 +363,12 @@ def report(options: JobOptions) -> Path:
     """The report of an existing directory, from its tables; returns where it is."""
     check_extra()
     progress = options.progress()
-    OutputDirectory.existing(options.out)
-    with spark_for(options, progress) as spark, progress.stage("write the report"):
-        return write_report(spark, options.out, generated=_now())
+    name = "report.html"
+    with OutputDirectory.existing(options.out, name) as output, spark_for(options, progress) as spark:
+        with progress.stage("write the report"):
+            write_report(spark, options.out, target=output.staging / name, generated=_now())
+        output.publish(name)
+    return options.out / name
 
 
 def read_summary(directory: Path) -> dict[str, Any]:
@@ -386,6 +388,18 @@ def read_summary(directory: Path) -> dict[str, Any]:
 def before_quotas(summary: Mapping[str, Any]) -> dict[str, Any]:
     """summary.json without what steps say in it that quotas were given to."""
     return {name: part for name, part in summary.items() if name not in _OF_QUOTAS}
+
+
+def add_to(
+    output: OutputDirectory, tables: Sequence[str], part: Mapping[str, Any], progress: Progress
+) -> dict[str, Any]:
+    """Publish tables of a step that were staged, and its part of summary.json, which other steps add to, too."""
+    with output.updating():
+        summary = extended(read_summary(output.path), part, progress)
+        write_summary(output.staging, summary)
+        for name in (*tables, "summary.json"):
+            output.publish(name)
+    return summary
 
 
 def extended(summary: dict[str, Any], part: Mapping[str, Any], progress: Progress) -> dict[str, Any]:

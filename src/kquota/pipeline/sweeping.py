@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from kquota.files import UNOWNED, Objective, OwnerMap, QuotaFile, QuotaFileEntry, write_yaml
-from kquota.pipeline.analysis import read_table, read_usage, write_summary
-from kquota.pipeline.jobs import JobOptions, extended, read_summary, spark_for
+from kquota.pipeline.analysis import read_table, read_usage
+from kquota.pipeline.jobs import JobOptions, add_to, spark_for
 from kquota.pipeline.kept_frames import keep
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.replay.arrivals import Arrivals
@@ -113,17 +113,15 @@ class _Recording:
 
     def publish(self, table: Table, part: Mapping[str, Any]) -> None:
         """Put the table that was staged in place of the old one, and its part into summary.json."""
-        write_summary(self.output.staging, extended(read_summary(self.output.path), part, self.progress))
-        for name in (table.name, "summary.json"):
-            self.output.publish(name)
+        add_to(self.output, [table.name], part, self.progress)
 
 
 @contextmanager
 def _recording(
-    usage: Path, quotas: QuotaFile, options: JobOptions, arrivals: Arrivals, unlimited_by: str | None
+    usage: Path, quotas: QuotaFile, options: JobOptions, arrivals: Arrivals, unlimited_by: str | None, *, adds: Table
 ) -> Iterator[_Recording]:
     progress = options.progress()
-    with OutputDirectory.existing(usage) as output, spark_for(options, progress, usage) as spark:
+    with OutputDirectory.existing(usage, adds.name) as output, spark_for(options, progress, usage) as spark:
         cells = read_usage(spark, usage)
         with progress.stage("find the meters"):
             clients = recorded_clients(spark, usage)
@@ -143,7 +141,7 @@ def sweep(
     unlimited_by: str | None = None,
 ) -> Swept:
     """Try the limits of a grid on all meters, into the table `curve` of the directory."""
-    with _recording(usage, quotas, options, arrivals, unlimited_by) as found:
+    with _recording(usage, quotas, options, arrivals, unlimited_by, adds=CURVE) as found:
         with found.progress.stage("replay under all limits"):
             curve = found.stage(to_curve(held_by_cells(found.usage, found.meters, found.replay, grid)), CURVE)
         totals = curve.agg(
@@ -167,7 +165,7 @@ def recommend(
     unlimited_by: str | None = None,
 ) -> Recommended:
     """Find the limits to set, into the table `recommendations` of the directory, and as a quota file."""
-    with _recording(usage, quotas, options, arrivals, unlimited_by) as found:
+    with _recording(usage, quotas, options, arrivals, unlimited_by, adds=RECOMMENDATIONS) as found:
         meters = keep(with_rules(found.meters.where(F.col("key").isin(*wanted.keys)), owners))
         kept = None
         if wanted.owners:

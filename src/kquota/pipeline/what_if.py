@@ -13,7 +13,7 @@ from kquota.config import BrokerConfig
 from kquota.errors import InputError
 from kquota.files import NO_IMPACT, Impact, QuotaFile
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
-from kquota.pipeline.jobs import JobOptions, before_quotas, extended, read_summary, spark_for
+from kquota.pipeline.jobs import JobOptions, add_to, before_quotas, extended, read_summary, spark_for
 from kquota.pipeline.kept_frames import keep
 from kquota.pipeline.kept_quotas import last_quotas
 from kquota.pipeline.output import OutputDirectory
@@ -75,7 +75,11 @@ def what_if(
             "logs again with --keep-requests"
         )
     is_own = options.out.resolve() == usage.resolve()
-    output = OutputDirectory.existing(usage) if is_own else OutputDirectory(options.out, overwrite=options.overwrite)
+    output = (
+        OutputDirectory.existing(usage, WHATIF.name)
+        if is_own
+        else OutputDirectory(options.out, overwrite=options.overwrite)
+    )
     old = against.snapshot() if against is not None else recorded_quotas(usage)
     with output, spark_for(options, progress, usage) as spark:
         change = Change(
@@ -87,13 +91,13 @@ def what_if(
             callback=callback,
         )
         part = what_if_step(spark, usage, output.staging, change, options.broker_config, progress)
-        recorded = read_summary(usage)
-        summary = extended(recorded if is_own else before_quotas(recorded), {"whatif": part}, progress)
-        write_summary(output.staging, summary)
         rows = worst_rows(read_table(spark, output.staging, WHATIF), WORST_SHOWN)
-        for name in ("whatif", "summary.json"):
-            output.publish(name)
-        if not is_own:
+        if is_own:
+            add_to(output, [WHATIF.name], {"whatif": part}, progress)
+        else:
+            write_summary(output.staging, extended(before_quotas(read_summary(usage)), {"whatif": part}, progress))
+            for name in ("whatif", "summary.json"):
+                output.publish(name)
             output.remove_others(("whatif", "summary.json"))
     return WhatIf(options.out, part, rows)
 
