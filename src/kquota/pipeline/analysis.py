@@ -282,9 +282,11 @@ def utilisation_step(
 
     def find_throttled() -> int:
         throttled = to_throttled(usage, clients, broker_config).persist()
-        write_table(throttled, staging, THROTTLED)
-        named = throttled.where(F.col("meter").isNotNull()).agg(F.count_distinct("key", "meter")).first()
-        throttled.unpersist()
+        try:
+            write_table(throttled, staging, THROTTLED)
+            named = throttled.where(F.col("meter").isNotNull()).agg(F.count_distinct("key", "meter")).first()
+        finally:
+            throttled.unpersist()
         return 0 if named is None else int(named[0])
 
     # Neither needs the other, and the planning of one leaves a core to the other.

@@ -6,8 +6,9 @@ import click
 import pytest
 
 from kquota.cli import cli, run
+from kquota.errors import InputError
 from kquota.pipeline.gathering import bucket_count
-from kquota.pipeline.session import _settings_of_files
+from kquota.pipeline.session import _settings_of_files, start_session
 
 
 @pytest.fixture
@@ -44,6 +45,13 @@ def test_settings_of_files(conf_dir: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (conf_dir / "other.conf").write_text("spark.z 2\n")
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--properties-file {conf_dir / 'other.conf'} pyspark-shell")
     assert _settings_of_files() == {"spark.z": "2"}
+
+
+def test_settings_that_come_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a driver that runs already; spark-submit takes them."""
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    with pytest.raises(InputError, match=r"spark.driver.memory: spark-submit has started the driver: give it that"):
+        start_session(conf={"spark.sql.ansi.enabled": "true", "spark.driver.memory": "8g"})
 
 
 class Databricks:
