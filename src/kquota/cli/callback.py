@@ -10,6 +10,7 @@ import click
 from kquota.cli.callback_outcome import print_json, print_text
 from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
 from kquota.cli.jobs import load_pipeline
+from kquota.cli.paths import as_path
 from kquota.cli.targets import QUOTA_FILE, Target, broker_options, read_quotas, target_options
 from kquota.clock import SystemClock
 from kquota.config import load_broker_config
@@ -43,13 +44,14 @@ Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be 
 @click.argument("name", metavar="CALLBACK")
 @click.option(
     "--usage",
+    callback=as_path,
     required=True,
     metavar="DIR",
     help="A directory that `kquota analyze --out` wrote. Its table `requests` is used where it was kept "
     "(--keep-requests), otherwise the seconds of `usage`.",
 )
 @callback_options
-@click.option("--quotas", metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]")
+@click.option("--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]")
 @click.option(
     "--budget-ms",
     type=click.FloatRange(0, min_open=True),

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kquota.cli.paths import as_path
 from kquota.config import is_read_from_broker, read_properties
 from kquota.errors import InputError
 from kquota.metering.cluster import Cluster
@@ -36,9 +37,9 @@ def callback_options(command: F) -> F:
         metavar="KEY=VALUE",
         help="One of its settings, over those of --callback-config. Repeatable.",
     )(command)
-    return click.option("--callback-config", metavar="FILE", help="The callback's settings, a Java properties file.")(
-        command
-    )
+    return click.option(
+        "--callback-config", callback=as_path, metavar="FILE", help="The callback's settings, a Java properties file."
+    )(command)
 
 
 def import_from_here() -> None:

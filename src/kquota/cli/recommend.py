@@ -12,6 +12,7 @@ from kquota.cli.arrivals import ArrivalChoice
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, wide_console
 from kquota.cli.output import check_writable
 from kquota.cli.owners import check_owners, owners_option, read_owners
+from kquota.cli.paths import as_path
 from kquota.cli.sweep import NONE_LIMITED, check_finite, own_quotas, positive_number, sweep_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
@@ -90,7 +91,9 @@ used."""
     help="Which limits to find. Repeatable.  [default: both byte rates and controller_mutation_rate; of request time a "
     "log has only a part]",
 )
-@click.option("--out-file", metavar="FILE", help="Where to write the quota file.  [default: standard output]")
+@click.option(
+    "--out-file", callback=as_path, metavar="FILE", help="Where to write the quota file.  [default: standard output]"
+)
 def recommend(
     *,
     usage: str,
@@ -108,8 +111,7 @@ def recommend(
     arrivals: ArrivalChoice,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> int:
     """Which limits to set: for each rule the lowest that does no more than is allowed, on recorded usage.
 
@@ -131,7 +133,7 @@ def recommend(
     found: Recommended = sweeping.recommend(
         Path(usage),
         file,
-        jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet),
+        jobs.JobOptions(out=Path(usage), broker_config=config, **spark),
         wanted=sweeping.Wanted(
             objectives=() if percentile is not None else wanted_objectives,
             percentile=None if percentile is None else int(percentile),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from kquota.cli.paths import as_path
 from kquota.errors import ApiError, InputError, failed
 from kquota.files import QuotaFile, is_plan, read_quota_file
 from kquota.quotas import ClientQuotaFilter
@@ -39,7 +40,7 @@ QUOTA_FILE: Final = (
     "standard input."
 )
 
-quotas_option = click.option("--quotas", metavar="FILE", required=True, help=QUOTA_FILE)
+quotas_option = click.option("--quotas", callback=as_path, metavar="FILE", required=True, help=QUOTA_FILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ def _quotas_option(*, folders: bool) -> Callable[[F], F]:
     """``--quotas``, which with `folders` may be a folder, too."""
     return click.option(
         "--quotas",
+        callback=as_path,
         metavar="FILE|DIR" if folders else "FILE",
         help=QUOTA_FILE
         + (" A folder: quotas over time, a file for each time at which they changed." if folders else ""),
@@ -232,6 +234,7 @@ def broker_options(command: F) -> F:
     )(command)
     return click.option(
         "--broker-config",
+        callback=as_path,
         metavar="FILE",
         help="The broker's server.properties: static quota defaults, quota windows, threads.",
     )(command)

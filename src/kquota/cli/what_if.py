@@ -10,6 +10,7 @@ import click
 from kquota.cli.arrivals import ArrivalChoice, arrival_options
 from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, spark_options, usage_option, wide_console
+from kquota.cli.paths import as_path
 from kquota.cli.targets import broker_options, quotas_option, read_quotas
 from kquota.config import load_broker_config
 from kquota.metering.loading import load_callback
@@ -35,7 +36,9 @@ The old limits are those that DIR was analysed with, unless --against gives othe
 )
 @usage_option
 @quotas_option
-@click.option("--against", metavar="FILE", help="The old quotas, a quota file.  [default: DIR/quotas.yaml]")
+@click.option(
+    "--against", callback=as_path, metavar="FILE", help="The old quotas, a quota file.  [default: DIR/quotas.yaml]"
+)
 @arrival_options
 @click.option("--only-changed", is_flag=True, help="Leave out meters that the change does not touch.")
 @click.option(
@@ -44,7 +47,12 @@ The old limits are those that DIR was analysed with, unless --against gives othe
     help="Limits from a quota callback, package.module:Class or an installed one, which is given --quotas.",
 )
 @callback_options
-@click.option("--out", metavar="OUT", help="Where the table goes: missing, empty, or with --overwrite.  [default: DIR]")
+@click.option(
+    "--out",
+    callback=as_path,
+    metavar="OUT",
+    help="Where the table goes: missing, empty, or with --overwrite.  [default: DIR]",
+)
 @click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
 @broker_options
 @spark_options
@@ -63,8 +71,7 @@ def whatif(
     overwrite: bool,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> None:
     """Other quotas on recorded usage: who would have been throttled, for how long, and who no longer.
 
@@ -92,7 +99,7 @@ def whatif(
     found = load_pipeline("what_if").what_if(
         Path(usage),
         new,
-        jobs.JobOptions(out=Path(out or usage), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
+        jobs.JobOptions(out=Path(out or usage), overwrite=overwrite, broker_config=config, **spark),
         against=old,
         arrivals=arrivals.load(),
         only_changed=only_changed,
