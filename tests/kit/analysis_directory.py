@@ -171,6 +171,7 @@ class AnalysisDirectory:
             "reason": "the lowest with throttled_share<=0.01",
             "predicted_throttled_share": 0.004,
             "predicted_max_delay_ms": 250.0,
+            "predicted_throttled_requests": 3,
         }
         self.add(tables.RECOMMENDATIONS, entity=entity, value_now=now, value_new=new, **(given | values))
 

@@ -283,6 +283,7 @@ RECOMMENDATIONS: Final = _table(
     ("reason", _TEXT),
     ("predicted_throttled_share", _DOUBLE),
     ("predicted_max_delay_ms", _DOUBLE),
+    ("predicted_throttled_requests", _LONG),
     ("owner", _TEXT),
 )
 

@@ -220,7 +220,7 @@ def with_values(meters: DataFrame, values: DataFrame) -> DataFrame:
 
 
 def to_recommendations(values: DataFrame, held: DataFrame, meters: DataFrame, reason: str) -> DataFrame:
-    """The `recommendations` table: one row per rule and key.
+    """The `recommendations` table: one row per rule and key, each prediction that of the worst of the rule's meters.
 
     :param held: the meters under their new limits.
     :param reason: how the values were found.
@@ -231,6 +231,7 @@ def to_recommendations(values: DataFrame, held: DataFrame, meters: DataFrame, re
         .agg(
             F.max(_measure("throttled_share")).alias("predicted_throttled_share"),
             F.max("max_delay_ms").alias("predicted_max_delay_ms"),
+            F.max("throttled_requests").alias("predicted_throttled_requests"),
         )
     )
     cut = F.format_string("; cut to %.0f %% of that, so that no broker gives more than it can bear", F.col("cut") * 100)
@@ -252,6 +253,7 @@ def to_recommendations(values: DataFrame, held: DataFrame, meters: DataFrame, re
             ).alias("reason"),
             "predicted_throttled_share",
             "predicted_max_delay_ms",
+            "predicted_throttled_requests",
             "owner",
         )
     )
