@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -61,13 +60,15 @@ Span = tuple[int, int]
 class Candidates(Protocol):
     """Which limits to try on a meter."""
 
-    def __call__(self, limit: float, cell_rates: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Sequence[float]:
-        """Those for a meter with this limit, infinite for none, and this much per second in each of its cells."""
+    def __call__(self, limit: float, mean: float, highest: float) -> Sequence[float]:
+        """Those for a meter with this limit, infinite for none, and with this sampled rate per second while it is
+        active.
+        """
 
 
-def only_its_limit(limit: float, cell_rates: object) -> Sequence[float]:
+def only_its_limit(limit: float, mean: float, highest: float) -> Sequence[float]:
     """The one that the meter has."""
-    del cell_rates
+    del mean, highest
     return [limit]
 
 
