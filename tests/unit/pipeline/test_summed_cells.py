@@ -14,6 +14,7 @@ from kquota.pipeline.replay.summed_cells import summed
 from kquota.pipeline.transforms.held_cells import CELL
 
 FEW = st.integers(0, 2)
+COUNTS = st.sampled_from([0, 1, 2, 2**31, 2**40])
 ROWS = st.lists(
     st.tuples(
         FEW,
@@ -23,8 +24,8 @@ ROWS = st.lists(
         st.sampled_from([250, 1_000]),
         st.integers(0, 9).map(float),
         st.integers(0, 9).map(float),
-        FEW,
-        FEW,
+        COUNTS,
+        COUNTS,
     ),
     max_size=40,
 )
