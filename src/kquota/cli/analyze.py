@@ -21,6 +21,7 @@ Examples:
   kquota analyze --log /var/log/kafka/kafka-request.log --quotas quotas.yaml --out report
   kquota analyze --log '1=broker1/kafka-request.log*' --log '2=broker2/kafka-request.log*' \\
                  --quotas quotas.yaml --timezone Europe/Berlin --out report --overwrite
+  kquota analyze --log 'logs/broker-{broker}/*' --quotas quotas.yaml --out report
   kquota analyze --log 'logs/*' --bootstrap-server broker:9093 --command-config admin.properties --out report
   kquota analyze kafka-request.log.*.gz --quotas quotas.yaml --broker-config server.properties --out report
   kquota analyze --log 'logs/*' --quotas quotas-by-date --out report

@@ -34,6 +34,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 UNITS = {PRODUCER_BYTE_RATE: "B/s", CONSUMER_BYTE_RATE: "B/s", REQUEST_PERCENTAGE: "%"}
+_MAX_BROKER_ID = 2**31 - 1
 _SHOWN_REASONS = 5
 _SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "numba")
 
@@ -71,17 +72,18 @@ def log_options(command: F) -> F:
         ),
         click.option(
             "--broker-id",
-            type=click.IntRange(0),
+            type=click.IntRange(0, _MAX_BROKER_ID),
             default=0,
             show_default=True,
-            help="The broker of the logs that do not say N= themselves.",
+            help="The broker of the logs whose option does not say it.",
         ),
         click.option(
             "--log",
             "logs",
             multiple=True,
             metavar="[N=]GLOB",
-            help="A request log, or a quoted glob of them, plain or gzip; N is the id of their broker. Repeatable.",
+            help="A request log, or a quoted glob of them, plain or gzip; N is the id of their broker. Of many "
+            "brokers: {broker} stands for the id in the path, as in 'logs/broker-{broker}/*'. Repeatable.",
         ),
     ):
         command = option(command)

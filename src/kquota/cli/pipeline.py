@@ -39,6 +39,7 @@ def pipeline() -> None:
     epilog="""\b
 Examples:
   kquota pipeline ingest --log '1=broker1/kafka-request.log*' --cluster prod --out usage
+  kquota pipeline ingest --log 'logs/broker-{broker}/*' --out usage
   kquota pipeline ingest --prometheus 'range-*.json.gz' --broker-label pod --out usage
   kquota pipeline ingest --prometheus '1=scrapes/broker1-*.prom' --prometheus '2=scrapes/broker2-*.prom' --out usage
   kquota pipeline ingest --jmx 1=jmx.csv --out usage"""
