@@ -1,6 +1,8 @@
 """Usage comes out the same however the log is cut, whatever failed attempts left behind."""
 
+import gzip
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -68,6 +70,19 @@ def test_usage_is_the_same_however_the_log_is_cut(
     halves = ingest(spark, tmp_path / "halves", [tmp_path / "half-1.log", tmp_path / "half-0.log"])
     assert cells(spark, tmp_path / "halves") == expected
     assert (halves.good, halves.followers, halves.forwarded) == (whole.good, whole.followers, whole.forwarded)
+
+
+def test_the_same_log_under_two_names_counts_once(spark: "SparkSession", tmp_path: Path) -> None:
+    """A rotated log, its packed copy in an archive, and a copy that was made before it went on."""
+    whole = ingest(spark, tmp_path / "whole", [GOLDEN])
+    text = GOLDEN.read_bytes()
+    (tmp_path / "archive.gz").write_bytes(gzip.compress(text))
+    (tmp_path / "early").write_bytes(text[: len(text) // 2])
+    again = ingest(spark, tmp_path / "again", [tmp_path / "archive.gz", tmp_path / "early", GOLDEN])
+    assert [Path(log.path).name for log in again.repeated] == ["archive.gz", "early"]
+    assert {log.of for log in again.repeated} == {str(GOLDEN.resolve())}
+    assert replace(again, repeated=()) == whole
+    assert cells(spark, tmp_path / "again") == cells(spark, tmp_path / "whole")
 
 
 def test_what_a_failed_attempt_left_behind_does_not_count(spark: "SparkSession", tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options
+from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, saying_whose_logs, spark_options
 from kquota.cli.metrics import metric_options
 from kquota.cli.quotas_over_time import history_option, read_over_time
 from kquota.cli.targets import Target, broker_options, target_options
@@ -81,14 +81,15 @@ def analyze(
     config = load_broker_config(broker_config, defines)
     topics = read_topics(topics_file)
     jobs = load_jobs()
-    analysis = jobs.analyze(
-        patterns,
-        quotas,
-        jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
-        jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
-        broker_id=broker_id,
-        metrics=jobs.metric_inputs(**metrics),
-        max_rejected=jobs.RejectLimit.parse(max_rejected),
-        report=report,
-    )
+    with saying_whose_logs():
+        analysis = jobs.analyze(
+            patterns,
+            quotas,
+            jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
+            jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
+            broker_id=broker_id,
+            metrics=jobs.metric_inputs(**metrics),
+            max_rejected=jobs.RejectLimit.parse(max_rejected),
+            report=report,
+        )
     print_analysis(analysis)

@@ -1,7 +1,8 @@
 """Options and print-outs that `analyze` and the steps of `pipeline` share."""
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +27,7 @@ __all__ = [
     "plain_cell",
     "print_analysis",
     "read_topics",
+    "saying_whose_logs",
     "spark_options",
     "usage_option",
     "wide_console",
@@ -35,6 +37,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 UNITS = {PRODUCER_BYTE_RATE: "B/s", CONSUMER_BYTE_RATE: "B/s", REQUEST_PERCENTAGE: "%"}
 _MAX_BROKER_ID = 2**31 - 1
+_WHOSE_LOG = "with --log 1=GLOB --log 2=GLOB, or --log 'logs/broker-{broker}/*'"
+_SHOWN_LOGS = 5
 _SHOWN_REASONS = 5
 _SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "numba")
 
@@ -137,6 +141,15 @@ def load_pipeline(module: str) -> Any:
         raise
 
 
+@contextmanager
+def saying_whose_logs() -> Iterator[None]:
+    """Around what reads logs: logs of several brokers that were given as those of one are told with the option."""
+    try:
+        yield
+    except load_pipeline("log_overlaps").MixedBrokersError as error:
+        raise InputError(f"{error}: say whose each is, {_WHOSE_LOG}") from None
+
+
 def read_topics(path: str | None) -> dict[str, int]:
     """Partition counts by topic from a CSV file.
 
@@ -208,6 +221,8 @@ def _summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     has_log = metrics is None or any(one.get("source") == "request-log" for one in summary["inputs"])
     if has_log:
         yield _counts(summary)
+        yield from _repeated(summary.get("repeated", ()))
+        yield from map(_overlap, summary.get("overlaps", ()))
         yield from map(_set_back, summary.get("set_back", ()))
     if metrics is not None:
         yield from metric_lines(metrics)
@@ -236,6 +251,25 @@ def _counts(summary: Mapping[str, Any]) -> str:
         if summary.get(name)
     ]
     return text + (f" (not counted: {', '.join(left_out)})" if left_out else "")
+
+
+def _repeated(logs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for log in logs[:_SHOWN_LOGS]:
+        yield f"not counted: {log['file']}: all of it stands in {log['of']}"
+    if len(logs) > _SHOWN_LOGS:
+        yield f"not counted: {len(logs) - _SHOWN_LOGS:,} more copies of logs (`repeated` in summary.json)"
+
+
+def _overlap(logs: Mapping[str, Any]) -> str:
+    one, other = logs["files"]
+    if logs["overlap_ms"]:
+        found, follows = f"overlap by {duration(logs['overlap_ms'])}", "lines that stand in both count twice"
+    else:
+        found, follows = "are of different addresses", "a broker may have come back with another one"
+    return (
+        f"broker {logs['broker_id']}: its logs {one} and {other} {found}: {follows}, and if they are of two brokers, "
+        f"what both used is added up: say whose each is, {_WHOSE_LOG}"
+    )
 
 
 def _set_back(step: Mapping[str, Any]) -> str:

@@ -43,8 +43,8 @@ def metric_options(command: F) -> F:
             "--jmx",
             multiple=True,
             metavar="[N=]GLOB",
-            help="What Kafka's JmxTool printed, plain or gzip; N is the id of the broker, {broker} stands for it in the "
-            "path. Repeatable.",
+            help="What Kafka's JmxTool printed, plain or gzip; N is the id of the broker, {broker} stands for it in "
+            "the path. Repeatable.",
         ),
         click.option(
             "--prometheus",

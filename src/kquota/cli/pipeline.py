@@ -5,7 +5,15 @@ from typing import Any
 
 import click
 
-from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options, usage_option
+from kquota.cli.jobs import (
+    load_jobs,
+    log_options,
+    print_analysis,
+    read_topics,
+    saying_whose_logs,
+    spark_options,
+    usage_option,
+)
 from kquota.cli.metrics import metric_options
 from kquota.cli.quotas_over_time import history_option, read_over_time
 from kquota.cli.recommend import recommend
@@ -75,14 +83,15 @@ def ingest(
     config = load_broker_config(broker_config, defines)
     topics = read_topics(topics_file)
     jobs = load_jobs()
-    analysis = jobs.ingest(
-        patterns,
-        jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
-        jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
-        broker_id=broker_id,
-        metrics=jobs.metric_inputs(**metrics),
-        max_rejected=jobs.RejectLimit.parse(max_rejected),
-    )
+    with saying_whose_logs():
+        analysis = jobs.ingest(
+            patterns,
+            jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
+            jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
+            broker_id=broker_id,
+            metrics=jobs.metric_inputs(**metrics),
+            max_rejected=jobs.RejectLimit.parse(max_rejected),
+        )
     print_analysis(analysis)
 
 

@@ -21,3 +21,20 @@ def test_a_clock_that_was_set_back_is_told_with_its_place(capsys: pytest.Capture
     assert "cut the log there, and analyse both parts on their own" in text
     print_analysis(Analysis(tmp_path, COUNTS))
     assert "goes back" not in capsys.readouterr().out
+
+
+def test_logs_that_were_left_out_or_may_be_mixed_up_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    overlaps = [
+        {"broker_id": 0, "files": ["a", "b"], "overlap_ms": 60_000},
+        {"broker_id": 1, "files": ["c", "d"], "overlap_ms": 0},
+    ]
+    repeated = [{"file": f"{number}.gz", "of": f"{number}"} for number in range(7)]
+    print_analysis(Analysis(tmp_path, COUNTS | {"overlaps": overlaps, "repeated": repeated}))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "not counted: 0.gz: all of it stands in 0 not counted: 1.gz" in text
+    assert "not counted: 2 more copies of logs" in text
+    assert "broker 0: its logs a and b overlap by 1.0 min: lines that stand in both count twice, and if they" in text
+    assert "broker 1: its logs c and d are of different addresses: a broker may have come back with another" in text
+    assert "say whose each is, with --log 1=GLOB --log 2=GLOB, or --log 'logs/broker-{broker}/*'" in text

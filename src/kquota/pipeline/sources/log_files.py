@@ -132,7 +132,7 @@ def _inspect(path: str, broker_id: int) -> LogFile:
     head, size, compressed = read_head(path)
     time = _TIME.search(head)
     first_time = time[0].replace(b"T", b" ") if time else b""
-    first_line = blake2b(head.partition(b"\n")[0], digest_size=16).digest()
+    first_line = blake2b(head[:_HEAD_BYTES].partition(b"\n")[0], digest_size=16).digest()
     return LogFile(path, broker_id, size, compressed, first_time, first_line)
 
 
