@@ -224,6 +224,7 @@ def _summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield from _repeated(summary.get("repeated", ()))
         yield from map(_overlap, summary.get("overlaps", ()))
         yield from map(_set_back, summary.get("set_back", ()))
+        yield from map(_unknown_hour, summary.get("unknown_hours", ()))
     if metrics is not None:
         yield from metric_lines(metrics)
     if "limited_meters" in summary:
@@ -278,6 +279,13 @@ def _set_back(step: Mapping[str, Any]) -> str:
         f"{moment(step['from_ms'])}: the clock was set back, or summer time ended; what was used before and after "
         "counts on the same seconds, so that rates and waits of that time are too high; cut the log there, and analyse "
         "both parts on their own"
+    )
+
+
+def _unknown_hour(log: Mapping[str, Any]) -> str:
+    return (
+        f"broker {log['broker_id']}: {log['file']} begins in the hour that the end of summer time repeats, and does "
+        "not say in which of the two: the first is taken; put it behind the log before it, in one file, to know"
     )
 
 

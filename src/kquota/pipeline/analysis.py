@@ -152,6 +152,8 @@ def ingest_step(
             {"broker_id": one.broker_id, "files": list(one.paths), "overlap_ms": round(one.overlap_ms)}
             for one in result.overlaps
         ]
+    if result.unknown_hours:
+        summary["unknown_hours"] = [{"broker_id": log.broker_id, "file": log.path} for log in result.unknown_hours]
     if result.set_back:
         summary["set_back"] = [
             {"broker_id": broker_id, "from_ms": round(times.back_from_ms), "by_ms": round(times.back_ms)}

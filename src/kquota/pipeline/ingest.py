@@ -15,6 +15,7 @@ from kquota.pipeline.sources.cells import CELL_MS
 from kquota.pipeline.sources.log_files import LogFile, LogRange, cut_into_ranges, group_ranges
 from kquota.pipeline.sources.log_times import IN_ORDER_MS, LogTimes
 from kquota.pipeline.sources.range_reader import IngestOptions
+from kquota.pipeline.sources.repeated_hours import RangeStarts, range_starts, with_range_starts
 from kquota.pipeline.sources.repeated_logs import Digests, RepeatedLog, digests_of, repeated_logs
 from kquota.pipeline.sources.request_log import stage_request_logs
 from kquota.pipeline.workers import on_workers
@@ -80,6 +81,8 @@ class IngestResult:
     """Logs that were not read, because others hold all of their lines."""
     overlaps: tuple[LogOverlap, ...] = ()
     """Logs of one broker that may be of several, or hold the same lines."""
+    unknown_hours: tuple[LogFile, ...] = ()
+    """Logs that begin in an hour that came twice, and do not say in which of the two."""
 
 
 def estimate_lines(files: Iterable[LogFile], *, sample_bytes: int = 256 * 1024) -> int:
@@ -117,7 +120,12 @@ def ingest_logs(
     parallelism = spark.sparkContext.defaultParallelism
     repeated = repeated_logs(files, lambda compared: on_workers(spark, digests_of, compared, Digests))
     files = [file for place, file in enumerate(files) if place not in repeated]
-    ranges = cut_into_ranges(files, parallelism=parallelism)
+    ranges, unknown_hours = with_range_starts(
+        files,
+        cut_into_ranges(files, parallelism=parallelism),
+        timezone,
+        lambda searches: on_workers(spark, range_starts, searches, RangeStarts),
+    )
     estimate = estimate_lines(files)
     keep = keep_requests if keep_requests is not None else estimate <= AUTO_KEEP_LINES
     options = IngestOptions(str(staging), cluster, timezone, keep, default_partitions)
@@ -159,6 +167,7 @@ def ingest_logs(
         set_back=_set_back(times),
         repeated=tuple(repeated.values()),
         overlaps=tuple(overlaps),
+        unknown_hours=tuple(unknown_hours),
     )
 
 

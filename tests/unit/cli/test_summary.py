@@ -38,3 +38,9 @@ def test_logs_that_were_left_out_or_may_be_mixed_up_are_named(
     assert "broker 0: its logs a and b overlap by 1.0 min: lines that stand in both count twice, and if they" in text
     assert "broker 1: its logs c and d are of different addresses: a broker may have come back with another" in text
     assert "say whose each is, with --log 1=GLOB --log 2=GLOB, or --log 'logs/broker-{broker}/*'" in text
+
+
+def test_a_log_that_begins_in_one_of_two_hours_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    print_analysis(Analysis(tmp_path, COUNTS | {"unknown_hours": [{"broker_id": 2, "file": "a.log"}]}))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "broker 2: a.log begins in the hour that the end of summer time repeats, and does not say in which" in text

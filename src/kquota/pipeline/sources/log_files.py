@@ -26,6 +26,7 @@ __all__ = [
     "cut_into_ranges",
     "find_log_files",
     "group_ranges",
+    "last_time",
     "read_blocks",
     "read_chunks",
     "read_head",
@@ -82,6 +83,8 @@ class LogRange:
     end: int
     compressed: bool
     weight: int
+    before_ms: float | None = None
+    """When the line before was completed, where only that tells which of two hours of the same times it begins in."""
 
 
 def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFile]:
@@ -126,6 +129,14 @@ def read_head(path: str) -> tuple[bytes, int, bool]:
         with suppress(zlib.error):
             head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)
     return head, size, compressed
+
+
+def last_time(path: str) -> bytes:
+    """The last time in a plain log, as logged; empty where its end has none."""
+    with Path(path).open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, 2) - _HEAD_BYTES))
+        times = _TIME.findall(stream.read())
+    return times[-1].replace(b"T", b" ") if times else b""
 
 
 def _inspect(path: str, broker_id: int) -> LogFile:

@@ -101,6 +101,7 @@ class RangeReader:
         """Begin a range: the one that `index` stands for in what is handed over."""
         self._index = index
         self._broker_id = piece.broker_id
+        self._before_ms = piece.before_ms
         self._line = 0
 
     def _forget_names(self) -> None:
@@ -152,9 +153,10 @@ class RangeReader:
         :raises RejectedLineError: one of them is not good.
         """
         times, requests = decode_lines(block)
-        end_ms = self._clock.epoch_ms(times)
+        end_ms = self._clock.epoch_ms(times, self._before_ms)
         rows = to_rows(requests, end_ms, self._origins, first_line=self._line + 1)
         # From here on nothing refuses the lines.
+        self._before_ms = float(end_ms[-1])
         for at in np.flatnonzero(rows[_KEY] == MUTATION).tolist():
             self._add_mutation(requests[at], dict(zip(COLUMNS, rows[:, at].tolist(), strict=True)))
         if self._options.keep_requests:
