@@ -37,7 +37,15 @@ class AnalysisDirectory:
         assert not unknown, f"{table.name} has no column {unknown}"
         defaults: Row = dict.fromkeys(table.columns)
         defaults |= {"cluster": ""}
-        for name in ("broker_id", "requests", "throttled_requests", "throttle_ms", "throttle_max_ms", "connections"):
+        for name in (
+            "broker_id",
+            "requests",
+            "throttled_requests",
+            "throttle_ms",
+            "throttle_max_ms",
+            "connections",
+            "unknown_amounts",
+        ):
             if name in defaults:
                 defaults[name] = 0
         self.rows[table.name].append(defaults | values)

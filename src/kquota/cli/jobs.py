@@ -187,6 +187,8 @@ def print_analysis(analysis: "Analysis") -> None:
                 "(?) may be this limit: the client has more than one, and the log does not mark throttles of a "
                 "request percentage.\n"
             )
+        if any(line.unknown_amounts for line in analysis.meters):
+            console.print("(+) or more: the amounts of some requests are not known, and in no figure of the meter.\n")
     for line in analysis.unexplained:
         console.print(
             f"broker {line.broker_id}: {_requests(line)} on {line.key} were throttled"
@@ -317,8 +319,8 @@ def _meter_table(meters: "tuple[MeterLine, ...]") -> Any:
             line.key,
             f"{format_number(line.limit)} {UNITS.get(line.key, '/s')}",
             f"{line.limit_source} (level {line.level})",
-            _share(line.rate_p95, line.limit),
-            _share(line.rate_max, line.limit),
+            _share(line.rate_p95, line.limit) + (" (+)" if line.unknown_amounts else ""),
+            _share(line.rate_max, line.limit) + (" (+)" if line.unknown_amounts else ""),
             f"{line.seconds_over_100:,} of {line.seconds_active:,} s",
             _throttled(line) + (" (?)" if line.ambiguous and line.episodes else ""),
             duration(line.throttle_ms) if line.throttle_ms else "-",

@@ -1,12 +1,30 @@
 """What the terminal says of an analysis."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kquota.cli.jobs import print_analysis
 from kquota.pipeline.jobs import Analysis
+from kquota.pipeline.overview import MeterLine
 
+METER = MeterLine(
+    broker_id=0,
+    meter="user=ops",
+    key="controller_mutation_rate",
+    limit=10.0,
+    limit_source="user=ops",
+    level=3,
+    clients=1,
+    rate_p95=5.0,
+    rate_max=6.0,
+    seconds_active=60,
+    seconds_over_100=0,
+    throttled_requests=0,
+    throttle_ms=0,
+    ambiguous=False,
+)
 COUNTS = {"good": 7, "rejected": 2, "blank": 1, "start_ms": 0}
 
 
@@ -44,3 +62,12 @@ def test_a_log_that_begins_in_one_of_two_hours_is_named(capsys: pytest.CaptureFi
     print_analysis(Analysis(tmp_path, COUNTS | {"unknown_hours": [{"broker_id": 2, "file": "a.log"}]}))
     text = " ".join(capsys.readouterr().out.split())
     assert "broker 2: a.log begins in the hour that the end of summer time repeats, and does not say in which" in text
+
+
+def test_rates_that_lack_unknown_amounts_are_marked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    print_analysis(Analysis(tmp_path, COUNTS, (METER,)))
+    assert "(+)" not in capsys.readouterr().out
+    print_analysis(Analysis(tmp_path, COUNTS, (replace(METER, unknown_amounts=2),)))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "50 % (+) 60 % (+)" in text
+    assert "(+) or more: the amounts of some requests are not known, and in no figure of the meter." in text

@@ -26,6 +26,7 @@ ROWS = st.lists(
         st.integers(0, 9).map(float),
         COUNTS,
         COUNTS,
+        COUNTS,
     ),
     max_size=40,
 )
@@ -59,6 +60,7 @@ def test_cells_are_summed_by_meter_broker_client_and_time(rows: list[tuple[float
             sum(one[3] for one in those),
             sum(one[4] for one in those),
             max(one[0] for one in those),
+            sum(one[5] for one in those),
         )
         for meter, those in sorted(by_meter.items())
     ]

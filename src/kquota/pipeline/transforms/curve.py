@@ -99,5 +99,6 @@ def to_curve(held: DataFrame) -> DataFrame:
             "throttled_ms",
             "max_delay_ms",
             "amount",
+            "unknown_amounts",
         )
     )

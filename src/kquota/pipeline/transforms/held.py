@@ -39,6 +39,7 @@ HELD: Final = pa.schema(
         ("largest", pa.float64()),
         ("recorded_ms", pa.int64()),
         ("cell_ms", pa.int64()),
+        ("unknown_amounts", pa.int64()),
         ("amount", pa.float64()),
         ("throttled_requests", pa.int64()),
         ("throttled_ms", pa.float64()),
@@ -51,7 +52,8 @@ HELD: Final = pa.schema(
 )
 """`limit` is the candidate, infinite for none. Of the recording: `recorded` is the amount, `told_requests` are those
 that were told to wait then, `largest` is the largest request, `recorded_ms` how long it lasted,
-`cell_ms` the longest cell, null for requests. The rest is an
+`cell_ms` the longest cell, null for requests, `unknown_amounts` the requests whose amount is not known, and of which
+the replay knows nothing. The rest is an
 :class:`~kquota.pipeline.replay.arrivals.Outcome`."""
 
 Span = tuple[int, int]

@@ -31,7 +31,8 @@ _UNDER: Final = "under"
 _HELD: Final = pa.schema([*HELD, (_UNDER, pa.int32())])
 """And which quotas set the limit, a bit for each."""
 
-_COLUMNS: Final = ("broker_id", "cell_start_ms", "cell_ms", "amount", "amount_max", "requests", "throttled_requests")
+_COUNTS: Final = ("requests", "throttled_requests", "unknown_amounts")
+_COLUMNS: Final = ("broker_id", "cell_start_ms", "cell_ms", "amount", "amount_max", *_COUNTS)
 CELL: Final = np.dtype(
     [
         ("meter", np.int32),
@@ -41,8 +42,7 @@ CELL: Final = np.dtype(
         ("cell_ms", np.int32),
         ("amount", np.float64),
         ("amount_max", np.float64),
-        ("requests", np.int64),
-        ("throttled_requests", np.int64),
+        *((name, np.int64) for name in _COUNTS),
     ]
 )
 """A cell of usage, with the numbers of its client, and of the meter that it counts on."""
@@ -151,7 +151,7 @@ def _held_cells(cells: Cells, meters: TriedMeters, replay: Replay, candidates: C
         replay.arrivals.in_flight_of,
     )
     rows = np.repeat(np.arange(len(found)), [len(those) for those in tried])
-    recorded = {name: found[name] for name in ("broker_id", "told_requests", "requests", "cell_ms")}
+    recorded = {name: found[name] for name in ("broker_id", "told_requests", "requests", "cell_ms", "unknown_amounts")}
     recorded |= {"recorded": found["amount"], "largest": largest, "recorded_ms": last_ms - first_ms}
     columns = {name: column[rows] for name, column in recorded.items()}
     columns["limit"] = np.array([limit for those in tried for limit, _ in those])
