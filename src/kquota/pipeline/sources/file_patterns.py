@@ -27,7 +27,7 @@ def matching_files(pattern: str) -> list[tuple[str, int | None]]:
     """The files that a pattern stands for, as absolute paths in their order, each with its broker, None where the
     pattern does not say it.
 
-    :raises InputError: the pattern says the broker in more than one way, or what is no id of a broker, or it is a URL of
+    :raises InputError: the pattern says the broker in more than one way, or one that is none, or it is a URL of
         a storage that is not served.
     """
     given, glob_pattern = _split_broker(pattern)
