@@ -200,8 +200,8 @@ class SqliteKeeper:
         identity = sqlite_file.identity(self._reader)
         if identity != self.identity:
             raise StoreError(
-                f"{self._path} is another store now (its id is {identity}, and was {self.identity}): start again to use "
-                "that"
+                f"{self._path} is another store now (its id is {identity}, and was {self.identity}): start again to "
+                "use that one"
             )
         known, made, last = self._state, self._next, sqlite_file.last_revision(self._reader)
         if made is not None and made.revision == last:

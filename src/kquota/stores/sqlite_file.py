@@ -279,7 +279,7 @@ def explained(path: Path) -> Iterator[None]:
 
 _REASONS: Final[Mapping[str, str]] = {
     "SQLITE_BUSY": "locked by another process; nothing was changed; end that, or try again",
-    "SQLITE_CANTOPEN": "cannot be opened: does its directory exist, and may it be written to?",
+    "SQLITE_CANTOPEN": "cannot be opened: does its directory exist, and does this user have the permission?",
     "SQLITE_READONLY_DIRECTORY": "may not be written to: check the permissions of its directory",
     "SQLITE_READONLY": "may not be written to: check the permissions of the file and of its directory",
     "SQLITE_NOTADB": "is not an SQLite file: give another file",
