@@ -198,6 +198,7 @@ class SqliteKeeper:
 
         A restored backup goes back, or has another commit of the same number; what was changed by hand has no commit.
         """
+        sqlite_file.check_ours(self._reader, self._path)
         identity = sqlite_file.identity(self._reader)
         if identity != self.identity:
             raise StoreError(

@@ -176,6 +176,15 @@ def test_another_store_in_the_file_is_not_served(store: LocalStore, path: Path, 
         store.alter([set_to(BOB, producer_byte_rate=2)])
 
 
+def test_a_file_that_a_later_version_took_over_is_left_alone(store: LocalStore, path: Path) -> None:
+    """What it keeps there is not known here."""
+    by_hand(path, "PRAGMA user_version = 99")
+    with pytest.raises(StoreError, match="later version of kquota"):
+        store.index()
+    with pytest.raises(StoreError, match="later version of kquota"):
+        store.alter([set_to(BOB, producer_byte_rate=2)])
+
+
 def removed(path: Path) -> None:
     for file in path.parent.glob(f"{path.name}*"):
         file.unlink()
