@@ -76,8 +76,8 @@ def analyze(
             "no log is given: --log FILE, or a quoted glob such as --log '/var/log/kafka/kafka-request.log*'; or a "
             "broker's metrics: --prometheus FILE, --jmx FILE"
         )
-    quotas = read_over_time(target, as_of_history)
     config = load_broker_config(broker_config, defines)
+    quotas = read_over_time(target, as_of_history)
     topics = read_topics(topics_file)
     jobs = load_jobs()
     analysis = jobs.analyze(

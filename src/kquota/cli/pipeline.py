@@ -111,8 +111,8 @@ def resolve(
 
     What was made in DIR with other quotas is removed: utilisation, what-ifs, curves, recommendations, the report.
     """
-    quotas = read_over_time(target, as_of_history)
     config = load_broker_config(broker_config, defines)
+    quotas = read_over_time(target, as_of_history)
     jobs = load_jobs()
     found = jobs.resolve(quotas, jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet))
     if found.removed:

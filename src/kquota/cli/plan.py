@@ -91,12 +91,11 @@ def plan(
     With --usage each change is tried on recorded traffic: who would have been throttled, and for how long, those first
     that do most harm.
     """
+    config = load_broker_config(broker_config, defines)
     objectives = [Objective.parse(text) for text in allowed]
     if usage is None and objectives:
         raise click.UsageError("--fail-on-impact goes with --usage DIR: there is no impact without traffic.")
-    recorded = (
-        None if usage is None else Recorded(usage, arrivals, load_broker_config(broker_config, defines), master, quiet)
-    )
+    recorded = None if usage is None else Recorded(usage, arrivals, config, master, quiet)
     if recorded is not None:
         recorded.check()
         check_writable(out, "--out")

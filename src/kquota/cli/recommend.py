@@ -115,6 +115,7 @@ def recommend(
 
     Every line of the quota file that comes out says why, and what it would have done. Table `recommendations`.
     """
+    config = load_broker_config(broker_config, defines)
     if objectives and percentile is not None:
         raise click.UsageError("Give --objective or --percentile, not both.")
     if headroom != 1.0 and percentile is None:
@@ -126,7 +127,6 @@ def recommend(
     file = own_quotas(usage, quotas)
     owner_map = OwnerMap(read_owners(owners), file)
     check_owners(wanted_owners, owner_map)
-    config = load_broker_config(broker_config, defines)
     jobs, sweeping = load_pipeline("jobs"), load_pipeline("sweeping")
     found: Recommended = sweeping.recommend(
         Path(usage),

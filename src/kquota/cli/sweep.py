@@ -79,13 +79,13 @@ def sweep(
     quiet: bool,
 ) -> None:
     """Many limits on recorded usage, in one pass: how throttling grows as a limit falls. Table `curve`."""
+    config = load_broker_config(broker_config, defines)
     if limits and factors:
         raise click.UsageError("Give --limit or --factor, not both.")
     tried = tuple(positive_number(text, "--limit") for text in limits)
     for factor in factors:
         check_finite(factor, "--factor")
     file = own_quotas(usage, quotas)
-    config = load_broker_config(broker_config, defines)
     jobs, sweeping = load_pipeline("jobs"), load_pipeline("sweeping")
     found = sweeping.sweep(
         Path(usage),

@@ -135,8 +135,10 @@ class Target:
         return QuotaFile.of(found)
 
 
-def target_options(*, files: bool = False, folders: bool = False, required: bool = True) -> Callable[[F], F]:
-    """``--bootstrap-server``, ``--command-config``, ``-X``, ``--store`` and with `files` ``--quotas``.
+def target_options(
+    *, files: bool = False, folders: bool = False, stores: bool = True, required: bool = True
+) -> Callable[[F], F]:
+    """``--bootstrap-server``, ``--command-config``, ``-X``, with `stores` ``--store`` and with `files` ``--quotas``.
 
     With `folders` that may also be a folder of quota files called by the times from which they hold.
 
@@ -171,11 +173,7 @@ def target_options(*, files: bool = False, folders: bool = False, required: bool
                     metavar="KEY=VALUE",
                     help="A client's setting, over those of --command-config. Repeatable.",
                 ),
-                click.option(
-                    "--store",
-                    metavar="URL",
-                    help="A store of kquota serve, read without it: sqlite:///relative.db or sqlite:////absolute.db",
-                ),
+                *([_STORE] if stores else []),
                 *([_quotas_option(folders=folders)] if files else []),
             )
         ):
@@ -185,6 +183,11 @@ def target_options(*, files: bool = False, folders: bool = False, required: bool
     return decorate
 
 
+_STORE: Final = click.option(
+    "--store",
+    metavar="URL",
+    help="A store of kquota serve, read without it: sqlite:///relative.db or sqlite:////absolute.db",
+)
 _PLACES: Final = ("bootstrap_server", "command_config", "properties", "store", "quotas")
 _OF_CLUSTER: Final = ("bootstrap_server", "command_config", "properties")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kquota.cli.arrivals import ArrivalChoice, arrival_options
-from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here
+from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, spark_options, usage_option, wide_console
 from kquota.cli.targets import broker_options, quotas_option, read_quotas
 from kquota.config import load_broker_config
@@ -58,6 +58,7 @@ def whatif(
     callback: str | None,
     callback_config: str | None,
     settings: tuple[str, ...],
+    cluster_metadata: str | None,
     out: str | None,
     overwrite: bool,
     broker_config: str | None,
@@ -70,9 +71,9 @@ def whatif(
     Each meter goes through Kafka's own statistic under its new limit: table `whatif`, and the worst on the terminal.
     What cannot be known from the recording is said, line by line.
     """
+    config = load_broker_config(broker_config, defines, has_callback=callback is not None)
     new = read_quotas(quotas)
     old = None if against is None else read_quotas(against)
-    config = load_broker_config(broker_config, defines)
     jobs = load_pipeline("jobs")
     setup = None
     if callback is not None:
@@ -84,9 +85,10 @@ def whatif(
             callback_settings(broker_config, defines, callback_config, settings),
             new.snapshot(),
             config,
+            read_cluster(cluster_metadata),
         )
-    elif callback_config is not None or settings:
-        raise click.UsageError("--callback-config and -C go with --callback.")
+    elif callback_config is not None or settings or cluster_metadata is not None:
+        raise click.UsageError("--callback-config, -C and --cluster-metadata go with --callback.")
     found = load_pipeline("what_if").what_if(
         Path(usage),
         new,
