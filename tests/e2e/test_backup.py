@@ -46,9 +46,9 @@ def test_a_restore_is_a_change_that_a_running_server_sees(
     changed = everything(store)
     with running_server(store) as address, QuotaAdmin(str(address)) as admin:
         assert run(["restore", "--store", url, "--from", backup, "--dry-run"]) == 0
-        told = capsys.readouterr()
-        assert "producer_byte_rate        5 -> 1  valid" in told.out
-        assert "3 entities would be restored, 0 were right already" in told.err
+        printed = capsys.readouterr()
+        assert "producer_byte_rate        5 -> 1  valid" in printed.out
+        assert "3 entities would be restored, 0 were right already" in printed.err
         assert everything(store) == changed
         assert run(["restore", "--store", url, "--from", backup]) == 0
         assert "3 entities restored, 0 were right already" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A copy of a store's file, whole whoever has the store open."""
+"""A consistent copy of a store's file, also while other programs write it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Backup:
 
 
 def back_up(url: str, out: Path) -> Backup:
-    """Copy the store into a new file, by SQLite's own means; it stands under its name once it is whole and was read.
+    """Copy the store into a new file, with SQLite's backup API; the file gets its name after it was checked and read.
 
     :raises InputError: the URL names no store that has a file, or `out` cannot be made or is there already.
     :raises StoreError: the store cannot be read.

@@ -1,4 +1,4 @@
-"""A store that is only read: nothing is written into it or beside it, whoever has it open."""
+"""A store that is only read: nothing is written into it or beside it, also while others have it open."""
 
 import shutil
 import sqlite3

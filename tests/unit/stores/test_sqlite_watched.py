@@ -101,7 +101,7 @@ def test_a_read_waits_for_no_commit(store: LocalStore, at: str) -> None:
 
 
 def test_what_this_process_commits_is_not_read_back(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large commit would keep whoever reads next."""
+    """With a large commit the next read would be slow."""
     for name in ("load", "history"):
         monkeypatch.delattr(f"kquota.stores.sqlite_file.{name}")
     store.alter([set_to(BOB, producer_byte_rate=2)])
