@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -19,10 +20,12 @@ import structlog
 
 from kquota.admin import QuotaAdmin
 from kquota.config import ConnectionLimits
-from kquota.errors import KafkaErrorCode
+from kquota.errors import KafkaErrorCode, StoreError
 from kquota.quotas import USER, ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
 from kquota.server.app import OTHER_FILES, Address, QuotaServer, ServerSettings
+from kquota.server.writer import Writer
 from kquota.stores import open_store
+from kquota.stores.host_names import HostNames
 from kquota.stores.local import LocalStore
 from kquota.stores.memory import MemoryKeeper
 from kquota.wire.apis import (
@@ -434,6 +437,133 @@ def test_a_name_that_is_there_and_cannot_be_sent_costs_itself(version: int) -> N
             long: None
         }
         assert long not in store.index().snapshot
+
+
+def test_a_name_server_that_does_not_answer_holds_up_nobody_else() -> None:
+    """Neither those who change quotas of users, nor the end."""
+    over, asked = Event(), Event()
+
+    def is_found(_name: str) -> bool:
+        asked.set()
+        return over.wait(60)
+
+    async def scenario(store: LocalStore) -> None:
+        async with serving(store) as connect:
+            slow, other = await connect(), await connect()
+            alterations = [
+                Alteration([EntityPart("ip", f"h{number}.example")], [Op("connection_creation_rate", 1.0, False)])
+                for number in range(50)
+            ]
+            change = AlterClientQuotasRequest(alterations, validate_only=True)
+            asking = asyncio.create_task(slow.ask(ALTER_CLIENT_QUOTAS, 1, change))
+            await asyncio.to_thread(asked.wait, 60)
+            change = AlterClientQuotasRequest([user("alice", ("producer_byte_rate", 5.0))], validate_only=False)
+            assert (await other.ask(ALTER_CLIENT_QUOTAS, 1, change)).entries[0].error_code == 0
+            assert not asking.done()
+            results = (await asking).entries
+            assert {one.error_code for one in results} == {42}
+            assert "could not be looked up in time" in results[0].error_message
+
+    with LocalStore(MemoryKeeper(), host_names=HostNames(deadline_ms=500, is_found=is_found)) as store:
+        asyncio.run(scenario(store))
+    over.set()
+
+
+def test_a_store_that_fails_says_no_more_than_clients_may_know(tmp_path: Path) -> None:
+    """The log has the path and the reason, clients have neither."""
+
+    async def scenario(store: LocalStore) -> None:
+        async with serving(store) as connect:
+            client = await connect()
+            change = AlterClientQuotasRequest([user("alice", ("producer_byte_rate", 5.0))], validate_only=False)
+            altered = (await client.ask(ALTER_CLIENT_QUOTAS, 1, change)).entries[0]
+            described = await client.ask(DESCRIBE_CLIENT_QUOTAS, 1, EVERYTHING)
+            for one in (altered, described):
+                assert (one.error_code, one.error_message) == (
+                    -1,
+                    "the store of the quotas failed; the log of the server says why",
+                )
+
+    with open_store(f"sqlite:///{tmp_path}/q.db") as store, structlog.testing.capture_logs() as logged:
+        for file in tmp_path.iterdir():
+            file.unlink()
+        asyncio.run(scenario(store))
+    failures = [one["reason"] for one in logged if one["event"] == "the store failed"]
+    assert len(failures) >= 2
+    assert all(f"{tmp_path}/q.db or q.db-wal was removed" in reason for reason in failures)
+
+
+def test_what_is_wrong_with_a_store_is_logged_though_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once when it begins, and when it is over."""
+    monkeypatch.setattr("kquota.server.writer._MAINTAIN_EVERY_S", 0.001)
+    outcomes = [None, StoreError("gone"), StoreError("gone"), OSError("odd"), None, None]
+    over = Event()
+
+    class Failing(LocalStore):
+        def maintain(self) -> None:
+            if not outcomes:
+                over.set()
+            elif (outcome := outcomes.pop(0)) is not None:
+                raise outcome
+
+    with structlog.testing.capture_logs() as logged, contextlib.closing(Writer(Failing(MemoryKeeper()))):
+        assert over.wait(60)
+    assert [(one["event"], one.get("reason")) for one in logged] == [
+        ("the store failed", "gone"),
+        ("the store failed", "OSError('odd')"),
+        ("the store can be used again", None),
+    ]
+
+
+def test_what_may_have_been_kept_is_unknown_to_its_client() -> None:
+    """A timeout, which Kafka's clients take for that."""
+
+    class Unsure(LocalStore):
+        def alter(self, *_: Any, **__: Any) -> Any:
+            raise StoreError("the disk failed", for_clients="it is unknown", is_unknown=True)
+
+    async def scenario(store: LocalStore) -> None:
+        async with serving(store) as connect:
+            change = AlterClientQuotasRequest([user("alice", ("producer_byte_rate", 5.0))], validate_only=False)
+            [one] = (await (await connect()).ask(ALTER_CLIENT_QUOTAS, 1, change)).entries
+            assert (one.error_code, one.error_message) == (7, "it is unknown")
+
+    asyncio.run(scenario(Unsure(MemoryKeeper())))
+
+
+def test_changes_are_made_in_the_order_in_which_they_were_asked_for() -> None:
+    """However large: none is decided again because a later one was faster."""
+    began, go = Event(), Event()
+    made: list[int] = []
+
+    class Slow(LocalStore):
+        def alter(self, alterations: Any, **options: Any) -> Any:
+            began.set()
+            assert go.wait(60)
+            made.append(len(alterations))
+            return super().alter(alterations, **options)
+
+    async def scenario(store: LocalStore) -> None:
+        async with serving(store) as connect:
+            sizes = [9_000, 1, 2, 3]
+            asking = []
+            for size in sizes:
+                client = await connect()
+                change = AlterClientQuotasRequest(
+                    [user(f"u{number}", ("producer_byte_rate", 5.0)) for number in range(size)], validate_only=False
+                )
+                asking.append(asyncio.create_task(client.ask(ALTER_CLIENT_QUOTAS, 1, change)))
+                await asyncio.to_thread(began.wait, 60)
+            described = await (await connect()).ask(DESCRIBE_CLIENT_QUOTAS, 1, EVERYTHING)
+            assert described.entries == []
+            go.set()
+            answers = [await one for one in asking]
+            assert made[0] == 9_000
+            assert sorted(made) == sorted(sizes)
+            assert {one.error_code for answer in answers for one in answer.entries} == {0}
+
+    with Slow(MemoryKeeper()) as store:
+        asyncio.run(scenario(store))
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -34,6 +34,8 @@ COMMANDS: Final[Mapping[str, _Lazy]] = {
     "apply": _Lazy("kquota.cli.apply:apply", "Make quotas those of a file, or carry out a plan."),
     "rollback": _Lazy("kquota.cli.rollback:rollback", "Undo an apply."),
     "history": _Lazy("kquota.cli.history:history", "Tell who changed what in a store, and when."),
+    "backup": _Lazy("kquota.cli.backup:backup", "Copy a store into a file, while it is in use."),
+    "restore": _Lazy("kquota.cli.restore:restore", "Make the quotas of a store those of a backup."),
     "serve": _Lazy("kquota.cli.serve:serve", "Answer Kafka's quota APIs, from a store of ours."),
     "callback": _Lazy("kquota.cli.callback:callback", "Try a quota callback on recorded traffic."),
     "engine": _Lazy("kquota.cli.engine:engine", "The metering engine on written traffic."),

@@ -115,7 +115,7 @@ class LocalStore:
     ) -> Mapping[ClientQuotaEntity, ApiError | None]:
         """As :meth:`QuotaStore.alter`.
 
-        :param hosts: the host names that stand as ip, looked up already.
+        :param hosts: what was found of the host names given as ip.
         :param wait_ms: for how long to wait for those who commit before; ten seconds if nothing is said.
         :raises StoreError: nothing was changed; or that is unknown, if it says so.
         """

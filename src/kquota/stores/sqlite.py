@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock, RLock
+from threading import Event, Lock, RLock
 from typing import Final
 
 from kquota.clock import Clock, SystemClock
@@ -28,8 +28,9 @@ from kquota.stores.sqlite_file import Revision, UnreadableRowError, explained, t
 __all__ = ["SqliteKeeper", "has_reset_fault"]
 
 _OPENING_MS: Final = 10_000  # another process may be recovering the file
-_RETRY_MS: Final = 100  # after so long it is looked whether the store was closed meanwhile
-_CLOSE_S: Final = 2.0
+_READ_MS: Final = 100  # a reader waits for nothing but another process that recovers the file
+_RETRY_S: Final = 0.01
+_CLOSE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class SqliteKeeper:
         self._warn = warn
         self._read_lock = RLock()  # of the reader, and of what it read
         self._write_lock = Lock()  # of the writer
-        self._is_closed = False
+        self._closed = Event()
         self._state: _State | None = None
         self._next: _State | None = None
         self._data_version = -1
@@ -72,7 +73,7 @@ class SqliteKeeper:
         with explained(path):
             if may_create and not path.exists():
                 sqlite_file.create(path)
-            self._writer = sqlite_file.connect(path, mode="rw", timeout_ms=_RETRY_MS)
+            self._writer = sqlite_file.connect(path, mode="rw", timeout_ms=0)
             try:
                 self._reader = sqlite_file.connect(path, mode="rw", timeout_ms=_OPENING_MS)
                 try:
@@ -96,7 +97,7 @@ class SqliteKeeper:
         self._wal = sqlite_file.beside(self._path, "-wal")
         self._files = self._files_now()
         self._data_version, self._state = self._caught_up()
-        self._reader.execute(f"PRAGMA busy_timeout = {_RETRY_MS}")  # from here on reads do not wait for anything long
+        self._reader.execute(f"PRAGMA busy_timeout = {_READ_MS}")
         self.maintain()
         if has_reset_fault(sqlite3.sqlite_version_info) and _is_open_elsewhere(self._path):
             self._warn(
@@ -156,7 +157,7 @@ class SqliteKeeper:
 
     def close(self) -> None:
         """Close the file. Safe to call twice. A commit that is under way and does not end is left to itself."""
-        self._is_closed = True
+        self._closed.set()
         with suppress(sqlite3.Error), self._read_lock:
             self._reader.close()
         if self._write_lock.acquire(timeout=_CLOSE_S):
@@ -197,11 +198,12 @@ class SqliteKeeper:
 
         A restored backup goes back, or has another commit of the same number; what was changed by hand has no commit.
         """
+        sqlite_file.check_ours(self._reader, self._path)
         identity = sqlite_file.identity(self._reader)
         if identity != self.identity:
             raise StoreError(
                 f"{self._path} is another store now (its id is {identity}, and was {self.identity}): start again to "
-                "use that"
+                "use that one"
             )
         known, made, last = self._state, self._next, sqlite_file.last_revision(self._reader)
         if made is not None and made.revision == last:
@@ -253,7 +255,8 @@ class SqliteKeeper:
                 self._writer.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
                 is_busy = error.sqlite_errorname.startswith("SQLITE_BUSY")
-                if not is_busy or self._is_closed or self._clock.monotonic_ms() >= until_ms:
+                # A busy timeout of SQLite's own would not hear of the end.
+                if not is_busy or self._clock.monotonic_ms() >= until_ms or self._closed.wait(_RETRY_S):
                     raise
             else:
                 return
@@ -291,7 +294,7 @@ class SqliteKeeper:
             is_there = self._files_now() == self._files
         except OSError:
             is_there = False
-        if not is_there and not self._is_closed:
+        if not is_there and not self._closed.is_set():
             raise StoreError(
                 f"{self._path} or {self._wal.name} was removed, moved or replaced while it was open: nothing is read "
                 "from it or kept any more. Put both back; or end every program that has it open, remove "

@@ -32,6 +32,7 @@ __all__ = [
     "identity",
     "last_revision",
     "load",
+    "put_in_place",
     "transaction",
     "write",
 ]
@@ -135,13 +136,21 @@ def create(path: Path) -> None:
                 connection.execute("INSERT INTO store VALUES (?)", (new_identity(),))
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-        try:
-            os.link(made, path)
-        except OSError:  # somebody else was faster, or the file system has no links
-            if not path.exists():
-                made.rename(path)
+        put_in_place(made, path)
     finally:
         made.unlink(missing_ok=True)
+
+
+def put_in_place(made: Path, path: Path) -> None:
+    """Give a file its name, unless there is another one of that name; the name survives a power cut.
+
+    :raises OSError: it cannot be done.
+    """
+    try:
+        os.link(made, path)
+    except OSError:  # somebody else was faster, or the file system has no links
+        if not path.exists():
+            made.rename(path)
     directory = os.open(path.absolute().parent, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -279,7 +288,7 @@ def explained(path: Path) -> Iterator[None]:
 
 _REASONS: Final[Mapping[str, str]] = {
     "SQLITE_BUSY": "locked by another process; nothing was changed; end that, or try again",
-    "SQLITE_CANTOPEN": "cannot be opened: does its directory exist, and may it be written to?",
+    "SQLITE_CANTOPEN": "cannot be opened: does its directory exist, and does this user have the permission?",
     "SQLITE_READONLY_DIRECTORY": "may not be written to: check the permissions of its directory",
     "SQLITE_READONLY": "may not be written to: check the permissions of the file and of its directory",
     "SQLITE_NOTADB": "is not an SQLite file: give another file",

@@ -37,7 +37,7 @@ class SqliteReader:
         :raises StoreError: it cannot be read, is no store, or was written by a later version of kquota.
         """
         sqlite_file.check_sqlite()
-        self._path = path
+        self.path = path
         self._wal = sqlite_file.beside(path, "-wal")
         for _ in range(_ATTEMPTS):
             self._open()
@@ -56,15 +56,15 @@ class SqliteReader:
     def _open(self) -> None:
         self._stamp = self._stamp_now()
         has_log = self._stamp[-1] > 0
-        with explained(self._path):
+        with explained(self.path):
             self._connection = sqlite_file.connect(
-                self._path, mode="ro" if has_log else "ro&immutable=1", timeout_ms=_BUSY_MS
+                self.path, mode="ro" if has_log else "ro&immutable=1", timeout_ms=_BUSY_MS
             )
 
     def _load(self) -> None:
         try:
-            with explained(self._path), transaction(self._connection, "DEFERRED"):
-                sqlite_file.check_ours(self._connection, self._path)
+            with explained(self.path), transaction(self._connection, "DEFERRED"):
+                sqlite_file.check_ours(self._connection, self.path)
                 self.identity = sqlite_file.identity(self._connection)
                 self._last = sqlite_file.last_revision(self._connection)
                 self._index = QuotaIndex(sqlite_file.load(self._connection))
@@ -72,10 +72,15 @@ class SqliteReader:
             is_unopened = getattr(error.__cause__, "sqlite_errorname", "").startswith("SQLITE_CANTOPEN")
             if is_unopened and self._stamp[-1] > 0:
                 raise StoreError(
-                    f"{self._path} cannot be read as it is: a part of it is in {self._wal.name}, for which SQLite has "
+                    f"{self.path} cannot be read as it is: a part of it is in {self._wal.name}, for which SQLite has "
                     "to write beside it. Read it as a user who may, or a copy that kquota backup makes"
                 ) from error
             raise
+
+    @property
+    def last_commit(self) -> int:
+        """The number of the last commit; 0 where there is none."""
+        return self._last.number
 
     def read(self) -> QuotaIndex:
         """The quotas as they were."""
@@ -86,15 +91,15 @@ class SqliteReader:
 
         :raises StoreError: always.
         """
-        raise StoreError(f"{self._path} was opened to be read: nothing was changed")
+        raise StoreError(f"{self.path} was opened to be read: nothing was changed")
 
     def history(self, *, since: int) -> Iterator[Commit]:
         """The commits after number `since`, oldest first, read as they are asked for."""
         for first in range(since, self._last.number, sqlite_file.COMMITS_AT_ONCE):
-            with explained(self._path):
+            with explained(self.path):
                 commits = sqlite_file.history(self._connection, since=first)
             if not self._is_unmoved():
-                raise StoreError(f"{self._path} was changed while it was read: try again")
+                raise StoreError(f"{self.path} was changed while it was read: try again")
             yield from commits
 
     def maintain(self) -> None:
@@ -105,10 +110,10 @@ class SqliteReader:
 
         :raises StoreError: it cannot be read, or was changed meanwhile.
         """
-        with explained(self._path):
+        with explained(self.path):
             self._connection.backup(copy)
         if not self._is_unmoved():
-            raise StoreError(f"{self._path} was changed while it was read: try again")
+            raise StoreError(f"{self.path} was changed while it was read: try again")
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""
@@ -121,10 +126,10 @@ class SqliteReader:
 
     def _stamp_now(self) -> _Stamp:
         """What changes when somebody writes; the size of the log comes last."""
-        with explained(self._path):
-            file = self._path.stat()
+        with explained(self.path):
+            file = self.path.stat()
         if not S_ISREG(file.st_mode):
-            raise StoreError(f"{self._path} is no file: give the file of a store")
+            raise StoreError(f"{self.path} is no file: give the file of a store")
         try:
             log_bytes = self._wal.stat().st_size
         except OSError:

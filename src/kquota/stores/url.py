@@ -13,7 +13,7 @@ from kquota.stores.host_names import HostNames
 from kquota.stores.local import Keeper, LocalStore
 from kquota.stores.memory import MemoryKeeper
 
-__all__ = ["Access", "open_store"]
+__all__ = ["Access", "open_store", "sqlite_path"]
 
 _EXAMPLES = "sqlite:///quotas.db (relative), sqlite:////var/lib/kquota/quotas.db (absolute) or memory:"
 _LOCAL_DEADLINE_MS = 30_000
@@ -53,19 +53,28 @@ def open_store(
     return LocalStore(keeper, host_names=names if look_up_hosts else None, max_changes=max_changes)
 
 
-def _keeper(url: str, access: Access, warn: Callable[[str], None]) -> Keeper:
-    if url == "memory:":
-        return MemoryKeeper()
+def sqlite_path(url: str, *, must_exist: bool) -> Path:
+    """The file of a store that has one.
+
+    :raises InputError: the URL names none, or one that is not there and must be.
+    """
     scheme, colon, rest = url.partition("://")
     if not (colon and scheme == "sqlite" and rest.startswith("/") and rest != "/"):
         raise InputError(f"--store {url}: not the URL of a store; write {_EXAMPLES}")
+    path = Path(rest[1:])
+    if must_exist and not path.exists():
+        raise InputError(f"--store {url}: there is no file {path}")
+    return path
+
+
+def _keeper(url: str, access: Access, warn: Callable[[str], None]) -> Keeper:
+    if url == "memory:":
+        return MemoryKeeper()
+    path = sqlite_path(url, must_exist=access in (Access.READ, Access.WRITE))
     # Only who wants SQLite loads it.
     from kquota.stores.sqlite import SqliteKeeper  # noqa: PLC0415
     from kquota.stores.sqlite_reader import SqliteReader  # noqa: PLC0415
 
-    path = Path(rest[1:])
-    if access in (Access.READ, Access.WRITE) and not path.exists():
-        raise InputError(f"--store {url}: there is no file {path}")
     match access:
         case Access.READ:
             return SqliteReader(path)

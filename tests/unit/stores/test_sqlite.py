@@ -1,8 +1,10 @@
 """The file of a store: what it refuses to touch, and what it survives."""
 
+import os
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ from kquota.errors import InputError, StoreError
 from kquota.quotas import USER, ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
 from kquota.stores import open_store
 from kquota.stores.local import LocalStore
-from kquota.stores.sqlite import SqliteKeeper
+from kquota.stores.sqlite import SqliteKeeper, has_reset_fault
+from kquota.stores.sqlite_reader import SqliteReader
 
 ALICE = ClientQuotaEntity({USER: "alice"})
 LIMIT = ClientQuotaAlteration(ALICE, [ClientQuotaAlteration.Op("producer_byte_rate", 5.0)])
@@ -128,3 +131,93 @@ def test_full_synchronous_write_ahead_log(tmp_path: Path) -> None:
     assert keeper._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert keeper._writer.execute("PRAGMA synchronous").fetchone() == (2,)
     keeper.close()
+
+
+def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    """Whatever the umask; the mode of a file that is there is its owner's choice."""
+    before = os.umask(0)
+    try:
+        with open_store(f"sqlite:///{tmp_path}/quotas.db") as store:
+            store.alter([LIMIT])
+            modes = {one.name: oct(one.stat().st_mode & 0o777) for one in tmp_path.iterdir()}
+        assert modes == {"quotas.db": "0o600", "quotas.db-wal": "0o600", "quotas.db-shm": "0o600"}
+        (tmp_path / "quotas.db").chmod(0o640)
+        with open_store(f"sqlite:///{tmp_path}/quotas.db") as store:
+            store.alter([LIMIT])
+            assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {0o640}
+    finally:
+        os.umask(before)
+
+
+def test_many_make_the_same_file_at_once(tmp_path: Path) -> None:
+    """One of them makes it, whole, and all have the same."""
+    with ThreadPoolExecutor(8) as pool:
+        keepers = list(pool.map(lambda _: SqliteKeeper(tmp_path / "quotas.db"), range(8)))
+    assert len({keeper.identity for keeper in keepers}) == 1
+    for keeper in keepers:
+        keeper.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["quotas.db"]
+
+
+def test_a_name_that_an_address_would_read_otherwise(tmp_path: Path) -> None:
+    """SQLite is given the file as a URI."""
+    path = tmp_path / "a?b#c%41 é.db"
+    SqliteKeeper(path).close()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "version, has_fault",
+    [
+        ((3, 40, 1), True),
+        ((3, 44, 5), True),
+        ((3, 44, 6), False),
+        ((3, 45, 0), True),
+        ((3, 50, 6), True),
+        ((3, 50, 7), False),
+        ((3, 51, 2), True),
+        ((3, 51, 3), False),
+        ((3, 53, 0), False),
+        ((4, 0, 0), False),
+    ],
+)
+def test_versions_of_sqlite_with_the_fault_of_its_log(version: tuple[int, int, int], has_fault: bool) -> None:
+    """https://sqlite.org/wal.html#walresetbug"""
+    assert has_reset_fault(version) == has_fault
+
+
+def test_an_sqlite_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would not understand the schema."""
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 34, 1))
+    for opened in (SqliteKeeper, SqliteReader):
+        with pytest.raises(StoreError, match=r"needs 3\.37\.0 or later"):
+            opened(tmp_path / "quotas.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("version, warned", [((3, 40, 1), True), ((3, 51, 3), False)])
+def test_a_file_that_another_process_has_open_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int, int], warned: bool
+) -> None:
+    """Where SQLite has the fault. Linux says which process has a lock; elsewhere there is no warning."""
+    monkeypatch.setattr("sqlite3.sqlite_version_info", version)
+    path, warnings = tmp_path / "quotas.db", list[str]()
+    SqliteKeeper(path, warn=warnings.append).close()
+    assert warnings == []
+    program = f"""
+from pathlib import Path
+from kquota.stores.sqlite import SqliteKeeper, has_reset_fault
+from kquota.stores.sqlite_reader import SqliteReader
+keeper = SqliteKeeper(Path({str(path)!r}))
+print("open", flush=True)
+input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        SqliteKeeper(path, warn=warnings.append).close()
+        other.communicate("\n")
+    has_locks = Path("/proc/locks").exists()
+    assert ["another process has" in text for text in warnings] == ([True] if warned and has_locks else [])
