@@ -26,7 +26,7 @@ from kquota.admin.results import (
 )
 from kquota.admin.topics import AsyncTopicAdmin, NewPartitions, NewTopic
 from kquota.admin.transport import Transport
-from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
+from kquota.quotas import KAFKA, ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter, QuotaModel
 
 __all__ = ["QuotaAdmin", "TopicAdmin"]
 
@@ -46,11 +46,17 @@ class QuotaAdmin:
         transport: Transport | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         client_id: str = "kquota",
+        model: QuotaModel = KAFKA,
         **properties: Any,
     ) -> None:
         """As :meth:`AsyncQuotaAdmin.__init__`."""
         self._admin = AsyncQuotaAdmin(
-            bootstrap_servers, transport=transport, timeout_ms=timeout_ms, client_id=client_id, **properties
+            bootstrap_servers,
+            transport=transport,
+            timeout_ms=timeout_ms,
+            client_id=client_id,
+            model=model,
+            **properties,
         )
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="kquota-admin", daemon=True)

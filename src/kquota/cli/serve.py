@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from kquota.cli.entity_types import current_model
 from kquota.cli.targets import broker_options
 from kquota.errors import KquotaError
 
@@ -86,5 +87,5 @@ def serve(
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
 
-    with open_store(store) as opened:
+    with open_store(store, model=current_model()) as opened:
         asyncio.run(run(opened, settings, ready=lambda address: print(f"listening on {address}", flush=True)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from kquota.cli.entity_types import current_model
 from kquota.errors import ApiError, InputError, failed
 from kquota.files import QuotaFile, is_plan, read_quota_file
 from kquota.quotas import ClientQuotaFilter
@@ -92,7 +93,7 @@ class Target:
             for name, value in (("timeout_ms", client.timeout_ms), ("client_id", client.client_id))
             if value is not None
         }
-        return ClusterStore(QuotaAdmin(self.bootstrap_server, **settings, **client.connection))
+        return ClusterStore(QuotaAdmin(self.bootstrap_server, model=current_model(), **settings, **client.connection))
 
     def open(self, *, writes: bool = False) -> QuotaStore:
         """The cluster or store that was named, to be closed; a store that is only read must be there.
@@ -106,7 +107,7 @@ class Target:
 
         assert self.store is not None
         # A request of a client may make 10,000 changes; what is done here is no request.
-        return open_store(self.store, must_exist=not writes, max_changes=None)
+        return open_store(self.store, must_exist=not writes, max_changes=None, model=current_model())
 
     def read(self, quota_filter: ClientQuotaFilter | None = None) -> QuotaFile:
         """What matches, from wherever it is; without a filter all.
@@ -116,7 +117,7 @@ class Target:
         quota_filter = quota_filter or ClientQuotaFilter.all()
         if self.quotas is not None:
             file = read_quotas(self.quotas)
-            refused = quota_filter.refusal()
+            refused = quota_filter.refusal(current_model())
             if refused is not None:
                 raise InputError(str(refused.message))
             return QuotaFile(tuple(entry for entry in file.entries if quota_filter.matches(entry.entity)))
@@ -241,7 +242,7 @@ def parse_quotas(content: bytes, name: str, *, tells_left_out: bool = True) -> Q
     """
     if is_plan(content):
         raise InputError(f"{name}: this is a plan and no quota file; kquota apply carries it out")
-    file = read_quota_file(content, name=name)
+    file = read_quota_file(content, name=name, model=current_model())
     if tells_left_out:
         for left_out in file.left_out:
             click.echo(f"kquota: warning: {left_out.told_of(name)}", err=True)

@@ -9,6 +9,7 @@ import click
 
 from kquota.cli.arrivals import ArrivalChoice, arrival_options
 from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here
+from kquota.cli.entity_types import leave_out_added
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, spark_options, usage_option, wide_console
 from kquota.cli.targets import broker_options, quotas_option, read_quotas
 from kquota.config import load_broker_config
@@ -70,8 +71,8 @@ def whatif(
     Each meter goes through Kafka's own statistic under its new limit: table `whatif`, and the worst on the terminal.
     What cannot be known from the recording is said, line by line.
     """
-    new = read_quotas(quotas)
-    old = None if against is None else read_quotas(against)
+    new = leave_out_added(read_quotas(quotas))
+    old = None if against is None else leave_out_added(read_quotas(against))
     config = load_broker_config(broker_config, defines)
     jobs = load_pipeline("jobs")
     setup = None

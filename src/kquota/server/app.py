@@ -12,7 +12,6 @@ import structlog
 
 from kquota.errors import InputError, KquotaError, ProtocolError
 from kquota.net.listener import Limits, Listener, Peer
-from kquota.quotas import KAFKA, QuotaModel
 from kquota.server.answering import Answering
 from kquota.server.context import ServerContext
 from kquota.stores.local import LocalStore
@@ -57,7 +56,6 @@ class ServerSettings:
     advertise: Address | None = None
     limits: Limits = field(default_factory=Limits)
     static_defaults: tuple[tuple[str, float], ...] = ()
-    model: QuotaModel = KAFKA
 
 
 class QuotaServer:
@@ -84,7 +82,6 @@ class QuotaServer:
             cluster_id=self._store.identity,
             host=settings.listen.host,
             port=settings.listen.port,
-            model=settings.model,
             static_defaults=dict(settings.static_defaults),
         )
         try:

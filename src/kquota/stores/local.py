@@ -71,7 +71,8 @@ class LocalStore:
         """Take where the quotas are kept, and what a broker would know besides: see :func:`~kquota.quotas.decide`."""
         self._keeper = keeper
         self._clock = clock or SystemClock()
-        self._model = model
+        self.model = model
+        """Which entity types there are, and what may be set on them."""
         self._is_resolvable_ip = is_resolvable_ip
         self._max_changes = max_changes
 
@@ -83,7 +84,7 @@ class LocalStore:
     def describe(self, quota_filter: ClientQuotaFilter) -> Mapping[ClientQuotaEntity, Mapping[str, float]] | ApiError:
         """As :meth:`QuotaStore.describe`."""
         index, _ = self._keeper.read()
-        return index.describe(quota_filter, model=self._model)
+        return index.describe(quota_filter, model=self.model)
 
     def index(self) -> QuotaIndex:
         """All quotas as they are now."""
@@ -125,7 +126,7 @@ class LocalStore:
             decision = decide(
                 index.snapshot,
                 alterations,
-                model=self._model,
+                model=self.model,
                 is_resolvable_ip=self._is_resolvable_ip,
                 max_changes=self._max_changes,
             )

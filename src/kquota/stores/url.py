@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from kquota.errors import InputError
-from kquota.quotas import MAX_CHANGES_PER_REQUEST, is_literal_ip
+from kquota.quotas import KAFKA, MAX_CHANGES_PER_REQUEST, QuotaModel, is_literal_ip
 from kquota.stores.local import Keeper, LocalStore
 from kquota.stores.memory import MemoryKeeper
 
@@ -15,15 +15,23 @@ __all__ = ["open_store"]
 _EXAMPLES = "sqlite:///quotas.db (relative), sqlite:////var/lib/kquota/quotas.db (absolute) or memory:"
 
 
-def open_store(url: str, *, must_exist: bool = False, max_changes: int | None = MAX_CHANGES_PER_REQUEST) -> LocalStore:
+def open_store(
+    url: str,
+    *,
+    must_exist: bool = False,
+    max_changes: int | None = MAX_CHANGES_PER_REQUEST,
+    model: QuotaModel = KAFKA,
+) -> LocalStore:
     """Open a store.
 
     :param must_exist: do not make one where there is none.
     :param max_changes: how many changes one request may make; None for any number.
+    :param model: which entity types and keys there are; whoever serves the store resolves by it, too.
     :raises InputError: the URL names no store, or one that is not there and must be.
     :raises StoreError: the store cannot be opened.
     """
-    return LocalStore(_keeper(url, must_exist=must_exist), is_resolvable_ip=is_resolvable_ip, max_changes=max_changes)
+    keeper = _keeper(url, must_exist=must_exist)
+    return LocalStore(keeper, model=model, is_resolvable_ip=is_resolvable_ip, max_changes=max_changes)
 
 
 def _keeper(url: str, *, must_exist: bool) -> Keeper:

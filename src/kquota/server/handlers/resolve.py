@@ -1,19 +1,9 @@
 """Resolve: what binds a client and why, as KIP-546 has it (50 v0), and in a batch with all that is known (10546 v0)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from kquota.errors import ApiError, KafkaErrorCode, StoreError
-from kquota.quotas import (
-    CLIENT_ID,
-    IP,
-    STATIC,
-    USER,
-    Candidate,
-    ClientQuotaEntity,
-    QuotaResolver,
-    ResolvedQuota,
-    StaticSource,
-)
+from kquota.quotas import STATIC, Candidate, ClientQuotaEntity, QuotaResolver, ResolvedQuota, StaticSource
 from kquota.server.context import ServerContext
 from kquota.server.messages import failure, sendable
 from kquota.wire.messages.client_quotas import EntityPart
@@ -90,17 +80,13 @@ def _resolve(entity: list[NamedPart], resolver: QuotaResolver) -> list[ResolvedQ
     """By key, sorted."""
     names: dict[str, str] = {}
     for part in entity:
-        if part.entity_type not in (USER, CLIENT_ID, IP):
-            return _invalid(f"Unhandled client quota entity type: {part.entity_type}")
         if part.entity_type in names:
             return _invalid(f"Duplicate entity type: {part.entity_type}")
         names[part.entity_type] = part.entity_name
     if not names:
         return _invalid("Invalid empty client quota entity")
-    resolved: Mapping[str, ResolvedQuota] = resolver.resolve(
-        names.get(USER, ""), names.get(CLIENT_ID, ""), names.get(IP)
-    )
-    return [resolved[key] for key in sorted(resolved)]
+    resolved = resolver.resolve_client(names)
+    return resolved if isinstance(resolved, ApiError) else [resolved[key] for key in sorted(resolved)]
 
 
 def _rule(candidate: Candidate) -> Rule:
