@@ -13,7 +13,7 @@ import click
 from kquota.cli.entity_types import current_model
 from kquota.cli.output import Layout, align, format_option, write_records
 from kquota.cli.resolving import Client, resolving
-from kquota.cli.targets import Target, broker_options, parse_name, target_options
+from kquota.cli.targets import Target, parse_name, static_default_options, target_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 from kquota.quotas import (
@@ -66,7 +66,7 @@ Examples:
     "input.",
 )
 @click.option("--explain", is_flag=True, help="List every rule that matches, the one that binds first, and the meter.")
-@broker_options
+@static_default_options
 @format_option
 def resolve(
     *,

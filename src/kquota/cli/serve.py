@@ -7,7 +7,7 @@ import sys
 import click
 
 from kquota.cli.entity_types import current_model
-from kquota.cli.targets import broker_options
+from kquota.cli.targets import static_default_options
 from kquota.errors import KquotaError
 
 __all__ = ["serve"]
@@ -47,7 +47,7 @@ Then, with Kafka's own tool:
     show_default=True,
     help="How events are written to standard error.",
 )
-@broker_options
+@static_default_options
 def serve(
     listen: str,
     advertise: str | None,

@@ -30,6 +30,7 @@ __all__ = [
     "quotas_option",
     "read_file",
     "read_quotas",
+    "static_default_options",
     "target_options",
 ]
 
@@ -212,6 +213,17 @@ def _check_servers(text: str) -> None:
 
 def broker_options(command: F) -> F:
     """``--broker-config`` and ``-D``: what ``load_broker_config`` takes."""
+    return _broker_options(command, "static quota defaults, quota windows, threads.")
+
+
+def static_default_options(command: F) -> F:
+    """As :func:`broker_options`, for commands that resolve and measure nothing."""
+    return _broker_options(
+        command, "quota.producer.default and quota.consumer.default (Kafka before 3.0); nothing else matters here."
+    )
+
+
+def _broker_options(command: F, what: str) -> F:
     command = click.option(
         "-D",
         "--define",
@@ -220,11 +232,7 @@ def broker_options(command: F) -> F:
         metavar="KEY=VALUE",
         help="A broker setting, over those of --broker-config. Repeatable.",
     )(command)
-    return click.option(
-        "--broker-config",
-        metavar="FILE",
-        help="The broker's server.properties: static quota defaults, quota windows, threads.",
-    )(command)
+    return click.option("--broker-config", metavar="FILE", help=f"The broker's server.properties: {what}")(command)
 
 
 def read_quotas(path: str, *, tells_left_out: bool = True) -> QuotaFile:
