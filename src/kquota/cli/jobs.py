@@ -34,8 +34,6 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 UNITS = {PRODUCER_BYTE_RATE: "B/s", CONSUMER_BYTE_RATE: "B/s", REQUEST_PERCENTAGE: "%"}
-_SHOWN_REASONS = 5
-_SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "numba")
 
 
 def log_options(command: F) -> F:
