@@ -16,7 +16,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "resolve-api.md").read_text(encodin
 FRAMES = [bytes.fromhex(text) for text in re.findall(r"^```hex\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)]
 
 
-@pytest.mark.parametrize("request_frame, answer", zip(FRAMES[::2], FRAMES[1::2], strict=True), ids=["50", "10546"])
+@pytest.mark.parametrize(
+    "request_frame, answer", list(zip(FRAMES[::2], FRAMES[1::2], strict=True)), ids=["50", "10546"]
+)
 def test_an_example_is_what_goes_over_the_wire(request_frame: bytes, answer: bytes) -> None:
     wanted = read_quota_file(QUOTAS, name="quotas.yaml").snapshot()
     with open_store("memory:") as store, running_server(store) as address:
