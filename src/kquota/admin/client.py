@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 class AsyncQuotaAdmin:
-    """Quotas of any Kafka since 2.6, or of a kquota server. An async context manager, closed when left.
+    """Quotas of Kafka since 2.6, or of a kquota server. An async context manager, closed when left.
 
     KIP-546's three requests. What the brokers decide is not decided here: types and keys unknown to kquota are sent.
     """

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class QuotaAdmin:
-    """Quotas of any Kafka since 2.6, or of a kquota server. A context manager, closed when left. Any thread may call.
+    """Quotas of Kafka since 2.6, or of a kquota server. A context manager, closed when left. Any thread may call.
 
     Methods, options, results and errors are those of :class:`~kquota.admin.AsyncQuotaAdmin`, which does the work.
     """
