@@ -25,6 +25,7 @@ __all__ = [
     "QUOTA_FILE",
     "Target",
     "broker_options",
+    "broker_options_for",
     "parse_name",
     "parse_quotas",
     "quotas_option",
@@ -211,28 +212,30 @@ def _check_servers(text: str) -> None:
             raise InputError(f"--bootstrap-server {text}: write it as host:port, such as localhost:9092")
 
 
-def broker_options(command: F) -> F:
-    """``--broker-config`` and ``-D``: what ``load_broker_config`` takes."""
-    return _broker_options(command, "static quota defaults, quota windows, threads.")
+def broker_options_for(what: str) -> Callable[[F], F]:
+    """``--broker-config`` and ``-D``, of which `what` matters to the command."""
+
+    def decorate(command: F) -> F:
+        command = click.option(
+            "-D",
+            "--define",
+            "defines",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A broker setting, over those of --broker-config. Repeatable.",
+        )(command)
+        return click.option("--broker-config", metavar="FILE", help=f"The broker's server.properties: {what}")(command)
+
+    return decorate
 
 
-def static_default_options(command: F) -> F:
-    """As :func:`broker_options`, for commands that resolve and measure nothing."""
-    return _broker_options(
-        command, "quota.producer.default and quota.consumer.default (Kafka before 3.0); nothing else matters here."
-    )
+broker_options = broker_options_for("static quota defaults, quota windows, threads.")
+"""What ``load_broker_config`` takes."""
 
-
-def _broker_options(command: F, what: str) -> F:
-    command = click.option(
-        "-D",
-        "--define",
-        "defines",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="A broker setting, over those of --broker-config. Repeatable.",
-    )(command)
-    return click.option("--broker-config", metavar="FILE", help=f"The broker's server.properties: {what}")(command)
+static_default_options = broker_options_for(
+    "quota.producer.default and quota.consumer.default (Kafka before 3.0); nothing else matters here."
+)
+"""For commands that resolve, and measure nothing."""
 
 
 def read_quotas(path: str, *, tells_left_out: bool = True) -> QuotaFile:
