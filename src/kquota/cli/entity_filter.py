@@ -99,7 +99,7 @@ def filter_options(command: F) -> F:
             "names",
             multiple=True,
             metavar="TYPE=NAME",
-            help="Entities of this name; TYPE is user, client-id or ip. Repeatable.",
+            help="Entities of this name; TYPE is user, client-id, ip or one of [entity_types]. Repeatable.",
         ),
     ):
         decorated = option(decorated)
