@@ -284,5 +284,5 @@ def _shared_by(meter: MeterKey) -> str:
         case {"ip": ip}:
             return f"shared by all connections from {ip}"
         case _:
-            [(tag, name)] = tags.items()
-            return f"shared by all clients of {tag} {name} without a better match"
+            named = " and ".join(f"{tag} {name}" for tag, name in tags.items())
+            return f"shared by all clients of {named} without a better match"

@@ -36,6 +36,9 @@ CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 LOWEST_LEVEL: Final = 9
 """The level of an added type that goes below Kafka's eight, and above the static default alone."""
 
+MAX_ADDED_TYPES: Final = 50
+"""Each brings two levels, and a level is sent in one byte."""
+
 _LONGEST_FRACTION = 1e-6
 
 
@@ -163,6 +166,10 @@ class QuotaModel:
         """
         if not entity_type or entity_type in self.entity_types:
             raise IllegalArgumentError(f"entity type {entity_type!r} exists already or is empty")
+        if len(self.added) == MAX_ADDED_TYPES:
+            raise IllegalArgumentError(
+                f"entity type {entity_type}: there are {MAX_ADDED_TYPES} types already, the most"
+            )
         if type(level) is not int or not 1 <= level <= LOWEST_LEVEL:
             raise IllegalArgumentError(
                 f"entity type {entity_type}: level {level!r} is none of 1 (above all) to {LOWEST_LEVEL} (below Kafka's "

@@ -138,6 +138,17 @@ def test_a_level_that_is_none_is_refused(level: int) -> None:
         with_group(level)
 
 
+def test_there_are_no_more_types_than_levels_can_be_sent() -> None:
+    """A level is an int8 in the answer to 10546."""
+    model = KAFKA
+    for number in range(50):
+        model = model.with_entity_type(f"type-{number}", keys=[P], level=1)
+    found = resolved(QuotaResolver({}, static_defaults={P: 1.0}, model=model), {CLIENT_ID: "C"})
+    assert found.level == 109
+    with pytest.raises(IllegalArgumentError, match="50 types"):
+        model.with_entity_type("group", keys=[P])
+
+
 @pytest.mark.parametrize("tag", [USER, CLIENT_ID, IP, ""])
 def test_a_meter_tag_that_others_have_is_refused(tag: str) -> None:
     """Usage of a group would be added to that of the user of the same name."""
