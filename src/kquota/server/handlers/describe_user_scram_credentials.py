@@ -21,7 +21,7 @@ def handle(
         counts[user.name] = counts.get(user.name, 0) + 1
     results = [
         UserCredentials(
-            name,
+            sendable(name),
             KafkaErrorCode.RESOURCE_NOT_FOUND if count == 1 else KafkaErrorCode.DUPLICATE_RESOURCE,
             sendable(
                 f"Attempt to describe a user credential that does not exist: {name}"
