@@ -56,6 +56,7 @@ from tests.kit.hostile import costly_requests, rules_for_costly_requests, send_a
 from tests.kit.server_process import ServerProcess, server_process
 
 KQUOTA = str(Path(sys.executable).parent / "kquota")
+LONG_NAMED = ResolveClientQuotasRequest([NamedPart("user", "?" * 20_000)])
 EVERYTHING = DescribeClientQuotasRequest([], strict=False)
 
 
@@ -394,6 +395,8 @@ def test_a_name_that_cannot_be_sent_back_costs_itself(store: LocalStore, version
     [
         (DESCRIBE_USER_SCRAM_CREDENTIALS, 0, DescribeUserScramCredentialsRequest([UserName("?" * 20_000)])),
         (METADATA, 9, MetadataRequest([MetadataRequestTopic(name="?" * 20_000)])),
+        (RESOLVE_CLIENT_QUOTAS, 0, LONG_NAMED),
+        (RESOLVE_QUOTAS, 0, ResolveQuotasRequest([LONG_NAMED], include_overridden=False)),
     ],
 )
 def test_other_names_that_cannot_be_sent_back_are_cut(store: LocalStore, api: Api, version: int, body: Any) -> None:

@@ -9,9 +9,10 @@ import structlog
 from kquota.errors import ApiError, KafkaErrorCode, StoreError
 from kquota.quotas import MAX_NAME_BYTES
 
-__all__ = ["NO_MESSAGE", "failure", "sendable"]
+__all__ = ["NO_MESSAGE", "failure", "sendable", "sendable_name"]
 
 _log = structlog.get_logger("kquota.server")
+MAX_MESSAGE_BYTES: Final = 8_192
 NO_MESSAGE: Final = ""
 """What brokers send with a description that succeeded, although the field may be null."""
 
@@ -24,17 +25,26 @@ def failure(error: StoreError) -> ApiError:
     return ApiError(code, error.for_clients)
 
 
-@overload
-def sendable(text: str) -> str: ...
+def sendable(message: str | None) -> str | None:
+    """A message, cut where it quotes names that are longer than anybody reads."""
+    return None if message is None else _cut(message, MAX_MESSAGE_BYTES)
 
 
 @overload
-def sendable(text: str | None) -> str | None: ...
+def sendable_name(name: str) -> str: ...
 
 
-def sendable(text: str | None) -> str | None:
-    """A message or a name, cut to what fits into an answer: a name that was not UTF-8 is longer than it came."""
-    if text is None or len(text) * 4 <= MAX_NAME_BYTES:
+@overload
+def sendable_name(name: str | None) -> str | None: ...
+
+
+def sendable_name(name: str | None) -> str | None:
+    """A name, cut to what fits into an answer: one that was not UTF-8 is longer than it came."""
+    return None if name is None else _cut(name, MAX_NAME_BYTES)
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    if len(text) * 4 <= most_bytes:
         return text
     raw = text.encode()
-    return text if len(raw) <= MAX_NAME_BYTES else raw[: MAX_NAME_BYTES - 3].decode(errors="ignore") + "..."
+    return text if len(raw) <= most_bytes else raw[: most_bytes - 3].decode(errors="ignore") + "..."

@@ -3,7 +3,7 @@
 from kquota.errors import StoreError
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity
 from kquota.server.context import ServerContext
-from kquota.server.messages import failure, sendable
+from kquota.server.messages import failure, sendable, sendable_name
 from kquota.server.writer import Results
 from kquota.wire.messages.client_quotas import (
     AlterationResult,
@@ -46,7 +46,7 @@ def answer(found: Results) -> AlterClientQuotasResponse:
             AlterationResult(
                 error.code if error else 0,
                 sendable(error.message) if error else None,
-                [EntityPart(sendable(kind), sendable(name)) for kind, name in entity.entries.items()],
+                [EntityPart(sendable_name(kind), sendable_name(name)) for kind, name in entity.entries.items()],
             )
             for entity, error in found.items()
         ],
