@@ -145,7 +145,7 @@ def test_there_are_no_more_types_than_levels_can_be_sent() -> None:
         model = model.with_entity_type(f"type-{number}", keys=[P], level=1)
     found = resolved(QuotaResolver({}, static_defaults={P: 1.0}, model=model), {CLIENT_ID: "C"})
     assert found.level == 109
-    with pytest.raises(IllegalArgumentError, match="50 are there"):
+    with pytest.raises(IllegalArgumentError, match="there are 50 types already"):
         model.with_entity_type("group", keys=[P])
 
 
