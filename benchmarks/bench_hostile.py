@@ -131,9 +131,7 @@ def poison(seed: int, count: int) -> bool:
                     return False
         with server_process("--store", store) as server, QuotaAdmin(server.address) as admin:
             kept = admin.describe_client_quotas(ClientQuotaFilter.all()).entities()
-    print(
-        f"{count} alterations with long names, {refused} not answered: all described after each, {len(kept)} kept"
-    )
+    print(f"{count} alterations with long names, {refused} not answered: all described after each, {len(kept)} kept")
     return WITNESS in kept
 
 

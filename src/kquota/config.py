@@ -97,6 +97,7 @@ _LIMIT_FIELDS: Final = {field.name.replace("_", "."): field.name for field in fi
 _KNOWN: Final = (*_BROKER_FIELDS, *_LIMIT_FIELDS, CALLBACK_SETTING)
 _STATIC_DEFAULTS: Final = ("quota.producer.default", "quota.consumer.default")
 _LONG_SETTINGS: Final = (*_STATIC_DEFAULTS, "queued.max.request.bytes")
+_ENTITY_TYPES: Final = "entity_types"
 _OURS: Final = ("quota.", "controller.quota.")
 
 
@@ -218,8 +219,15 @@ class Settings:
                 return Setting(self._value(tables[depth][option], where), f"{self.path}: {where}")
         return None
 
+    @property
+    def entity_types(self) -> Mapping[str, object]:
+        """What the file adds to Kafka's entity types, by name."""
+        table = self.table.get(_ENTITY_TYPES, {})
+        return table if isinstance(table, Mapping) else {}
+
     def check_tables(self, commands: Collection[str], shared: Collection[str]) -> None:
         """Refuse what stands at the top of the file and is neither the table of a command nor a shared option."""
+        commands = {*commands, _ENTITY_TYPES}
         for name, value in self.table.items():
             if name in (commands if isinstance(value, Mapping) else shared):
                 continue

@@ -122,6 +122,19 @@ def test_show_overridden_as_in_the_draft(address: str, tool: Callable[..., str])
     assert tool("--resolve", "--names=user=nobody") == ""
 
 
+def test_static_defaults_can_be_given(address: str, tool: Callable[..., str]) -> None:
+    """No request asks a cluster for them. They bind who has no other rule, and stand below all others."""
+    given(address, KIP_546)
+    static = ("-D", "quota.producer.default=77", "--resolve")
+    assert tool(*static, "--names=user=user-two,client-id=other") == "producer_byte_rate=77 static\n"
+    assert tool(*static, "--names=user=user-two,client-id=my-client", "--show-overridden") == (
+        "consumer_byte_rate=1000000 {user=<default>, client-id=my-client}\n"
+        "producer_byte_rate=2000000 {user=user-two, client-id=my-client}\n"
+        "*producer_byte_rate=500000 {user=<default>, client-id=my-client}\n"
+        "*producer_byte_rate=77 static\n"
+    )
+
+
 def test_alter_as_in_the_kip(address: str, tool: Callable[..., str]) -> None:
     """Nothing is printed on success; validating changes nothing."""
     given(address, {"user=<default>,client-id=my-client": {"producer_byte_rate": 500000.0}})

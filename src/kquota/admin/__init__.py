@@ -1,4 +1,4 @@
-"""A client for the quotas of any Kafka since 2.6 (KIP-546), and for changes of topics under a quota (KIP-599).
+"""A client for the quotas of Kafka since 2.6 (KIP-546), and for changes of topics under a quota (KIP-599).
 
     with QuotaAdmin("localhost:9092") as admin:
         everything = admin.describe_client_quotas(ClientQuotaFilter.all()).entities()

@@ -27,14 +27,13 @@ from kquota.errors import (
 )
 from kquota.metering.cluster import Cluster
 from kquota.quotas import (
-    CLIENT_ID,
-    IP,
+    KAFKA,
     STATIC,
-    USER,
     ClientQuotaAlteration,
     ClientQuotaEntity,
     ClientQuotaFilter,
     MeterKey,
+    QuotaModel,
     QuotaResolver,
     StaticSource,
 )
@@ -69,7 +68,7 @@ T = TypeVar("T")
 
 
 class AsyncQuotaAdmin:
-    """Quotas of any Kafka since 2.6, or of a kquota server. An async context manager, closed when left.
+    """Quotas of Kafka since 2.6, or of a kquota server. An async context manager, closed when left.
 
     KIP-546's three requests. What the brokers decide is not decided here: types and keys unknown to kquota are sent.
     """
@@ -81,11 +80,13 @@ class AsyncQuotaAdmin:
         transport: Transport | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         client_id: str = "kquota",
+        model: QuotaModel = KAFKA,
         **properties: Any,
     ) -> None:
         """Take the servers to begin with; nothing is sent yet.
 
         :param timeout_ms: for each call without one of its own.
+        :param model: by which clients are resolved where the cluster does not do it; nothing else is judged by it.
         :param properties: kafka-python's: ``security_protocol``, ``ssl_cafile``, ``sasl_mechanism`` and so on.
         """
         servers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else list(bootstrap_servers)
@@ -93,6 +94,7 @@ class AsyncQuotaAdmin:
             [server.strip() for server in servers], client_id=client_id, properties=properties
         )
         self._timeout_ms = timeout_ms
+        self._model = model
         self.topics = AsyncTopicAdmin(self._transport, timeout_ms=timeout_ms)
 
     async def describe_client_quotas(
@@ -121,11 +123,12 @@ class AsyncQuotaAdmin:
     async def resolve_client_quotas(
         self, entities: Iterable[ClientQuotaEntity], options: ResolveClientQuotasOptions | None = None
     ) -> ResolveClientQuotasResult:
-        """What binds each client (user, client-id and ip by name), and why.
+        """What binds each client (user, client-id, ip and added types by name), and why.
 
-        A kquota server is asked; any other cluster is described once, and resolved here by Kafka's own rules.
+        A kquota server is asked; any other cluster is described once, and resolved here by Kafka's own rules. So is
+        a kquota server where `options` have static defaults: those of the brokers that are meant, not its own.
 
-        :raises IllegalArgumentError: a client stands twice, or a name is missing.
+        :raises IllegalArgumentError: a client stands twice, a name is missing, or there is no such static default.
         :raises KquotaError: the cluster could not be asked.
         """
         options = options or ResolveClientQuotasOptions()
@@ -136,12 +139,12 @@ class AsyncQuotaAdmin:
                 raise IllegalArgumentError(f"{what} is no client: every part needs a name")
         deadline = self._deadline(options.timeout_ms)
         versions = await self._transport.versions(deadline.left_ms)
-        if RESOLVE_QUOTAS.key in versions:
+        if RESOLVE_QUOTAS.key in versions and not options.static_defaults:
             return await self._ask_to_resolve(clients, deadline, omit_overridden=options.omit_overridden_values)
         described = await self.describe_client_quotas(
             ClientQuotaFilter.all(), DescribeClientQuotasOptions(timeout_ms=deadline.left_ms)
         )
-        resolver = QuotaResolver(described.entities())
+        resolver = QuotaResolver(described.entities(), static_defaults=options.static_defaults, model=self._model)
         return ResolveClientQuotasResult(
             {
                 client: _resolved_here(client, resolver, omit_overridden=options.omit_overridden_values)
@@ -299,11 +302,9 @@ def _chunks(items: Sequence[T], weight: Any = None) -> Iterator[list[T]]:
 def _resolved_here(
     client: ClientQuotaEntity, resolver: QuotaResolver, *, omit_overridden: bool
 ) -> Mapping[str, Value] | ApiError:
-    unknown = client.entries.keys() - {USER, CLIENT_ID, IP}
-    if unknown:
-        return ApiError(KafkaErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {min(unknown)}")
-    entries = client.entries
-    resolved = resolver.resolve(entries.get(USER) or "", entries.get(CLIENT_ID) or "", entries.get(IP))
+    resolved = resolver.resolve_client({kind: name or "" for kind, name in client.entries.items()})
+    if isinstance(resolved, ApiError):
+        return resolved
     return {
         key: Value(
             Entry(one.source, one.value, one.level),

@@ -27,7 +27,7 @@ from kquota.admin.results import (
 from kquota.admin.topics import AsyncTopicAdmin, NewPartitions, NewTopic
 from kquota.admin.transport import Transport
 from kquota.metering.cluster import Cluster
-from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
+from kquota.quotas import KAFKA, ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter, QuotaModel
 
 __all__ = ["QuotaAdmin", "TopicAdmin"]
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class QuotaAdmin:
-    """Quotas of any Kafka since 2.6, or of a kquota server. A context manager, closed when left. Any thread may call.
+    """Quotas of Kafka since 2.6, or of a kquota server. A context manager, closed when left. Any thread may call.
 
     Methods, options, results and errors are those of :class:`~kquota.admin.AsyncQuotaAdmin`, which does the work.
     """
@@ -47,11 +47,17 @@ class QuotaAdmin:
         transport: Transport | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         client_id: str = "kquota",
+        model: QuotaModel = KAFKA,
         **properties: Any,
     ) -> None:
         """As :meth:`AsyncQuotaAdmin.__init__`."""
         self._admin = AsyncQuotaAdmin(
-            bootstrap_servers, transport=transport, timeout_ms=timeout_ms, client_id=client_id, **properties
+            bootstrap_servers,
+            transport=transport,
+            timeout_ms=timeout_ms,
+            client_id=client_id,
+            model=model,
+            **properties,
         )
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="kquota-admin", daemon=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 __all__ = [
     "AlterClientQuotasOptions",
@@ -24,10 +25,15 @@ class DescribeClientQuotasOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveClientQuotasOptions:
-    """Without `omit_overridden_values` each value also tells which others it overrides."""
+    """Without `omit_overridden_values` each value also tells which others it overrides.
+
+    `static_defaults` are ``quota.producer.default`` and ``quota.consumer.default`` of the brokers, by quota key
+    (``{"producer_byte_rate": 1048576.0}``). Kafka before 3.0 has them (KIP-55), and no request asks for them.
+    """
 
     timeout_ms: int | None = None
     omit_overridden_values: bool = False
+    static_defaults: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,7 +109,8 @@ Every option can also be set as KQUOTA_<OPTION> in the environment, or in the fi
     "--config",
     metavar="FILE",
     envvar="KQUOTA_CONFIG",
-    help="Settings in TOML: options of all commands at the top, of one command in its table, such as [resolve].",
+    help="Settings in TOML: options of all commands at the top, of one command in its table, such as [resolve]; "
+    "entity types beside Kafka's in [entity_types].",
 )
 @click.option("-v", "--verbose", is_flag=True, envvar="KQUOTA_VERBOSE", help="Show where an error comes from.")
 def cli(config: str | None, verbose: bool) -> None:  # noqa: FBT001 - read by LazyGroup and run
@@ -135,6 +136,10 @@ def _set_defaults(ctx: click.Context, name: str, command: click.Command) -> None
 
     settings = load_settings(path, os.environ)
     settings.check_tables(COMMANDS.keys(), SHARED_OPTIONS)
+    if settings.entity_types:
+        from kquota.cli.entity_types import set_model
+
+        set_model(ctx, settings)
     origins: dict[tuple[str, ...], str] = ctx.meta.setdefault("kquota.origins", {})
 
     def defaults_of(command: click.Command, path: tuple[str, ...]) -> dict[str, object]:

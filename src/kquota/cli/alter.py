@@ -39,7 +39,11 @@ Exit codes: 0 done, 1 refused, 2 something given cannot be used, 4 not authorise
 )
 @target_options()
 @click.option(
-    "--name", "names", multiple=True, metavar="TYPE=NAME", help="Whose: user=, client-id= or ip=. Repeatable."
+    "--name",
+    "names",
+    multiple=True,
+    metavar="TYPE=NAME",
+    help="Whose: user=, client-id=, ip= or one of [entity_types]. Repeatable.",
 )
 @click.option("--default", "defaults", multiple=True, metavar="TYPE", help="The default of this type. Repeatable.")
 @click.option(

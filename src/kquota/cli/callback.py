@@ -9,6 +9,7 @@ import click
 
 from kquota.cli.callback_outcome import print_json, print_text
 from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
+from kquota.cli.entity_types import leave_out_added
 from kquota.cli.jobs import load_pipeline
 from kquota.cli.paths import as_path
 from kquota.cli.targets import QUOTA_FILE, Target, broker_options, read_quotas, target_options
@@ -96,7 +97,7 @@ def test(
     import_from_here()
     load_callback(name)
     traffic = load_pipeline("recorded_traffic").RecordedTraffic.of(Path(usage))
-    found = read_quotas(quotas) if quotas is not None else traffic.quotas()
+    found = leave_out_added(read_quotas(quotas)) if quotas is not None else traffic.quotas()
     clock = SystemClock()
     check = ContractCheck(
         lambda: load_callback(name),

@@ -25,6 +25,7 @@ def callback_options(command: F) -> F:
     """What a callback is given beside the broker's settings: ``--callback-config``, ``-C``, ``--cluster-metadata``."""
     command = click.option(
         "--cluster-metadata",
+        callback=as_path,
         metavar="FILE",
         help="Who leads which partition, all the time, as `kquota callback cluster` writes it.  "
         "[default: no partitions]",

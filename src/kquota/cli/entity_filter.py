@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from kquota.cli.entity_types import current_model
 from kquota.cli.targets import parse_name
 from kquota.errors import InputError
 from kquota.quotas import ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent
@@ -53,7 +54,7 @@ class EntityFilter:
 
         :raises InputError: it cannot be asked for.
         """
-        refused = self.asked.refusal()
+        refused = self.asked.refusal(current_model())
         if refused is not None:
             raise InputError(str(refused.message))
 
@@ -98,7 +99,7 @@ def filter_options(command: F) -> F:
             "names",
             multiple=True,
             metavar="TYPE=NAME",
-            help="Entities of this name; TYPE is user, client-id or ip. Repeatable.",
+            help="Entities of this name; TYPE is user, client-id, ip or one of [entity_types]. Repeatable.",
         ),
     ):
         decorated = option(decorated)

@@ -38,11 +38,9 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 UNITS = {PRODUCER_BYTE_RATE: "B/s", CONSUMER_BYTE_RATE: "B/s", REQUEST_PERCENTAGE: "%"}
-_MAX_BROKER_ID = 2**31 - 1
 _WHOSE_LOG = "with --log 1=GLOB --log 2=GLOB, or --log 'logs/broker-{broker}/*'"
 _SHOWN_LOGS = 5
 _SHOWN_REASONS = 5
-_SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "numba")
 
 
 def log_options(command: F) -> F:
@@ -79,7 +77,7 @@ def log_options(command: F) -> F:
         ),
         click.option(
             "--broker-id",
-            type=click.IntRange(0, _MAX_BROKER_ID),
+            type=click.IntRange(0, 2**31 - 1),  # Kafka's are signed integers of four bytes
             default=0,
             show_default=True,
             help="The broker of the logs whose option does not say it.",

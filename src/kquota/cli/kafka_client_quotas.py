@@ -2,7 +2,7 @@
 
 The KIP's first draft had other names for two operations: ``--list`` is ``--describe`` here, and its effective
 ``--describe`` is ``--resolve``; its ``--prefix`` and ``--show-overridden`` are offered, its units were
-dropped upstream.
+dropped upstream. A broker's static defaults, which no request asks for, can be given to ``--resolve``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import click
 
 from kquota import __version__
 from kquota.cli.running import run as run_command
-from kquota.cli.targets import Target
+from kquota.cli.targets import Target, static_default_options
+from kquota.config import load_broker_config
 from kquota.errors import ApiError, IllegalArgumentError, InputError, failed
 from kquota.quotas import (
     ClientQuotaAlteration,
@@ -66,6 +67,7 @@ Exit codes: 0 done, 1 anything else.""",
 @click.option("--defaults", metavar="TYPE[,..]", help="Types whose default is meant.")
 @click.option("--prefix", metavar="TYPE=TEXT[,..]", help="With --describe: types, and what their names begin with.")
 @click.option("--show-overridden", is_flag=True, help="With --resolve: also what the others override, marked with *.")
+@static_default_options
 @click.option("--add", metavar="KEY=VALUE[,..]", help="With --alter: values to set.")
 @click.option("--delete", metavar="KEY[,..]", help="With --alter: values to remove.")
 @click.option("--validate-only", is_flag=True, help="With --alter: only ask whether it could be done.")
@@ -80,6 +82,8 @@ def command(
     defaults: str | None,
     prefix: str | None,
     show_overridden: bool,
+    broker_config: str | None,
+    defines: tuple[str, ...],
     add: str | None,
     delete: str | None,
     validate_only: bool,
@@ -90,6 +94,8 @@ def command(
     for option, is_given, goes_with, is_there in (
         ("--prefix", prefix is not None, "--describe", describe),
         ("--show-overridden", show_overridden, "--resolve", resolve),
+        ("--broker-config", broker_config is not None, "--resolve", resolve),
+        ("-D", bool(defines), "--resolve", resolve),
         ("--add", add is not None, "--alter", alter),
         ("--delete", delete is not None, "--alter", alter),
         ("--validate-only", validate_only, "--alter", alter),
@@ -105,7 +111,8 @@ def command(
     if resolve:
         if of_default or not named:
             raise click.UsageError("--resolve asks about one client: give it with --names, such as user=alice.")
-        return _resolve(target, named, show_overridden=show_overridden)
+        static_defaults = load_broker_config(broker_config, defines).static_defaults
+        return _resolve(target, named, static_defaults, show_overridden=show_overridden)
     ops = _ops(add, delete)
     entity = ClientQuotaEntity({**named, **dict.fromkeys(of_default)})
     if not entity.entries:
@@ -142,14 +149,16 @@ def _describe(target: Target, named: Names, of_default: Sequence[str], begins: N
     return 0
 
 
-def _resolve(target: Target, named: Names, *, show_overridden: bool) -> int:
+def _resolve(target: Target, named: Names, static_defaults: Mapping[str, float], *, show_overridden: bool) -> int:
     from kquota.admin import ResolveClientQuotasOptions
 
     client = ClientQuotaEntity(named)
     cluster = target.cluster()
     assert cluster is not None
     with cluster:
-        options = ResolveClientQuotasOptions(omit_overridden_values=not show_overridden)
+        options = ResolveClientQuotasOptions(
+            omit_overridden_values=not show_overridden, static_defaults=static_defaults
+        )
         found = cluster.admin.resolve_client_quotas([client], options).config()[client]
     if isinstance(found, ApiError):
         raise failed(found)

@@ -9,9 +9,10 @@ from difflib import get_close_matches
 
 import click
 
+from kquota.cli.entity_types import current_model
 from kquota.cli.output import Layout, align, write_records
 from kquota.errors import ApiError, KquotaError, failed
-from kquota.quotas import KAFKA, ClientQuotaEntity, QuotaChange, format_number
+from kquota.quotas import ClientQuotaEntity, QuotaChange, format_number
 
 __all__ = ["Outcome", "outcomes", "write_outcomes"]
 
@@ -71,7 +72,7 @@ def write_outcomes(found: list[Outcome], format: str) -> int:
 def _hint(one: Outcome, error: ApiError) -> str:
     if error.is_unknown or not (error.message or "").startswith("Invalid configuration key"):
         return ""
-    known = KAFKA.keys_for(one.entity.entries) or {}
+    known = current_model().keys_for(one.entity.entries) or {}
     wrong = [change.key for change in one.changes if change.after is not None and change.key not in known]
     close = get_close_matches(wrong[0], known, 1) if wrong else []
     if close:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from kquota.cli.entity_types import kafkas_among, leave_out_added
 from kquota.cli.targets import Target
 from kquota.files import DatedQuotas, QuotaHistory, QuotasOverTime
 
@@ -47,7 +48,7 @@ def read_over_time(target: Target, as_of_history: bool | None) -> QuotasOverTime
             click.echo(f"kquota: warning: {left_out}", err=True)
         return dated
     if target.store is None or as_of_history is False:
-        return DatedQuotas.always(target.read())
+        return DatedQuotas.always(leave_out_added(target.read()))
     return _history(target, strict=as_of_history is True)
 
 
@@ -56,9 +57,13 @@ def _history(target: Target, *, strict: bool) -> QuotasOverTime:
 
     with target.open() as store:
         if not isinstance(store, HasHistory):
-            return DatedQuotas.always(target.read())
+            return DatedQuotas.always(leave_out_added(target.read()))
         commits = [(commit.at_ms, commit.changes) for commit in store.history()]
-    return QuotaHistory(commits, strict=strict)
+    kept = kafkas_among(change.entity for _, changes in commits for change in changes)
+    return QuotaHistory(
+        [(at_ms, tuple(change for change in changes if change.entity in kept)) for at_ms, changes in commits],
+        strict=strict,
+    )
 
 
 def over_time_lines(summary: Mapping[str, Any]) -> list[str]:

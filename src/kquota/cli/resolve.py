@@ -10,14 +10,14 @@ from typing import TextIO
 
 import click
 
+from kquota.cli.entity_types import current_model
 from kquota.cli.output import Layout, align, format_option, write_records
 from kquota.cli.resolving import Client, resolving
-from kquota.cli.targets import Target, broker_options, parse_name, target_options
+from kquota.cli.targets import Target, parse_name, static_default_options, target_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 from kquota.quotas import (
     CLIENT_ID,
-    IP,
     KAFKA,
     USER,
     ClientQuotaEntity,
@@ -27,23 +27,12 @@ from kquota.quotas import (
     format_number,
     sanitize,
 )
+from kquota.quotas.entity import canonical_types
 
-__all__ = ["level_text", "resolve"]
+__all__ = ["resolve"]
 
-_LEVELS = {
-    1: "user and client-id",
-    2: "user and default client-id",
-    3: "user",
-    4: "default user and client-id",
-    5: "default user and default client-id",
-    6: "default user",
-    7: "client-id",
-    8: "default client-id",
-    9: "static broker default",
-}
-_IP_LEVELS = {1: "ip", 2: "default ip"}
-
-_COLUMNS = (USER, CLIENT_ID, IP)
+_NEEDED = {USER, CLIENT_ID}
+"""The columns that a file of clients always has; ``ip`` and added types as it likes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +56,17 @@ Examples:
     "names",
     multiple=True,
     metavar="TYPE=NAME",
-    help="The client: user=, client-id= and ip=. What is left out, the client does not have.",
+    help="The client: user=, client-id=, ip= and types of [entity_types]. What is left out, the client does not have.",
 )
 @click.option(
     "--from",
     "clients_file",
     metavar="FILE",
-    help="Clients from a CSV file with the header user,client-id[,ip]; an empty cell is none; - is standard input.",
+    help="Clients from a CSV file with the header user,client-id[,ip][,TYPE]; an empty cell is none; - is standard "
+    "input.",
 )
 @click.option("--explain", is_flag=True, help="List every rule that matches, the one that binds first, and the meter.")
-@broker_options
+@static_default_options
 @format_option
 def resolve(
     *,
@@ -96,9 +86,15 @@ def resolve(
         raise click.UsageError("Give the client with --name, or a file of clients with --from.")
     if target.quotas == clients_file == "-":
         raise click.UsageError("Standard input cannot be both --quotas and --from.")
-    one = None if clients_file is not None else _client_of(names)
+    one = None if clients_file is not None else _client_of(names, is_cluster=target.bootstrap_server is not None)
     broker = load_broker_config(broker_config, defines)
-    layout = Layout(fields=_fields, header=_HEADER, rows=_rows, text=_explained if explain else _summary)
+    types = dict.fromkeys((*current_model().entity_types, *(() if one is None else one.names)))
+    layout = Layout(
+        fields=_fields,
+        header=(*types, *_HEADER),
+        rows=lambda answer: _rows(answer, types),
+        text=_explained if explain else _summary,
+    )
     with resolving(target, broker.static_defaults) as resolved:
 
         def answers(clients: Iterable[Client]) -> Iterator[_Answer]:
@@ -112,16 +108,21 @@ def resolve(
                 write_records(answers(_read_clients(stream, place)), format, layout)
 
 
-def _client_of(names: Iterable[str]) -> Client:
+def _client_of(names: Iterable[str], *, is_cluster: bool) -> Client:
+    """The client that is named. A cluster is asked for whatever types it may know."""
+    known = current_model().entity_types
     given: dict[str, str] = {}
     for text in names:
         entity_type, name = parse_name(text, "--name")
-        if entity_type not in _COLUMNS:
-            raise InputError(f"--name {text}: a client has a user, a client-id and an ip")
+        if entity_type not in known and not is_cluster:
+            raise InputError(
+                f"--name {text}: there is no entity type {entity_type} (there are {', '.join(known)}); others are "
+                "named under [entity_types] in the file given with --config"
+            )
         if entity_type in given:
             raise InputError(f"--name {text}: the {entity_type} is given twice")
         given[entity_type] = name
-    return Client(given.get(USER, ""), given.get(CLIENT_ID, ""), given.get(IP))
+    return Client(given)
 
 
 @contextmanager
@@ -145,19 +146,16 @@ def _opened(path: str) -> Iterator[tuple[TextIO, str]]:
 
 def _read_clients(stream: TextIO, place: str) -> Iterator[Client]:
     """One client for each row, as they come."""
+    known = current_model().entity_types
+    expected = f"{','.join([one for one in known if one in _NEEDED])} or {','.join(known)}"
     rows = csv.reader(stream, strict=True)
     try:
         header = next(rows, None)
         if header is None:
-            raise InputError(
-                f"{place}: the file is empty; it must begin with the header user,client-id or user,client-id,ip"
-            )
-        columns = [name.strip().replace("_", "-") for name in header]
-        if sorted(columns) not in (sorted(_COLUMNS[:2]), sorted(_COLUMNS)):
-            raise InputError(
-                f"{place}:1: the header is {','.join(header)}; it must be user,client-id or user,client-id,ip"
-            )
-        at = [columns.index(name) if name in columns else None for name in _COLUMNS]
+            raise InputError(f"{place}: the file is empty; it must begin with the header {expected}")
+        columns = [name if name in known else name.replace("_", "-") for name in map(str.strip, header)]
+        if len(set(columns)) < len(columns) or not _NEEDED <= set(columns) <= set(known):
+            raise InputError(f"{place}:1: the header is {','.join(header)}; it must be {expected}")
         line = rows.line_num + 1
         for row in rows:
             if row:
@@ -166,8 +164,7 @@ def _read_clients(stream: TextIO, place: str) -> Iterator[Client]:
                         f"{place}:{line}: there are {len(row)} cells, the header has {len(columns)}; "
                         'a name with a comma must stand in "quotes"'
                     )
-                user, client_id, ip = (None if i is None else row[i] for i in at)
-                yield Client(user or "", client_id or "", ip)
+                yield Client(dict(zip(columns, row, strict=True)))
             line = rows.line_num + 1
     except csv.Error as error:
         raise InputError(f"{place}:{rows.line_num}: this is not CSV: {error}") from None
@@ -200,16 +197,15 @@ def _fields(answer: _Answer) -> dict[str, object]:
     }
 
 
-_HEADER = (USER, CLIENT_ID, IP, "key", "value", "source", "level", "meter", "overridden")
+_HEADER = ("key", "value", "source", "level", "meter", "overridden")
+"""After the columns of the client, one for each entity type."""
 
 
-def _rows(answer: _Answer) -> Iterator[tuple[str, ...]]:
-    client = answer.client
+def _rows(answer: _Answer, types: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    client = [answer.client.names.get(entity_type, "") for entity_type in types]
     for key, quota in answer.quotas.items():
         yield (
-            client.user,
-            client.client_id,
-            client.ip or "",
+            *client,
             key,
             "" if quota.value is None else format_number(quota.value),
             "" if quota.source is None else quota.source.to_text(),
@@ -229,14 +225,12 @@ def _title(client: Client) -> str:
     return (MeterKey(named).to_text() or "a client without a name") + note
 
 
-def level_text(quota_key: str, level: int) -> str:
-    """A level in words, such as ``level 3: user``."""
-    return f"level {level}: {(_IP_LEVELS if _is_ip_key(quota_key) else _LEVELS)[level]}"
-
-
-def _is_ip_key(quota_key: str) -> bool:
-    key = KAFKA.key(quota_key)
-    return key is not None and frozenset({IP}) in key.shapes
+def _level(level: int, source: ClientQuotaEntity | StaticSource) -> str:
+    """A level in words, such as ``level 2: user and default client-id``."""
+    if isinstance(source, StaticSource):
+        return f"level {level}: static broker default"
+    types = [f"default {kind}" if source.entries[kind] is None else kind for kind in canonical_types(source.entries)]
+    return f"level {level}: {' and '.join(types)}"
 
 
 def _amount(quota: ResolvedQuota, value: float) -> str:
@@ -251,7 +245,7 @@ def _summary(answer: _Answer) -> str:
         else (
             key,
             _amount(quota, quota.value),
-            level_text(key, quota.level),
+            _level(quota.level, quota.source),
             f"set on {quota.source.to_text()}",
             f"counted on {quota.meter.to_text()}",
         )
@@ -266,9 +260,9 @@ def _explained(answer: _Answer) -> str:
         if quota.value is None or quota.level is None or quota.source is None or quota.meter is None:
             lines += [f"  {key}: no limit", "    no rule binds this client"]
             continue
-        rules = [("binds", level_text(key, quota.level), quota.source.to_text(), _amount(quota, quota.value))]
+        rules = [("binds", _level(quota.level, quota.source), quota.source.to_text(), _amount(quota, quota.value))]
         rules += [
-            ("overridden", level_text(key, rule.level), rule.source.to_text(), _amount(quota, rule.value))
+            ("overridden", _level(rule.level, rule.source), rule.source.to_text(), _amount(quota, rule.value))
             for rule in quota.overridden
         ]
         lines.append(f"  {key}: {_amount(quota, quota.value)}")
@@ -287,5 +281,8 @@ def _shared_by(meter: MeterKey) -> str:
             return f"shared by all clients of user {user} without a better match"
         case {"client-id": client_id}:
             return f"shared by client-id {client_id} of all users without a better match"
+        case {"ip": ip}:
+            return f"shared by all connections from {ip}"
         case _:
-            return f"shared by all connections from {tags.get(IP, '')}"
+            named = " and ".join(f"{tag} {name}" for tag, name in tags.items())
+            return f"shared by all clients of {named} without a better match"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from kquota.cli.entity_types import current_model
 from kquota.cli.targets import Target
 from kquota.errors import ApiError, failed
 from kquota.quotas import CLIENT_ID, IP, KAFKA, USER, Candidate, ClientQuotaEntity, QuotaResolver, ResolvedQuota
@@ -23,20 +24,17 @@ _AT_ONCE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who is asked for; an empty text is "none", an ``ip`` of None was not asked about."""
+    """Who is asked for, by entity type. An empty name is "none"; a type that is not there was not asked about."""
 
-    user: str
-    client_id: str
-    ip: str | None = None
+    names: Mapping[str, str]
 
     def fields(self) -> dict[str, str]:
-        """As printed."""
-        names = {USER: self.user, CLIENT_ID: self.client_id}
-        return names if self.ip is None else {**names, IP: self.ip}
+        """As printed: a client always has a user and a client id, if empty ones."""
+        return {USER: "", CLIENT_ID: "", **self.names}
 
-    def entity(self) -> ClientQuotaEntity:
+    def named(self) -> dict[str, str]:
         """What of it has a name."""
-        return ClientQuotaEntity({kind: name for kind, name in self.fields().items() if name})
+        return {kind: name for kind, name in self.names.items() if name}
 
 
 Resolving = Callable[[Iterable[Client]], Iterator[tuple[Client, Mapping[str, ResolvedQuota]]]]
@@ -54,7 +52,8 @@ def resolving(target: Target, static_defaults: Mapping[str, float]) -> Iterator[
     """
     cluster = None if static_defaults else target.cluster()
     if cluster is None:
-        yield _here(QuotaResolver(target.read().snapshot(), static_defaults=static_defaults))
+        snapshot = target.read().snapshot()
+        yield _here(QuotaResolver(snapshot, static_defaults=static_defaults, model=current_model()))
     else:
         with cluster:
             yield _there(cluster.admin)
@@ -63,7 +62,10 @@ def resolving(target: Target, static_defaults: Mapping[str, float]) -> Iterator[
 def _here(resolver: QuotaResolver) -> Resolving:
     def resolve(clients: Iterable[Client]) -> Iterator[tuple[Client, Mapping[str, ResolvedQuota]]]:
         for client in clients:
-            yield client, resolver.resolve(client.user, client.client_id, client.ip or None)
+            found = resolver.resolve_client(client.named())
+            if isinstance(found, ApiError):
+                raise failed(found)
+            yield client, found
 
     return resolve
 
@@ -73,11 +75,11 @@ def _there(admin: QuotaAdmin) -> Resolving:
         left = iter(clients)
         while batch := list(islice(left, _AT_ONCE)):
             # A client without any name cannot be asked about, and has no limit; one that stands twice is asked once.
-            entities = dict.fromkeys(client.entity() for client in batch)
+            entities = dict.fromkeys(ClientQuotaEntity(client.named()) for client in batch)
             entities.pop(ClientQuotaEntity({}), None)
             found = admin.resolve_client_quotas(entities).config() if entities else {}
             for client in batch:
-                values = found.get(client.entity(), {})
+                values = found.get(ClientQuotaEntity(client.named()), {})
                 if isinstance(values, ApiError):
                     raise failed(values)
                 yield client, _by_key(client, values)
@@ -87,7 +89,7 @@ def _there(admin: QuotaAdmin) -> Resolving:
 
 def _by_key(client: Client, values: Mapping[str, Value]) -> dict[str, ResolvedQuota]:
     """Also the keys without a limit, as the resolver has them."""
-    keys = [key.name for key in KAFKA.keys if client.ip or frozenset({IP}) not in key.shapes]
+    keys = [key.name for key in KAFKA.keys if client.names.get(IP) or frozenset({IP}) not in key.shapes]
     keys += [key for key in values if key not in keys]
     return {key: _resolved(key, values.get(key)) for key in keys}
 

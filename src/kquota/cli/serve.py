@@ -5,7 +5,8 @@ import sys
 
 import click
 
-from kquota.cli.targets import broker_options
+from kquota.cli.entity_types import current_model
+from kquota.cli.targets import broker_options_for
 from kquota.errors import KquotaError
 
 __all__ = ["serve"]
@@ -51,7 +52,7 @@ Then, with Kafka's own tool:
     show_default=True,
     help="How events are written to standard error.",
 )
-@broker_options
+@broker_options_for("static quota defaults, and what clients may use; docs/serve.md has the settings.")
 def serve(
     listen: str,
     advertise: str | None,
@@ -88,7 +89,7 @@ def serve(
     )
     log = configure_log(sys.stderr, as_json=log_format == "json")
     try:
-        with open_store(store, warn=structlog.get_logger("kquota.server").warning) as opened:
+        with open_store(store, model=current_model(), warn=structlog.get_logger("kquota.server").warning) as opened:
             asyncio.run(run(opened, settings, ready=lambda address: print(f"listening on {address}", flush=True)))
     finally:
         log.close()

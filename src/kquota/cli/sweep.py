@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from kquota.cli.arrivals import ArrivalChoice, arrival_options
+from kquota.cli.entity_types import leave_out_added
 from kquota.cli.jobs import load_pipeline, spark_options, usage_option
 from kquota.cli.paths import as_path
 from kquota.cli.targets import QUOTA_FILE, broker_options, read_quotas
@@ -107,7 +108,7 @@ def own_quotas(usage: str, quotas: str | None) -> QuotaFile:
     :raises InputError: it cannot be read.
     """
     if quotas is not None:
-        return read_quotas(quotas)
+        return leave_out_added(read_quotas(quotas))
     own = Path(usage) / "quotas.yaml"
     return read_quotas(str(own)) if own.is_file() else QuotaFile(())
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from kquota.cli.entity_types import current_model
 from kquota.cli.paths import as_path
 from kquota.errors import ApiError, InputError, failed
 from kquota.files import QuotaFile, is_plan, read_quota_file
@@ -25,11 +26,13 @@ __all__ = [
     "QUOTA_FILE",
     "Target",
     "broker_options",
+    "broker_options_for",
     "parse_name",
     "parse_quotas",
     "quotas_option",
     "read_file",
     "read_quotas",
+    "static_default_options",
     "target_options",
 ]
 
@@ -93,7 +96,7 @@ class Target:
             for name, value in (("timeout_ms", client.timeout_ms), ("client_id", client.client_id))
             if value is not None
         }
-        return ClusterStore(QuotaAdmin(self.bootstrap_server, **settings, **client.connection))
+        return ClusterStore(QuotaAdmin(self.bootstrap_server, model=current_model(), **settings, **client.connection))
 
     def open(self, *, writes: bool = False, creates: bool = False) -> QuotaStore:
         """The cluster or store that was named, to be closed.
@@ -114,6 +117,7 @@ class Target:
             self.store,
             access=changes if writes else reads,
             max_changes=None,
+            model=current_model(),
             warn=lambda text: click.echo(f"kquota: warning: {text}", err=True),
         )
 
@@ -125,7 +129,7 @@ class Target:
         quota_filter = quota_filter or ClientQuotaFilter.all()
         if self.quotas is not None:
             file = read_quotas(self.quotas)
-            refused = quota_filter.refusal()
+            refused = quota_filter.refusal(current_model())
             if refused is not None:
                 raise InputError(str(refused.message))
             return QuotaFile(tuple(entry for entry in file.entries if quota_filter.matches(entry.entity)))
@@ -222,22 +226,32 @@ def _check_servers(text: str) -> None:
             raise InputError(f"--bootstrap-server {text}: write it as host:port, such as localhost:9092")
 
 
-def broker_options(command: F) -> F:
-    """``--broker-config`` and ``-D``: what ``load_broker_config`` takes."""
-    command = click.option(
-        "-D",
-        "--define",
-        "defines",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="A broker setting, over those of --broker-config. Repeatable.",
-    )(command)
-    return click.option(
-        "--broker-config",
-        callback=as_path,
-        metavar="FILE",
-        help="The broker's server.properties: static quota defaults, quota windows, threads.",
-    )(command)
+def broker_options_for(what: str) -> Callable[[F], F]:
+    """``--broker-config`` and ``-D``, of which `what` matters to the command."""
+
+    def decorate(command: F) -> F:
+        command = click.option(
+            "-D",
+            "--define",
+            "defines",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A broker setting, over those of --broker-config. Repeatable.",
+        )(command)
+        return click.option(
+            "--broker-config", callback=as_path, metavar="FILE", help=f"The broker's server.properties: {what}"
+        )(command)
+
+    return decorate
+
+
+broker_options = broker_options_for("static quota defaults, quota windows, threads.")
+"""What ``load_broker_config`` takes."""
+
+static_default_options = broker_options_for(
+    "quota.producer.default and quota.consumer.default (Kafka before 3.0); nothing else matters here."
+)
+"""For commands that resolve, and measure nothing."""
 
 
 def read_quotas(path: str, *, tells_left_out: bool = True) -> QuotaFile:
@@ -255,7 +269,7 @@ def parse_quotas(content: bytes, name: str, *, tells_left_out: bool = True) -> Q
     """
     if is_plan(content):
         raise InputError(f"{name}: this is a plan and no quota file; kquota apply carries it out")
-    file = read_quota_file(content, name=name)
+    file = read_quota_file(content, name=name, model=current_model())
     if tells_left_out:
         for left_out in file.left_out:
             click.echo(f"kquota: warning: {left_out.told_of(name)}", err=True)

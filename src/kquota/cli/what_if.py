@@ -9,6 +9,7 @@ import click
 
 from kquota.cli.arrivals import ArrivalChoice, arrival_options
 from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
+from kquota.cli.entity_types import leave_out_added
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, spark_options, usage_option, wide_console
 from kquota.cli.paths import as_path
 from kquota.cli.targets import broker_options, quotas_option, read_quotas
@@ -79,8 +80,8 @@ def whatif(
     What cannot be known from the recording is said, line by line.
     """
     config = load_broker_config(broker_config, defines, has_callback=callback is not None)
-    new = read_quotas(quotas)
-    old = None if against is None else read_quotas(against)
+    new = leave_out_added(read_quotas(quotas))
+    old = None if against is None else leave_out_added(read_quotas(against))
     jobs = load_pipeline("jobs")
     setup = None
     if callback is not None:

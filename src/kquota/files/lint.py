@@ -24,6 +24,7 @@ from kquota.quotas import (
     REQUEST_PERCENTAGE,
     USER,
     ClientQuotaEntity,
+    QuotaSnapshot,
     ValueType,
     format_number,
 )
@@ -49,10 +50,24 @@ def lint(file: QuotaFile, *, broker: BrokerConfig = _DEFAULTS) -> tuple[Finding,
         for key, value in values.items():
             findings += _value(entity, key, value, broker)
     findings += lint_names(snapshot)
+    findings += _static_defaults(snapshot, broker)
     for one in file.left_out:
         line = "" if one.line is None else f"line {one.line}: "
         findings.append(Finding("not-carried", Severity.WARNING, None, None, f"{line}{one.reason}"))
     return in_order(findings)
+
+
+def _static_defaults(snapshot: QuotaSnapshot, broker: BrokerConfig) -> Iterator[Finding]:
+    """KIP-55 deprecated them, and Kafka 3.0 dropped them (KAFKA-12591)."""
+    default = ClientQuotaEntity({CLIENT_ID: None})
+    for key, value in broker.static_defaults.items():
+        if key not in snapshot.get(default, {}):
+            name = f"quota.{key.removesuffix('_byte_rate')}.default"
+            text = (
+                f"{name}={format_number(value)} of the broker's settings limits nobody from Kafka 3.0 on, which has no "
+                f"such setting; set {key} on {default.to_text()}, which every Kafka has"
+            )
+            yield Finding("static-default", Severity.INFO, None, key, text)
 
 
 def _reach(key: str, rules: set[ClientQuotaEntity]) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from kquota.metering.loading import load_callback
 from kquota.metering.managers import RateQuotaManager
 from kquota.metering.meters import UNLIMITED, BucketMeter, Throttle
 from kquota.metering.metrics import read_metrics
-from kquota.quotas import CONNECTION_CREATION_RATE, IP, ClientQuotaEntity, canonical_ip, is_literal_ip
+from kquota.quotas import CONNECTION_CREATION_RATE, IP, KAFKA, ClientQuotaEntity, canonical_ip, is_literal_ip
 
 __all__ = ["Replay", "replay"]
 
@@ -281,6 +281,8 @@ def _fault(kind: str, operation: Operation) -> str | None:
     if ClientQuotaType.find(key) is None:
         known = ", ".join(one.key for one in ClientQuotaType)
         return f"key {key} is not one of users and client ids: {known}"
+    if kind == "quota" and key not in (KAFKA.keys_for(operation["entity"]) or {}):
+        return f"key {key} is set on users, client ids and pairs of them, not on {dict(operation['entity'])}"
     is_mutation = key == ClientQuotaType.CONTROLLER_MUTATION.key
     if operation.get("strict") and not is_mutation:
         return f"strict goes with controller_mutation_rate, not with {key}"

@@ -54,10 +54,15 @@ class PackedRows:
 
 
 def unpacked(part: Any) -> Rows:
-    """The rows of a part, a buffer."""
+    """The rows of a part, a buffer.
+
+    Its layout is unpickled, and pickles can run code. Parts are made by workers of the same Spark job and come through
+    its shuffle: who can write there is the user that the job runs as (``spark.local.dir``) and, without
+    ``spark.authenticate``, whoever reaches the executors' ports. Spark itself runs pickled code from both.
+    """
     view = memoryview(part)
     length = int.from_bytes(view[-_LENGTH_BYTES:], "little")
-    dtype, columns, kept = pickle.loads(view[-_LENGTH_BYTES - length : -_LENGTH_BYTES])  # noqa: S301 (packed above)
+    dtype, columns, kept = pickle.loads(view[-_LENGTH_BYTES - length : -_LENGTH_BYTES])  # noqa: S301 (by our workers)
     packed = np.frombuffer(view[: -_LENGTH_BYTES - length], kept)
     rows = np.empty(len(packed), dtype)
     for name, (kind, base, step) in columns.items():

@@ -27,14 +27,17 @@ from kquota.quotas.model import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     KAFKA,
+    LOWEST_LEVEL,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
+    AddedType,
     QuotaKey,
     QuotaModel,
     ValueType,
 )
 from kquota.quotas.quantity import format_number, parse_quantity
-from kquota.quotas.resolver import STATIC, STATIC_LEVEL, Candidate, QuotaResolver, ResolvedQuota, StaticSource
+from kquota.quotas.resolved import STATIC, STATIC_LEVEL, Candidate, ResolvedQuota, StaticSource
+from kquota.quotas.resolver import QuotaResolver
 from kquota.quotas.sanitizer import desanitize, jmx_sanitize, sanitize
 
 __all__ = [
@@ -44,6 +47,7 @@ __all__ = [
     "CONTROLLER_MUTATION_RATE",
     "IP",
     "KAFKA",
+    "LOWEST_LEVEL",
     "MAX_CHANGES_PER_REQUEST",
     "MAX_NAME_BYTES",
     "PRODUCER_BYTE_RATE",
@@ -51,6 +55,7 @@ __all__ = [
     "STATIC",
     "STATIC_LEVEL",
     "USER",
+    "AddedType",
     "Candidate",
     "ClientQuotaAlteration",
     "ClientQuotaEntity",

@@ -18,8 +18,10 @@ __all__ = [
     "CONSUMER_BYTE_RATE",
     "CONTROLLER_MUTATION_RATE",
     "KAFKA",
+    "LOWEST_LEVEL",
     "PRODUCER_BYTE_RATE",
     "REQUEST_PERCENTAGE",
+    "AddedType",
     "QuotaKey",
     "QuotaModel",
     "ValueType",
@@ -30,6 +32,12 @@ CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 REQUEST_PERCENTAGE: Final = "request_percentage"
 CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+
+LOWEST_LEVEL: Final = 9
+"""The level of an added type that goes below Kafka's eight, and above the static default alone."""
+
+MAX_ADDED_TYPES: Final = 50
+"""Each brings two levels, and a level is sent in one byte."""
 
 _LONGEST_FRACTION = 1e-6
 
@@ -93,11 +101,30 @@ class QuotaKey:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedType:
+    """An entity type beyond Kafka's own, with its place in the order of precedence.
+
+    It is set on its own, never beside another type. Its rules, those of a name and below them that of the default,
+    stand above Kafka's level ``level`` (1: above all) and what follows it; above 7, say, a group goes before a client
+    id, and a user before a group.
+    """
+
+    name: str
+    level: int
+    meter_tag: str
+    """What its usage is counted on, with the name that a client has: ``{meter_tag: name}``."""
+
+
+@dataclass(frozen=True, slots=True)
 class QuotaModel:
-    """The entity types that exist and the keys that may be set on them. :data:`KAFKA` is Kafka's own."""
+    """The entity types that exist and the keys that may be set on them. :data:`KAFKA` is Kafka's own.
+
+    ``added`` says more of those ``entity_types`` that are not Kafka's, in their order of precedence.
+    """
 
     entity_types: tuple[str, ...]
     keys: tuple[QuotaKey, ...]
+    added: tuple[AddedType, ...] = ()
     _by_name: Mapping[str, QuotaKey] = field(init=False, repr=False, compare=False)
     _by_shape: Mapping[frozenset[str], Mapping[str, QuotaKey]] = field(init=False, repr=False, compare=False)
 
@@ -113,7 +140,7 @@ class QuotaModel:
         object.__setattr__(self, "_by_shape", {s: MappingProxyType(keys) for s, keys in by_shape.items()})
 
     def __reduce__(self) -> tuple[object, ...]:
-        return QuotaModel, (self.entity_types, self.keys)
+        return QuotaModel, (self.entity_types, self.keys, self.added)
 
     def key(self, name: str) -> QuotaKey | None:
         """The key called ``name``, if there is one."""
@@ -123,14 +150,34 @@ class QuotaModel:
         """The keys that may be set on an entity of exactly these types; None if no such entity is legal."""
         return self._by_shape.get(frozenset(types))
 
-    def with_entity_type(self, entity_type: str, *, keys: Iterable[str | QuotaKey]) -> Self:
+    def with_entity_type(
+        self,
+        entity_type: str,
+        *,
+        keys: Iterable[str | QuotaKey],
+        level: int = LOWEST_LEVEL,
+        meter_tag: str | None = None,
+    ) -> Self:
         """Return this model with one more entity type, on its own (not combined with others).
 
         ``keys`` are what may be set on it: names of keys that exist, or new keys (whose shapes are kept and extended
-        by the new type).
+        by the new type). ``level`` and ``meter_tag`` are those of :class:`AddedType`; the tag is the type itself where
+        none is given. Of types with one level those added before go first.
         """
         if not entity_type or entity_type in self.entity_types:
             raise IllegalArgumentError(f"entity type {entity_type!r} exists already or is empty")
+        if len(self.added) == MAX_ADDED_TYPES:
+            raise IllegalArgumentError(
+                f"entity type {entity_type}: there are {MAX_ADDED_TYPES} types already, the most"
+            )
+        if type(level) is not int or not 1 <= level <= LOWEST_LEVEL:
+            raise IllegalArgumentError(
+                f"entity type {entity_type}: level {level!r} is none of 1 (above all) to {LOWEST_LEVEL} (below Kafka's "
+                "eight)"
+            )
+        own = AddedType(entity_type, level, entity_type if meter_tag is None else meter_tag)
+        if not own.meter_tag or own.meter_tag in (*_OWN_TYPES, *(one.meter_tag for one in self.added)):
+            raise IllegalArgumentError(f"entity type {entity_type}: meter tag {own.meter_tag!r} is taken or empty")
         shape = frozenset({entity_type})
         known = {key.name: key for key in self.keys}
         for key in keys:
@@ -138,16 +185,20 @@ class QuotaModel:
                 known[key.name] = key
             found = known.get(key if isinstance(key, str) else key.name)
             if found is None:
-                raise IllegalArgumentError(f"no quota key is called {key!r}")
+                raise IllegalArgumentError(
+                    f"entity type {entity_type}: no quota key is called {key!r}; there are {', '.join(known)}"
+                )
             known[found.name] = replace(found, shapes=found.shapes | {shape})
-        return type(self)((*self.entity_types, entity_type), tuple(known.values()))
+        added = tuple(sorted((*self.added, own), key=lambda one: one.level))
+        return type(self)((*self.entity_types, entity_type), tuple(known.values()), added)
 
 
+_OWN_TYPES: Final = (USER, CLIENT_ID, IP)
 _USER_CLIENT = frozenset({frozenset({USER}), frozenset({CLIENT_ID}), frozenset({USER, CLIENT_ID})})
 _IP_ONLY = frozenset({frozenset({IP})})
 
 KAFKA: Final = QuotaModel(
-    entity_types=(USER, CLIENT_ID, IP),
+    entity_types=_OWN_TYPES,
     keys=(
         QuotaKey(PRODUCER_BYTE_RATE, ValueType.LONG, "bytes/second", _USER_CLIENT, 2.0**63),
         QuotaKey(CONSUMER_BYTE_RATE, ValueType.LONG, "bytes/second", _USER_CLIENT, 2.0**63),

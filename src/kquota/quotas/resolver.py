@@ -7,66 +7,32 @@ Kafka implements them, and KIP-55's static broker defaults below them:
     2 user, default client   5 default user, default client      8 default client-id
     3 user                   6 default user                      9 static broker default
 
-Each key is resolved on its own. An ``ip`` has two levels: 1 the address, 2 the default.
+Each key is resolved on its own. An ``ip`` has two levels: 1 the address, 2 the default. Types that a model adds stand
+among these where the model says (:class:`~kquota.quotas.model.AddedType`).
 """
 
 from collections.abc import Mapping
-from enum import Enum
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
-from kquota.errors import IllegalArgumentError
+from kquota.errors import ApiError, IllegalArgumentError, KafkaErrorCode
+from kquota.quotas.added_levels import AddedLevels
 from kquota.quotas.address import canonical_ip
 from kquota.quotas.entity import CLIENT_ID, IP, USER, ClientQuotaEntity, QuotaSnapshot
 from kquota.quotas.meter import MeterKey
 from kquota.quotas.model import CONSUMER_BYTE_RATE, KAFKA, PRODUCER_BYTE_RATE, QuotaModel
+from kquota.quotas.resolved import STATIC, STATIC_LEVEL, Candidate, ResolvedQuota
 
-__all__ = ["STATIC", "STATIC_LEVEL", "Candidate", "QuotaResolver", "ResolvedQuota", "StaticSource"]
+__all__ = ["QuotaResolver"]
 
-
-class StaticSource(Enum):
-    """The source of a limit that comes from the broker's own settings instead of an entity."""
-
-    STATIC = "static"
-
-    def __str__(self) -> str:
-        return self.value
-
-    def to_text(self) -> str:
-        """Canonical text, as :meth:`ClientQuotaEntity.to_text`."""
-        return self.value
-
-
-STATIC: Final = StaticSource.STATIC
-STATIC_LEVEL: Final = 9
-
-_UNLIMITED_STATIC = 9.223372036854775807e18
+_UNLIMITED_STATIC: Final = 9.223372036854775807e18
 """``quota.producer.default`` and ``quota.consumer.default`` start at Long.MAX_VALUE: no limit."""
 
 _BIT_CLIENT_ID, _BIT_USER, _BIT_USER_CLIENT_ID = 1, 2, 4
 _USER = frozenset({USER})
 _USER_CLIENT = frozenset({USER, CLIENT_ID})
 _IP = frozenset({IP})
-
-
-class Candidate(NamedTuple):
-    """One rule that could bind a client: where it is set, its level and its value."""
-
-    source: ClientQuotaEntity | StaticSource
-    level: int
-    value: float
-
-
-class ResolvedQuota(NamedTuple):
-    """What binds one client for one key. Without a limit, ``value``, ``source``, ``level`` and ``meter`` are None."""
-
-    key: str
-    value: float | None
-    source: ClientQuotaEntity | StaticSource | None
-    level: int | None
-    meter: MeterKey | None
-    overridden: tuple[Candidate, ...]
-    """The rules that would bind this client if those above were removed, in order."""
+_IP_LEVELS: Final = 2
 
 
 class QuotaResolver:
@@ -74,10 +40,10 @@ class QuotaResolver:
 
     ``static_defaults`` maps ``producer_byte_rate`` and ``consumer_byte_rate`` to the broker's
     ``quota.producer.default`` and ``quota.consumer.default``; Long.MAX_VALUE means none. Entities of other shapes than
-    the ten that Kafka knows are left aside.
+    the ten that Kafka knows, and of types that `model` does not add, are left aside.
     """
 
-    __slots__ = ("_ip_tables", "_tables")
+    __slots__ = ("_added", "_entity_types", "_ip_tables", "_tables")
 
     def __init__(
         self,
@@ -93,13 +59,22 @@ class QuotaResolver:
             key.name: _KeyTable(key.name, static_defaults.get(key.name)) for key in model.keys if _USER in key.shapes
         }
         self._ip_tables = {key.name: _IpTable(key.name) for key in model.keys if _IP in key.shapes}
+        self._entity_types = model.entity_types
+        self._added: dict[str, AddedLevels] = {}
+        for key in model.keys:
+            own = [one for one in model.added if frozenset({one.name}) in key.shapes]
+            if own:
+                levels = STATIC_LEVEL if key.name in self._tables else _IP_LEVELS if key.name in self._ip_tables else 0
+                self._added[key.name] = AddedLevels(own, kafka_levels=levels)
         for entity, values in snapshot.items():
             types = entity.entries.keys()
-            tables: Mapping[str, _KeyTable] | Mapping[str, _IpTable]
+            tables: Mapping[str, _KeyTable] | Mapping[str, _IpTable] | Mapping[str, AddedLevels]
             if types == _IP:
                 tables = self._ip_tables
             elif types and types <= _USER_CLIENT:
                 tables = self._tables
+            elif len(types) == 1:
+                tables = self._added
             else:
                 continue
             for name, value in values.items():
@@ -107,21 +82,37 @@ class QuotaResolver:
                 if table is not None:
                     table.add(entity, value)
 
-    def resolve(self, user: str, client_id: str, ip: str | None = None) -> dict[str, ResolvedQuota]:
-        """Every user and client-id key, and the ip keys if an ``ip`` is given, by name.
+    def resolve(
+        self, user: str, client_id: str, ip: str | None = None, *, added: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, ResolvedQuota]:
+        """Every user and client-id key, the ip keys if an ``ip`` is given, and those of the ``added`` types, by name.
 
         ``user`` is the name of the principal without its type; an empty text is "none", as is an empty client id.
+        ``added`` has the client's names of added types.
         """
         meters: dict[tuple[str, str], MeterKey] = {}
         resolved = {key: table.resolve(user, client_id, meters) for key, table in self._tables.items()}
         if ip is not None:
             for key, ip_table in self._ip_tables.items():
                 resolved[key] = ip_table.resolve(ip)
+        for key, levels in self._added.items():
+            found = levels.merged(resolved.get(key) or _unlimited(key), added)
+            if key in resolved or found.value is not None:
+                resolved[key] = found
         return resolved
+
+    def resolve_client(self, client: Mapping[str, str]) -> dict[str, ResolvedQuota] | ApiError:
+        """As :meth:`resolve`, for the names of a client by entity type; Kafka's error for a type that is unknown."""
+        for entity_type in client:
+            if entity_type not in self._entity_types:
+                message = f"Unhandled client quota entity type: {entity_type}"
+                return ApiError(KafkaErrorCode.INVALID_REQUEST, message)
+        return self.resolve(client.get(USER, ""), client.get(CLIENT_ID, ""), client.get(IP), added=client)
 
     def resolve_key(self, key: str, user: str, client_id: str) -> ResolvedQuota:
         """One user or client-id key. Raises KeyError for any other key."""
-        return self._tables[key].resolve(user, client_id, {})
+        found = self._tables[key].resolve(user, client_id, {})
+        return self._added[key].merged(found, {}) if key in self._added else found
 
     def tags(self, key: str, user: str, client_id: str) -> tuple[str, str]:
         """The metric tags (user, client-id) that Kafka's default callback gives a request; ``""`` is no tag.
@@ -131,7 +122,7 @@ class QuotaResolver:
         return self._tables[key].tags(user, client_id)
 
     def rule_of_tags(self, key: str, user_tag: str, client_tag: str) -> Candidate | None:
-        """What limits usage that is counted on these tags; None where nothing does.
+        """What of Kafka's levels limits usage that is counted on these tags; None where nothing does.
 
         Source: ``DefaultQuotaCallback.quotaLimit``, and the static default below it. Raises KeyError for a key that is
         not a user or client-id key.
@@ -146,6 +137,10 @@ class QuotaResolver:
 _Rules: TypeAlias = tuple[Candidate, ...]
 
 
+def _unlimited(key: str) -> ResolvedQuota:
+    return ResolvedQuota(key, None, None, None, None, ())
+
+
 class _KeyTable:
     """All rules of one user and client-id key, level by level, each as a tuple of one rule (or of none)."""
 
@@ -154,7 +149,7 @@ class _KeyTable:
     def __init__(self, key: str, static_default: float | None) -> None:
         self.key = key
         self.mask = 0
-        self.unlimited = ResolvedQuota(key, None, None, None, None, ())
+        self.unlimited = _unlimited(key)
         self.l1: dict[tuple[str, str], _Rules] = {}  # by user and client-id
         self.l2: dict[str, _Rules] = {}  # by user
         self.l3: dict[str, _Rules] = {}  # by user
@@ -276,7 +271,7 @@ class _IpTable:
         self.key = key
         self.addresses: dict[str, Candidate] = {}
         self.default: Candidate | None = None
-        self.unlimited = ResolvedQuota(key, None, None, None, None, ())
+        self.unlimited = _unlimited(key)
 
     def add(self, entity: ClientQuotaEntity, value: float) -> None:
         name = entity.entries[IP]

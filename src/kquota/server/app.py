@@ -15,7 +15,6 @@ from kquota.config import ConnectionLimits
 from kquota.errors import InputError, KquotaError, ProtocolError
 from kquota.net.addresses import is_connectable, is_loopback, is_numeric, is_unspecified
 from kquota.net.listener import BACKLOG, Listener, Peer
-from kquota.quotas import KAFKA, QuotaModel
 from kquota.server.answering import Answering
 from kquota.server.context import ServerContext
 from kquota.server.event_log import LineLimit
@@ -65,7 +64,6 @@ class ServerSettings:
     """Whether to take connections from other machines, although nobody who connects is authenticated."""
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     static_defaults: tuple[tuple[str, float], ...] = ()
-    model: QuotaModel = KAFKA
 
 
 class QuotaServer:
@@ -100,7 +98,6 @@ class QuotaServer:
             cluster_id=self._store.identity,
             host=settings.listen.host,
             port=settings.listen.port,
-            model=settings.model,
             static_defaults=dict(settings.static_defaults),
             max_answer_bytes=limits.socket_request_max_bytes,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kquota.quotas import KAFKA, QuotaIndex, QuotaModel, QuotaResolver
+from kquota.quotas import QuotaIndex, QuotaResolver
 from kquota.server.encoded import EncodedEntries
 from kquota.server.writer import Writer
 from kquota.stores.local import LocalStore
@@ -23,7 +23,6 @@ class ServerContext:
     """Where clients are told to connect to."""
     port: int
     node_id: int = 1
-    model: QuotaModel = KAFKA
     static_defaults: Mapping[str, float] = field(default_factory=dict)
     max_answer_bytes: int = 4 * 1024 * 1024
     """The most that an answer about many clients may be."""
@@ -54,6 +53,6 @@ class ServerContext:
         """For the quotas as they are now; made anew only when they changed."""
         index = self.store.index()
         if self._resolver is None or self._resolver[0] is not index:
-            resolver = QuotaResolver(index.snapshot, static_defaults=self.static_defaults, model=self.model)
+            resolver = QuotaResolver(index.snapshot, static_defaults=self.static_defaults, model=self.store.model)
             self._resolver = index, resolver
         return self._resolver[1]

@@ -85,7 +85,8 @@ class LocalStore:
         self.host_names = host_names
         self._keeper = keeper
         self._clock = clock or SystemClock()
-        self._model = model
+        self.model = model
+        """Which entity types there are, and what may be set on them."""
         self._max_changes = max_changes
 
     @property
@@ -95,7 +96,7 @@ class LocalStore:
 
     def describe(self, quota_filter: ClientQuotaFilter) -> Mapping[ClientQuotaEntity, Mapping[str, float]] | ApiError:
         """As :meth:`QuotaStore.describe`."""
-        return self._keeper.read().describe(quota_filter, model=self._model)
+        return self._keeper.read().describe(quota_filter, model=self.model)
 
     def index(self) -> QuotaIndex:
         """All quotas as they are now. Cheap, and never waits for a commit.
@@ -178,7 +179,7 @@ class LocalStore:
         decision = decide(
             index.snapshot,
             asked,
-            model=self._model,
+            model=self.model,
             is_resolvable_ip=lambda name: is_literal_ip(name) or bool(hosts.get(name)),
             max_changes=self._max_changes,
         )

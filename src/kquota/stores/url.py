@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import assert_never
 
 from kquota.errors import InputError
-from kquota.quotas import MAX_CHANGES_PER_REQUEST
+from kquota.quotas import KAFKA, MAX_CHANGES_PER_REQUEST, QuotaModel
 from kquota.stores.host_names import HostNames
 from kquota.stores.local import Keeper, LocalStore
 from kquota.stores.memory import MemoryKeeper
@@ -37,12 +37,14 @@ def open_store(
     *,
     access: Access = Access.CREATE,
     max_changes: int | None = MAX_CHANGES_PER_REQUEST,
+    model: QuotaModel = KAFKA,
     look_up_hosts: bool = True,
     warn: Callable[[str], None] = lambda _text: None,
 ) -> LocalStore:
     """Open a store.
 
     :param max_changes: how many changes one request may make; None for any number, also of host names.
+    :param model: which entity types and keys there are; whoever serves the store resolves by it, too.
     :param look_up_hosts: take as ip what a name server finds, as brokers do; otherwise only addresses.
     :param warn: called with what the operator should know, and does not hinder anything.
     :raises InputError: the URL names no store, or one that is not there and must be.
@@ -50,7 +52,7 @@ def open_store(
     """
     keeper = _keeper(url, access, warn)
     names = HostNames() if max_changes is not None else HostNames(deadline_ms=_LOCAL_DEADLINE_MS, most_names=None)
-    return LocalStore(keeper, host_names=names if look_up_hosts else None, max_changes=max_changes)
+    return LocalStore(keeper, model=model, host_names=names if look_up_hosts else None, max_changes=max_changes)
 
 
 def sqlite_path(url: str, *, must_exist: bool) -> Path:

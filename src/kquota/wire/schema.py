@@ -59,7 +59,6 @@ __all__ = [
     "Int8",
     "Int16",
     "Int32",
-    "Int64",
     "String",
     "Uuid",
     "Versions",
@@ -95,7 +94,6 @@ class Versions:
 Int8 = Annotated[int, _Fixed("b")]
 Int16 = Annotated[int, _Fixed("h")]
 Int32 = Annotated[int, _Fixed("i")]
-Int64 = Annotated[int, _Fixed("q")]
 Float64 = Annotated[float, _Fixed("d")]
 Boolean = Annotated[bool, _Fixed("?")]
 Uuid = Annotated[bytes, _Fixed("16s")]

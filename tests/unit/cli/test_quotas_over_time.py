@@ -10,7 +10,7 @@ from kquota.cli.quotas_over_time import over_time_lines, read_over_time
 from kquota.cli.targets import Target
 from kquota.errors import InputError
 from kquota.files import DatedQuotas, QuotaFile
-from kquota.quotas import USER, ClientQuotaAlteration, ClientQuotaEntity
+from kquota.quotas import KAFKA, USER, ClientQuotaAlteration, ClientQuotaEntity
 from kquota.stores.local import LocalStore
 from kquota.stores.sqlite import SqliteKeeper
 from tests.kit.manual_clock import ManualClock
@@ -96,3 +96,17 @@ def test_what_is_said() -> None:
         "judged by the quotas as they are now"
         in lines(some, recorded_from_ms=70_000, periods=[{"valid_from_ms": None}])[0]
     )
+
+
+@pytest.mark.parametrize("as_of_history", [True, False])
+def test_rules_on_types_that_no_log_names_are_left_aside_and_said(
+    tmp_path: Path, as_of_history: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is kept beside the tables can be read again by steps that know Kafka's types alone."""
+    groups = [ClientQuotaEntity({"group": name}) for name in ("a", "b", "c", "d")]
+    model = KAFKA.with_entity_type("group", keys=[KEY])
+    with LocalStore(SqliteKeeper(tmp_path / "q.db"), clock=ManualClock(), model=model) as store:
+        store.alter([ClientQuotaAlteration(one, [ClientQuotaAlteration.Op(KEY, 5.0)]) for one in (*groups, ALICE)])
+    quotas = read_over_time(Target(store=f"sqlite:///{tmp_path / 'q.db'}"), as_of_history).within(None, None)
+    assert [list(period.quotas.snapshot()) for period in quotas.periods] == [[ALICE]]
+    assert "warning: left aside: group=a; group=b; group=c and 1 more: recorded traffic" in capsys.readouterr().err

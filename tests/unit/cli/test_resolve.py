@@ -280,7 +280,7 @@ def test_wrong_usage(quotas: str, arguments: list[str], message: str) -> None:
     [
         (["--name", "alice"], "--name alice: write it as type=name, such as --name user=alice"),
         (["--name", "=alice"], "write it as type=name"),
-        (["--name", "group=g"], "a client has a user, a client-id and an ip"),
+        (["--name", "group=g"], "there is no entity type group (there are user, client-id, ip)"),
         (["--name", "user=a", "--name", "user=b"], "the user is given twice"),
         (["--name", "user=\udcff"], "not valid text"),
         (["--from", "/no/such"], "cannot read the clients: No such file or directory"),

@@ -296,3 +296,15 @@ def test_a_client_id_may_begin_like_a_principal() -> None:
 @given(st.sets(any_names.filter(bool), max_size=6))
 def test_any_names_are_compared_without_an_error(names: set[str]) -> None:
     lint(QuotaFile.of({ClientQuotaEntity({USER: name}): {KEY: ENOUGH} for name in names}))
+
+
+def test_static_defaults_that_newer_brokers_do_not_have() -> None:
+    """Kafka before 3.0 has them: lint cannot know which one it is."""
+    told = lint(QuotaFile(()), broker=BrokerConfig(quota_producer_default=1_000))
+    assert [(one.rule, one.severity, one.entity, one.key) for one in told] == [
+        ("static-default", Severity.INFO, None, "producer_byte_rate")
+    ]
+    assert "quota.producer.default=1000 " in told[0].message
+    assert "set producer_byte_rate on client-id=<default>" in told[0].message
+    replaced = QuotaFile.of({entity("client-id=<default>"): {KEY: ENOUGH}})
+    assert not lint(replaced, broker=BrokerConfig(quota_producer_default=1_000))

@@ -125,6 +125,8 @@ def test_idle_meters_begin_anew(wait_ms: int, throttle_ms: int) -> None:
         (record(NOW, 1, "connection_creation_rate", ip="1:2"), "ip cannot be '1:2': an address is expected"),
         (record(NOW, 1, "connection_creation_rate", ip="::1", listener=""), "listener cannot be ''"),
         (quota({"user": "a"}, 1, "connection_creation_rate"), "set on an ip alone"),
+        (quota({"group": "a"}, 1), "is set on users, client ids and pairs of them"),
+        (quota({}, 1), "is set on users, client ids and pairs of them"),
         (record(NOW, 1, MUTATION, op="record_no_throttle"), "never recorded without a look at the limit"),
         ({"op": "exempt", "t_ms": NOW}, "value is missing"),
         (record(NOW, 10**400), "value cannot be 1000"),

@@ -121,6 +121,14 @@ def test_a_bucket_of_nothing_but_defaults() -> None:
     assert TokenBucket(unit=TimeUnit.MINUTES).measure(NOW, 60) == 11
 
 
+def test_the_example_of_kip_599_by_the_rate_that_it_replaces() -> None:
+    """The KIP says 5.6 and 12 seconds; Kafka's rate is over one window less at first, which gives a second more."""
+    rate = SampledRate(Windows(100, 1000))
+    rate.record(560, NOW)
+    assert rate.measure(NOW) == 560 / 99
+    assert rate_throttle_ms(rate.measure(NOW), 5, 99_000) == 13_000
+
+
 def test_the_example_of_the_spread_rate() -> None:
     """The page's other proposal: 99 windows of 5 and one of 65, a rate of 5.6, 12 seconds, then admitted."""
     rate = SpreadRate(Windows(100, 1000))

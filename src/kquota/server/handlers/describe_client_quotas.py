@@ -25,7 +25,7 @@ def handle(
         index = context.store.index()
     except StoreError as error:
         return _refused(failure(error))
-    found = index.describe(_filter(request), model=context.model)
+    found = index.describe(_filter(request), model=context.store.model)
     if isinstance(found, ApiError):
         return _refused(found)
     entries = context.encoded_entries(version).of(found.items(), of_all=len(index.snapshot))

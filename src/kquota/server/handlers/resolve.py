@@ -1,15 +1,12 @@
 """Resolve: what binds a client and why, as KIP-546 has it (50 v0), and in a batch with all that is known (10546 v0)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from kquota.errors import ApiError, KafkaErrorCode, StoreError
 from kquota.quotas import (
-    CLIENT_ID,
-    IP,
     MAX_NAME_BYTES,
     STATIC,
-    USER,
     Candidate,
     ClientQuotaEntity,
     QuotaResolver,
@@ -134,8 +131,6 @@ def _resolve(entity: list[NamedPart], resolver: QuotaResolver) -> list[ResolvedQ
     """By key, sorted."""
     names: dict[str, str] = {}
     for part in entity:
-        if part.entity_type not in (USER, CLIENT_ID, IP):
-            return _invalid(f"Unhandled client quota entity type: {part.entity_type}")
         if part.entity_type in names:
             return _invalid(f"Duplicate entity type: {part.entity_type}")
         if sendable_name(part.entity_name) != part.entity_name:
@@ -143,10 +138,8 @@ def _resolve(entity: list[NamedPart], resolver: QuotaResolver) -> list[ResolvedQ
         names[part.entity_type] = part.entity_name
     if not names:
         return _invalid("Invalid empty client quota entity")
-    resolved: Mapping[str, ResolvedQuota] = resolver.resolve(
-        names.get(USER, ""), names.get(CLIENT_ID, ""), names.get(IP)
-    )
-    return [resolved[key] for key in sorted(resolved)]
+    resolved = resolver.resolve_client(names)
+    return resolved if isinstance(resolved, ApiError) else [resolved[key] for key in sorted(resolved)]
 
 
 def _echo(entity: list[NamedPart]) -> list[NamedPart]:
