@@ -219,7 +219,7 @@ def _table(
         "amount_max": most,
         "requests": requests.astype(np.int64),
         "connections": np.ones(rows, np.int32),
-        **dict.fromkeys(("throttled_requests", "throttle_ms", "throttle_max_ms"), zero),
+        **dict.fromkeys(("throttled_requests", "throttle_ms", "throttle_max_ms", "unknown_amounts"), zero),
     }
     fields = [
         pa.field(field.name, columns[field.name].type if isinstance(columns[field.name], pa.Array) else field.type)

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
+from kquota.errors import InputError
 from kquota.pipeline.arrow_source import ArrowSource, ParquetSource
 from kquota.pipeline.tables import USAGE
 from kquota.pipeline.transforms.clients import to_client_totals
@@ -28,6 +30,13 @@ def usage(tmp_path: Path) -> Path:
 
 def totals(source: ArrowSource) -> "set[Row]":
     return set(to_client_totals(source).collect())
+
+
+def test_a_table_of_another_version_is_refused_by_name(spark: "SparkSession", usage: Path) -> None:
+    for path in usage.rglob("*.parquet"):
+        pq.write_table(pq.ParquetFile(path).read().drop_columns("unknown_amounts"), path)
+    with pytest.raises(InputError, match="another version of kquota wrote it, without the column unknown_amounts: run"):
+        ParquetSource.of_table(spark, usage, USAGE)
 
 
 def test_files_and_dataframe_give_the_same(spark: "SparkSession", usage: Path) -> None:

@@ -219,14 +219,17 @@ def test_only_unknown_amounts_and_strange_limits(spark: SparkSession, tmp_path: 
     """Null amounts, a limit of 0, NaN and infinity neither fail nor become figures."""
     analysis = AnalysisDirectory()
     for number, limit in enumerate((0.0, float("nan"), float("inf"), 5.0)):
-        analysis.client(f"u{number}", "x", "controller_mutation_rate", amount=None, limit=limit)
+        analysis.client(f"u{number}", "x", "controller_mutation_rate", amount=None, limit=limit, unknown_amounts=3)
         analysis.usage(f"u{number}", "x", number, None, key="controller_mutation_rate")
-        analysis.utilisation(f"user=u{number}", limit, None, key="controller_mutation_rate")
+        for broker_id, unknown in ((0, 1), (1, 2)):
+            rates = {"broker_id": broker_id, "unknown_amounts": unknown}
+            analysis.utilisation(f"user=u{number}", limit, None, key="controller_mutation_rate", **rates)
     analysis.client(None, None, amount=None)
     directory = analysis.write(tmp_path / "out")
     report = build_report(spark, directory, model.Bounds())
     assert report.limited.total == 4
     assert {row.amount for row in report.limited.rows} == {None}
+    assert [(row.unknown_amounts, row.use.unknown_amounts) for row in report.limited.rows if row.use] == [(3, 3)] * 4
     assert all(one.series == () for one in report.timelines)
     assert "Not drawn, because no amount" in write_report(spark, directory, generated=GENERATED).read_text("utf-8")
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StringType, StructType
 
+from kquota.errors import InputError
 from kquota.pipeline.tables import Table
 from kquota.pipeline.workers import forget_zip_importers
 
@@ -51,9 +52,19 @@ class ParquetSource:
 
     @classmethod
     def of_table(cls, spark: SparkSession, folder: Path, table: Table) -> Self:
-        """A table's folder, without its partition columns."""
+        """A table's folder, without its partition columns.
+
+        :raises InputError: another version of kquota wrote it, without some column.
+        """
         columns = [field for field in table.schema if field.name not in table.partition_by]
-        return cls(spark, list(folder.rglob("*.parquet")), StructType(columns))
+        files = list(folder.rglob("*.parquet"))
+        written = pq.read_schema(files[0]).names if files else table.columns
+        if missing := [field.name for field in columns if field.name not in written]:
+            raise InputError(
+                f"{folder}: another version of kquota wrote it, without the column {missing[0]}: run the step that "
+                "wrote it again"
+            )
+        return cls(spark, files, StructType(columns))
 
     def select(self, *columns: str) -> ParquetSource:
         """Only these columns."""
