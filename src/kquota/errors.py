@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
+from kquota.printable import printable
+
 __all__ = [
     "ApiError",
     "ApiFailedError",
@@ -125,7 +127,7 @@ class ApiError:
         return self.code == KafkaErrorCode.REQUEST_TIMED_OUT
 
     def __str__(self) -> str:
-        return self.name if not self.message else f"{self.name}: {self.message}"
+        return self.name if not self.message else f"{self.name}: {printable(self.message)}"
 
 
 class KquotaError(Exception):

@@ -17,6 +17,7 @@ from kquota import __version__
 from kquota.cli.running import run as run_command
 from kquota.cli.targets import Target
 from kquota.errors import ApiError, IllegalArgumentError, InputError, failed
+from kquota.printable import printable
 from kquota.quotas import (
     ClientQuotaAlteration,
     ClientQuotaEntity,
@@ -136,7 +137,7 @@ def _describe(target: Target, named: Names, of_default: Sequence[str], begins: N
     for entry in target.read(quota_filter).entries:
         found = [(entry.entity.entries.get(kind), text) for kind, text in begins.items()]
         if all(name is not None and name.startswith(text) for name, text in found):
-            lines = [f"{key}={format_number(value)}" for key, value in sorted(entry.values.items())]
+            lines = [f"{printable(key)}={format_number(value)}" for key, value in sorted(entry.values.items())]
             blocks.append("\n".join([_shown(entry.entity), *lines]) + "\n")
     sys.stdout.write("\n".join(blocks))
     return 0
@@ -156,7 +157,7 @@ def _resolve(target: Target, named: Names, *, show_overridden: bool) -> int:
     for key, value in sorted(found.items()):
         entries = [("", value.entry), *(("*", entry) for entry in value.overridden_entries)]
         sys.stdout.writelines(
-            f"{mark}{key}={format_number(entry.value)} {_shown(entry.source)}\n" for mark, entry in entries
+            f"{mark}{printable(key)}={format_number(entry.value)} {_shown(entry.source)}\n" for mark, entry in entries
         )
     return 0
 

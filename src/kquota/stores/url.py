@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 from kquota.errors import InputError
+from kquota.printable import without_login
 from kquota.quotas import MAX_CHANGES_PER_REQUEST, is_literal_ip
 from kquota.stores.local import Keeper, LocalStore
 from kquota.stores.memory import MemoryKeeper
@@ -37,7 +38,7 @@ def _keeper(url: str, *, must_exist: bool) -> Keeper:
         if must_exist and not path.exists():
             raise InputError(f"--store {url}: there is no file {path}")
         return SqliteKeeper(path)
-    raise InputError(f"--store {url}: not the URL of a store; write {_EXAMPLES}")
+    raise InputError(f"--store {without_login(url)}: not the URL of a store; write {_EXAMPLES}")
 
 
 def is_resolvable_ip(name: str) -> bool:
