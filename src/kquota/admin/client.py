@@ -14,6 +14,7 @@ from kquota.admin.results import (
     ResolveClientQuotasResult,
     Value,
 )
+from kquota.admin.servers import bootstrap_addresses
 from kquota.admin.topics import AsyncTopicAdmin
 from kquota.admin.transport import KafkaTransport, Transport
 from kquota.errors import ApiError, ConnectionFailedError, IllegalArgumentError, KafkaErrorCode, RequestTimeoutError
@@ -77,11 +78,11 @@ class AsyncQuotaAdmin:
         """Take the servers to begin with; nothing is sent yet.
 
         :param timeout_ms: for each call without one of its own.
+        :raises IllegalArgumentError: a server holds a login.
         :param properties: kafka-python's: ``security_protocol``, ``ssl_cafile``, ``sasl_mechanism`` and so on.
         """
-        servers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else list(bootstrap_servers)
         self._transport = transport or KafkaTransport(
-            [server.strip() for server in servers], client_id=client_id, properties=properties
+            bootstrap_addresses(bootstrap_servers), client_id=client_id, properties=properties
         )
         self._timeout_ms = timeout_ms
         self.topics = AsyncTopicAdmin(self._transport, timeout_ms=timeout_ms)

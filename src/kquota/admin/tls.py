@@ -68,7 +68,7 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
 def _versions(names: tuple[str, ...]) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
     offered = [_VERSIONS[name] for name in names if name in _VERSIONS]
     if names and not offered:
-        raise InputError(f"{', '.join(names)}: of TLS only {' and '.join(_VERSIONS)} are offered")
+        raise InputError(f"ssl.enabled.protocols, ssl.protocol: of TLS only {' and '.join(_VERSIONS)} are offered")
     return min(offered, default=ssl.TLSVersion.TLSv1_2), max(offered, default=ssl.TLSVersion.MAXIMUM_SUPPORTED)
 
 
