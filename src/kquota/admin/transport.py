@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -35,9 +34,6 @@ from kquota.wire.apis import Api
 from kquota.wire.frames import MAX_FRAME_BYTES
 
 __all__ = ["KafkaTransport", "Transport"]
-
-# It logs every failed attempt as an error of its own; what comes of it is told by what is raised here.
-logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
 class Transport(Protocol):

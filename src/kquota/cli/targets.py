@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from kquota.cli.running import warn
 from kquota.errors import ApiError, InputError, failed
 from kquota.files import QuotaFile, is_plan, read_quota_file
 from kquota.quotas import ClientQuotaFilter
 
 if TYPE_CHECKING:
+    from kquota.admin.properties import ClientProperties
     from kquota.stores import QuotaStore
     from kquota.stores.cluster import ClusterStore
 
@@ -39,6 +42,8 @@ QUOTA_FILE: Final = (
     "standard input."
 )
 
+_NO_HANDLER: Final = logging.NullHandler()
+
 quotas_option = click.option("--quotas", metavar="FILE", required=True, help=QUOTA_FILE)
 
 
@@ -51,6 +56,8 @@ class Target:
     properties: tuple[str, ...] = ()
     store: str | None = None
     quotas: str | None = None
+    are_properties_typed: bool = False
+    """The properties are from the command line itself, and not from the environment or the settings file."""
 
     def check(self, *, files: bool) -> None:
         """Refuse what names no quotas, or those of several places.
@@ -86,13 +93,34 @@ class Target:
         from kquota.stores.cluster import ClusterStore
 
         _check_servers(self.bootstrap_server)
+        # What comes of a connection is said by our own errors. (A handler that does nothing keeps those of others.)
+        logging.getLogger("kafka").addHandler(_NO_HANDLER)
         client = load_client_properties(self.command_config, self.properties)
+        self._warn_of(client)
         settings: dict[str, Any] = {
             name: value
             for name, value in (("timeout_ms", client.timeout_ms), ("client_id", client.client_id))
             if value is not None
         }
         return ClusterStore(QuotaAdmin(self.bootstrap_server, **settings, **client.connection))
+
+    def _warn_of(self, client: ClientProperties) -> None:
+        """Say where others could read the secrets of these settings."""
+        from kquota.admin.servers import are_loopback
+
+        assert self.bootstrap_server is not None
+        if client.sends_login_in_clear and not are_loopback(self.bootstrap_server):
+            warn(
+                "the password or token goes over the network without TLS, where others can read it: use "
+                "security.protocol=SASL_SSL"
+            )
+        for key in client.typed_secrets if self.are_properties_typed else ():
+            warn(
+                f"-X {key}: every user of this machine can read a command line: write -X {key}=@FILE or -X "
+                f"{key}=env:NAME, or use --command-config"
+            )
+        for path in client.open_files:
+            warn(f"{path}: others than its owner can read this file, and it holds a secret: chmod 600 it")
 
     def open(self, *, writes: bool = False) -> QuotaStore:
         """The cluster or store that was named, to be closed; a store that is only read must be there.
@@ -138,7 +166,11 @@ def target_options(*, files: bool = False, folders: bool = False, required: bool
     def decorate(command: F) -> F:
         @wraps(command)
         def with_target(**options: Any) -> Any:
-            target = Target(**_closest({name: options.pop(name) for name in _PLACES if name in options}))
+            source = click.get_current_context().get_parameter_source("properties")
+            target = Target(
+                **_closest({name: options.pop(name) for name in _PLACES if name in options}),
+                are_properties_typed=source is ParameterSource.COMMANDLINE,
+            )
             if required:
                 target.check(files=files)
             return command(target=target, **options)
@@ -161,7 +193,9 @@ def target_options(*, files: bool = False, folders: bool = False, required: bool
                     "properties",
                     multiple=True,
                     metavar="KEY=VALUE",
-                    help="A client's setting, over those of --command-config. Repeatable.",
+                    help="A client's setting, over those of --command-config. Repeatable. A secret does not belong on a "
+                    "command line: KEY=@FILE takes what a file holds, KEY=env:NAME a variable of the environment. A value "
+                    "that begins with @ itself is written @@.",
                 ),
                 click.option(
                     "--store",
@@ -205,6 +239,11 @@ def _closest(given: dict[str, Any]) -> dict[str, Any]:
 def _check_servers(text: str) -> None:
     for server in text.split(","):
         host, colon, port = server.strip().rpartition(":")
+        if "@" in server:  # a URL with a password in it, which is not repeated
+            raise InputError(
+                "--bootstrap-server: write it as host:port, such as localhost:9092, without a user name and password: "
+                "those go into --command-config"
+            )
         if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65535:
             raise InputError(f"--bootstrap-server {text}: write it as host:port, such as localhost:9092")
 
