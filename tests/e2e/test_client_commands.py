@@ -134,7 +134,7 @@ def test_a_password_on_the_command_line(
 def test_a_file_that_others_can_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Where it holds a secret."""
     path = tmp_path / "admin.properties"
-    path.write_text(f"sasl.jaas.config={JAAS}\n")
+    path.write_text(f"sasl.jaas.config={JAAS}\ndefault.api.timeout.ms=100\n")
     arguments = ["--bootstrap-server", "127.0.0.1:1", *PLAIN, "--command-config", str(path)]
     path.chmod(0o644)
     assert warnings_of(arguments, capsys) == [

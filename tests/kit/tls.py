@@ -64,11 +64,11 @@ class Authority:
         encryption = serialization.BestAvailableEncryption(password.encode())
         return pkcs12.serialize_java_truststore([trusted], encryption)
 
-    def issue(self, name: str, *, hosts: tuple[str, ...] = ()) -> Identity:
-        return _issue(name, self._own, hosts)
+    def issue(self, name: str, *, hosts: tuple[str, ...] = (), has_expired: bool = False) -> Identity:
+        return _issue(name, self._own, hosts, has_expired=has_expired)
 
 
-def _issue(name: str, issuer: Identity | None, hosts: tuple[str, ...] = ()) -> Identity:
+def _issue(name: str, issuer: Identity | None, hosts: tuple[str, ...] = (), *, has_expired: bool = False) -> Identity:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -79,7 +79,7 @@ def _issue(name: str, issuer: Identity | None, hosts: tuple[str, ...] = ()) -> I
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(minutes=-1 if has_expired else 24 * 60))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
     )
     if hosts:

@@ -193,9 +193,9 @@ def target_options(*, files: bool = False, folders: bool = False, required: bool
                     "properties",
                     multiple=True,
                     metavar="KEY=VALUE",
-                    help="A client's setting, over those of --command-config. Repeatable. A secret does not belong on a "
-                    "command line: KEY=@FILE takes what a file holds, KEY=env:NAME a variable of the environment. A value "
-                    "that begins with @ itself is written @@.",
+                    help="A client's setting, over those of --command-config. Repeatable. A secret does not belong on "
+                    "a command line: KEY=@FILE takes what a file holds, KEY=env:NAME a variable of the environment. A "
+                    "value that begins with @ itself is written @@.",
                 ),
                 click.option(
                     "--store",
