@@ -176,6 +176,18 @@ def test_no_error_repeats_a_secret(arguments: list[str], capsys: pytest.CaptureF
     assert PASSWORD not in capsys.readouterr().err.replace("Traceback", "").partition("kquota: error")[2]
 
 
+@pytest.mark.parametrize("command", [["describe"], ["resolve"], ["alter", "--add", "producer_byte_rate=1"]])
+def test_a_name_that_no_request_can_hold(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Is a wrong input, with its reason in one line."""
+    with scripted_broker(ANSWERS) as address:
+        assert run([*command, "--bootstrap-server", address, "--name", "user=" + "x" * 40_000]) == 2
+        err = capsys.readouterr().err
+        assert err == "kquota: error: a name or text of 40000 bytes cannot be sent: 32767 are the most\n"
+        tool = ["--bootstrap-server", address, "--describe", "--names=user=" + "x" * 40_000]
+        assert kafka_client_quotas.run(tool) == 1
+    assert "40000 bytes cannot be sent" in capsys.readouterr().err
+
+
 def test_a_connection_that_fails_is_one_line(tmp_path: Path) -> None:
     """Of ours: kafka-python logs each attempt."""
     command = [sys.executable, "-c", "from kquota.cli import main; main()", "describe", "--bootstrap-server"]

@@ -47,6 +47,7 @@ from kquota.wire.messages.resolve_client_quotas import (
     ResolveQuotasRequest,
     Rule,
 )
+from kquota.wire.primitives import check_text
 
 __all__ = ["AsyncQuotaAdmin"]
 
@@ -78,9 +79,10 @@ class AsyncQuotaAdmin:
         """Take the servers to begin with; nothing is sent yet.
 
         :param timeout_ms: for each call without one of its own.
-        :raises IllegalArgumentError: a server holds a login.
+        :raises IllegalArgumentError: a server holds a login, or no request can hold the client id.
         :param properties: kafka-python's: ``security_protocol``, ``ssl_cafile``, ``sasl_mechanism`` and so on.
         """
+        check_text(client_id)
         self._transport = transport or KafkaTransport(
             bootstrap_addresses(bootstrap_servers), client_id=client_id, properties=properties
         )
@@ -92,6 +94,7 @@ class AsyncQuotaAdmin:
     ) -> DescribeClientQuotasResult:
         """The entities that match, with their values.
 
+        :raises IllegalArgumentError: no request can hold a name of the filter.
         :raises KquotaError: the cluster could not be asked.
         """
         options = options or DescribeClientQuotasOptions()
@@ -117,7 +120,7 @@ class AsyncQuotaAdmin:
 
         A kquota server is asked; any other cluster is described once, and resolved here by Kafka's own rules.
 
-        :raises IllegalArgumentError: a client stands twice, or a name is missing.
+        :raises IllegalArgumentError: a client stands twice, a name is missing, or no request can hold it.
         :raises KquotaError: the cluster could not be asked.
         """
         options = options or ResolveClientQuotasOptions()
@@ -167,12 +170,14 @@ class AsyncQuotaAdmin:
         Many are sent in chunks. Where the connection is lost or the time is over, those that were under way are
         unknown, and those that were not sent yet say so.
 
-        :raises IllegalArgumentError: an entity stands twice.
+        :raises IllegalArgumentError: an entity stands twice, or no request can hold a name or key: nothing was sent.
         :raises KquotaError: the cluster could not be asked at all: nothing was sent.
         """
         options = options or AlterClientQuotasOptions()
         asked = list(alterations)
         _distinct(alteration.entity for alteration in asked)
+        for op in (op for alteration in asked for op in alteration.ops):
+            check_text(op.key)
         deadline = self._deadline(options.timeout_ms)
         values: dict[ClientQuotaEntity, ApiError | None] = {}
         for chunk in _chunks(asked, lambda alteration: len(alteration.ops)):
@@ -253,10 +258,13 @@ def _alteration(alteration: ClientQuotaAlteration) -> Alteration:
 def _distinct(entities: Iterable[ClientQuotaEntity]) -> list[ClientQuotaEntity]:
     """The entities, each once.
 
-    :raises IllegalArgumentError: one stands twice.
+    :raises IllegalArgumentError: one stands twice, or no request can hold it.
     """
     seen: dict[ClientQuotaEntity, None] = {}
     for entity in entities:
+        for kind, name in entity.entries.items():
+            check_text(kind)
+            check_text(name or "")
         if entity in seen:
             raise IllegalArgumentError(f"{entity.to_text()} stands twice in one request")
         seen[entity] = None

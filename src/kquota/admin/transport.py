@@ -64,6 +64,7 @@ class Transport(Protocol):
         :raises RequestTimeoutError: it was sent, and no answer came: it may have been done or not.
         :raises MalformedMessageError: it was sent, and the answer cannot be read.
         :raises ConnectionFailedError: it was not sent.
+        :raises IllegalArgumentError: no request can hold this body; nothing was sent.
         :raises NotSupportedError: no version of it is spoken.
         :raises NotAuthorizedError: the brokers do not let this client in.
         :raises ProtocolError: what answers is no Kafka broker.

@@ -30,7 +30,7 @@ from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 from msgspec import Struct
 from msgspec.structs import fields
 
-from kquota.errors import MalformedMessageError
+from kquota.errors import IllegalArgumentError, MalformedMessageError
 from kquota.wire.primitives import (
     AS_JAVA,
     COMPACT_LENGTHS,
@@ -114,7 +114,11 @@ class Codec(Generic[T]):
     :raises MalformedMessageError: the bytes are no such message.
     """
     write: Callable[[T], bytes]
-    """The message as bytes. A text of more than 32,767 bytes, which no message can hold, raises ValueError."""
+    """The message as bytes.
+
+    :raises IllegalArgumentError: no message can hold this: a text of more than 32,767 bytes or with half a surrogate
+        pair, a number that is none or too large for its field.
+    """
 
 
 @cache
@@ -147,7 +151,16 @@ def codec(message: type[T], version: int, *, flexible: bool) -> Codec[T]:
             raise MalformedMessageError(f"{message.__name__} ends too early") from None
         return found
 
-    return Codec(checked, write)
+    def checked_write(value: T) -> bytes:
+        try:
+            raw: bytes = write(value)
+        except struct.error as error:
+            raise IllegalArgumentError(f"{message.__name__} holds a number that cannot be sent: {error}") from None
+        except UnicodeEncodeError:
+            raise IllegalArgumentError(f"{message.__name__} holds half a surrogate pair: it cannot be sent") from None
+        return raw
+
+    return Codec(checked, checked_write)
 
 
 def _ends() -> None:
