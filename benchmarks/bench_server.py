@@ -13,10 +13,8 @@ import contextlib
 import json
 import socket
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -41,6 +39,7 @@ from kquota.wire.messages.client_quotas import (
     EntityPart,
     Op,
 )
+from tests.kit.server_process import server_process
 
 RESULTS: Final = Path(__file__).parent / "results"
 KAFKA: Final = "4.3.0"
@@ -177,22 +176,6 @@ class Server:
         return found
 
 
-@contextlib.contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """`kquota serve` on SQLite."""
-    program = [sys.executable, "-c", "from kquota.cli import main; main()", "serve", "--listen", "127.0.0.1:0"]
-    with (folder / "serve.log").open("w") as log:
-        server = subprocess.Popen(
-            [*program, "--store", f"sqlite:///{folder / 'quotas.db'}"], stdout=subprocess.PIPE, stderr=log, text=True
-        )
-    try:
-        assert server.stdout is not None
-        yield server.stdout.readline().removeprefix("listening on ").strip()
-    finally:
-        server.terminate()
-        server.communicate()
-
-
 def measured(servers: dict[str, Server], rounds: int, scale: float) -> dict[str, dict[str, list[float]]]:
     """By what was asked and server: the times of all rounds, in which the servers take turns."""
 
@@ -243,7 +226,7 @@ def main() -> None:
         broker = running.enter_context(
             running_broker(KAFKA, folder / "kafka", passwords={}, heap_mb=1024, log_requests=False)
         )
-        ours = running.enter_context(serving(folder))
+        ours = running.enter_context(server_process("--store", f"sqlite:///{folder / 'quotas.db'}")).address
         servers = {"kquota": Server(ours), f"Kafka {KAFKA}": Server(broker.plaintext)}
         found = measured(servers, rounds, scale)
     kafka = f"Kafka {KAFKA}"

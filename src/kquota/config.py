@@ -14,7 +14,16 @@ from typing import Final
 
 from kquota.errors import InputError
 
-__all__ = ["BrokerConfig", "Setting", "Settings", "load_broker_config", "load_settings", "read_properties"]
+__all__ = [
+    "BrokerConfig",
+    "ConnectionLimits",
+    "Setting",
+    "Settings",
+    "load_broker_config",
+    "load_connection_limits",
+    "load_settings",
+    "read_properties",
+]
 
 SettingValue = str | int | float | bool | list[str]
 
@@ -54,8 +63,36 @@ class BrokerConfig:
         return {key: float(value) for key, value in given.items() if value is not None}
 
 
-_FIELDS: Final = {field.name.replace("_", "."): field.name for field in fields(BrokerConfig)}
-_LONG_SETTINGS: Final = ("quota.producer.default", "quota.consumer.default")
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What clients may use of a server of ours. A field is called like its setting, with underscores for dots.
+
+    The names are Kafka's but for two, which it does not have: ``socket.request.max.ms`` and ``request.max.elements``.
+    The defaults are for this server rather than a broker, which takes 100 MiB of records in a request: the largest
+    change of quotas that Kafka takes, of 10,000 values, is half a MiB.
+    """
+
+    socket_request_max_bytes: int = 4 * 1024 * 1024
+    """The largest request. No request makes the server take more than ten times this memory."""
+    socket_request_max_ms: int = 10_000
+    """How long a request may take to arrive, from its first byte to its last."""
+    request_max_elements: int = 40_000
+    """How many elements the lists of one request may have in all: entities, their parts and values. 10,000 pairs of a
+    user and a client-id with a value each have as many.
+    """
+    queued_max_request_bytes: int = 32 * 1024 * 1024
+    """Large requests that are arriving or being answered, all together; the next ones wait."""
+    max_connections: int = 900
+    """Beyond it connections are closed at once. The default is within the 1,024 open files of an ordinary process."""
+    max_connections_per_ip: int = 250
+    connections_max_idle_ms: int = 600_000
+
+
+_BROKER_FIELDS: Final = {field.name.replace("_", "."): field.name for field in fields(BrokerConfig)}
+_LIMIT_FIELDS: Final = {field.name.replace("_", "."): field.name for field in fields(ConnectionLimits)}
+_KNOWN: Final = (*_BROKER_FIELDS, *_LIMIT_FIELDS)
+_LONG_SETTINGS: Final = ("quota.producer.default", "quota.consumer.default", "queued.max.request.bytes")
+_UNLIMITED_LONGS: Final = ("quota.producer.default", "quota.consumer.default")
 _OURS: Final = ("quota.", "controller.quota.")
 
 
@@ -65,25 +102,35 @@ def load_broker_config(path: str | None = None, defines: Iterable[str] = ()) -> 
     Other settings of a broker are left aside. Raises :class:`~kquota.errors.InputError` for a file that cannot be read,
     a value that a broker would refuse, and a ``-D`` that looks like one of these settings mistyped.
     """
+    return BrokerConfig(**_load(_BROKER_FIELDS, path, defines))  # type: ignore[arg-type] # only static defaults are None
+
+
+def load_connection_limits(path: str | None = None, defines: Iterable[str] = ()) -> ConnectionLimits:
+    """The limits of connections in the same file and texts. Raises as :func:`load_broker_config`."""
+    return ConnectionLimits(**_load(_LIMIT_FIELDS, path, defines))  # type: ignore[arg-type] # none of them is None
+
+
+def _load(names: Mapping[str, str], path: str | None, defines: Iterable[str]) -> dict[str, int | None]:
+    """The settings that `names` has, by its fields."""
     values: dict[str, int | None] = {}
     if path is not None:
         for key, text in read_properties(path, "the broker's settings").items():
-            if key in _FIELDS:
-                values[_FIELDS[key]] = _broker_value(key, text, f"{path}: ")
+            if key in names:
+                values[names[key]] = _broker_value(key, text, f"{path}: ")
     for define in defines:
         key, equals, text = define.partition("=")
         key = key.strip()
         if not equals or not key:
             raise InputError("-D: write each setting as key=value, such as -D quota.window.num=11")
-        if key in _FIELDS:
-            values[_FIELDS[key]] = _broker_value(key, text, "-D ")
+        if key in names:
+            values[names[key]] = _broker_value(key, text, "-D ")
             continue
-        close = get_close_matches(key, _FIELDS, 1, 0.85)
-        if close or key.startswith(_OURS):
+        close = get_close_matches(key, _KNOWN, 1, 0.85)
+        if key not in _KNOWN and (close or key.startswith(_OURS)):
             raise InputError(
                 f"-D {key}: a broker has no such setting" + (f"; did you mean {close[0]}?" if close else "")
             )
-    return BrokerConfig(**values)  # type: ignore[arg-type] # only the two static defaults can be None
+    return values
 
 
 def read_properties(path: str, what: str) -> dict[str, str]:
@@ -108,7 +155,7 @@ def _broker_value(key: str, text: str, place: str) -> int | None:
     if not _INTEGER.fullmatch(stripped) or len(stripped) > 20 or not 1 <= int(stripped) <= largest:
         raise InputError(f"{place}{key}={stripped}: a broker takes a whole number from 1 to {largest} here")
     value = int(stripped)
-    return None if key in _LONG_SETTINGS and value == _LONG_MAX else value
+    return None if key in _UNLIMITED_LONGS and value == _LONG_MAX else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@
     ├── ProtocolError           exit 5   the peer does not speak as it should
     │   ├── MalformedMessageError        bytes that are not the message they should be
     │   ├── FrameSizeError               a frame that announces an impossible size
+    │   ├── TooManyElementsError         a message with more in its lists than its reader takes
+    │   ├── ConnectionLimitError         a connection that asks for more than its server gives
     │   └── UnsupportedVersionError      an API, or a version of it, that is not spoken
     └── NotSupportedError       exit 6   the brokers are too old, or do not know what was asked for
 
@@ -32,6 +34,7 @@ __all__ = [
     "ApiFailedError",
     "CallbackRefusedError",
     "ConnectionFailedError",
+    "ConnectionLimitError",
     "FrameSizeError",
     "IllegalArgumentError",
     "InputError",
@@ -46,6 +49,7 @@ __all__ = [
     "RequestTimeoutError",
     "StoreError",
     "ThrottlingQuotaExceededError",
+    "TooManyElementsError",
     "UnsupportedVersionError",
     "failed",
 ]
@@ -299,6 +303,29 @@ class FrameSizeError(ProtocolError):
         if self.head.startswith((b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"HTTP/")):
             return ": this is HTTP"
         return ""
+
+
+class TooManyElementsError(ProtocolError):
+    """A message whose lists have more elements, in all, than its reader takes."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(limit)
+
+    def __str__(self) -> str:
+        return f"a message whose lists have more than {self.limit} elements in all"
+
+
+class ConnectionLimitError(ProtocolError):
+    """A connection that is closed because it asks for more than its server gives: `setting` names the limit."""
+
+    def __init__(self, setting: str, limit: int) -> None:
+        self.setting = setting
+        self.limit = limit
+        super().__init__(setting, limit)
+
+    def __str__(self) -> str:
+        return f"{self.setting}={self.limit} is reached"
 
 
 class UnsupportedVersionError(ProtocolError):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kquota.net.listener import Limits
+from kquota.config import ConnectionLimits
 from kquota.server.app import Address, QuotaServer, ServerSettings
 from kquota.stores import open_store
 from kquota.stores.local import LocalStore
@@ -301,7 +301,7 @@ def test_what_is_no_request_ends_its_connection_alone(store: LocalStore, hostile
     """What came before it is answered, there is no answer to it, and others notice nothing."""
 
     async def scenario() -> None:
-        async with serving(store, limits=Limits(request_max_bytes=1_000_000)) as connect:
+        async with serving(store, limits=ConnectionLimits(socket_request_max_bytes=1_000_000)) as connect:
             other, client = await connect(), await connect()
             client.writer.write(write_request(DESCRIBE_CLIENT_QUOTAS, 1, 5, None, EVERYTHING) + hostile)
             assert read_response(DESCRIBE_CLIENT_QUOTAS, 1, await client.frame())[0] == 5
@@ -331,7 +331,7 @@ def test_idle_connections_are_closed(store: LocalStore) -> None:
     """After ``connections.max.idle.ms``."""
 
     async def scenario() -> None:
-        async with serving(store, limits=Limits(max_idle_ms=100)) as connect:
+        async with serving(store, limits=ConnectionLimits(connections_max_idle_ms=100)) as connect:
             client = await connect()
             async with asyncio.timeout(10):
                 with contextlib.suppress(ConnectionError):

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kquota.errors import ProtocolError
+from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity
 from kquota.wire.apis import (
     ALTER_CLIENT_QUOTAS,
     API_VERSIONS,
@@ -37,8 +38,18 @@ from kquota.wire.messages.describe_cluster import DescribeClusterRequest
 from kquota.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kquota.wire.messages.resolve_client_quotas import NamedPart, ResolveClientQuotasRequest, ResolveQuotasRequest
 from kquota.wire.messages.scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from kquota.wire.primitives import uvarint
 
-__all__ = ["Outcome", "decoded", "hostile_frames", "mutants", "requests", "send_and_end"]
+__all__ = [
+    "Outcome",
+    "costly_requests",
+    "decoded",
+    "hostile_frames",
+    "mutants",
+    "requests",
+    "rules_for_costly_requests",
+    "send_and_end",
+]
 
 _SIZE: Final = 4
 _EXTREMES: Final = (
@@ -143,6 +154,56 @@ def hostile_frames(seed: int, count: int) -> Iterator[bytes]:
                 yield whole[: random.randrange(len(whole))]
             case _:
                 yield len(frame).to_bytes(_SIZE, "big") + frame
+
+
+def costly_requests(max_bytes: int, max_elements: int) -> dict[str, bytes]:
+    """Requests within the limits, sizes included, by what they hold: each makes the most of one limit.
+
+    What costs a server much more than the bytes that were sent are empty elements, and names that grow when they are
+    read.
+    """
+    # An invalid byte is read as U+FFFD, which has three: the longest name that can be answered has 10,922 of them.
+    long_names = [b"\xab\x55" + b"%06d" % number + b"\xff" * 10_916 for number in range(max_bytes // 11_000)]
+    users = [b"\x02\x05user" + name + b"\0" for name in long_names]
+    op = b"\x02\x02k" + b"\0" * 8 + b"\0\0"
+    client = b"\x03\x05user\x02a\0\x0aclient-id\x02b\0\0"
+    return {
+        "alter, empty entities": _flexible(49, 1, _list([b"\x01\x01\0"] * max_elements) + b"\0\0"),
+        "alter, long names": _flexible(49, 1, _list([user + b"\x01\0" for user in users]) + b"\x01\0"),
+        "alter, long names refused": _flexible(49, 1, _list([user + op + b"\0" for user in users]) + b"\x01\0"),
+        "describe, empty components": _flexible(48, 1, _list([b"\x01\0\0\0"] * max_elements) + b"\0\0"),
+        "describe, long names": _flexible(
+            48, 1, _list([b"\x05user\0" + name + b"\0" for name in long_names]) + b"\0\0"
+        ),
+        "metadata, empty names": _flexible(3, 9, _list([b"\x01\0"] * max_elements) + b"\0\0\0\0"),
+        "metadata, long names": _flexible(3, 9, _list([name + b"\0" for name in long_names]) + b"\0\0\0\0"),
+        "credentials, empty names": _flexible(50, 0, _list([b"\x01\0"] * max_elements) + b"\0"),
+        "credentials, long names": _flexible(50, 0, _list([name + b"\0" for name in long_names]) + b"\0"),
+        "resolve, empty entities": _flexible(10546, 0, _list([b"\x01\0"] * max_elements) + b"\0\0"),
+        "resolve, long names": _flexible(10546, 0, _list([user + b"\0" for user in users]) + b"\x01\0"),
+        "resolve, a thousand clients": _flexible(10546, 0, _list([client] * 1_000) + b"\x01\0"),
+    }
+
+
+def _flexible(key: int, version: int, body: bytes) -> bytes:
+    payload = key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7\0\1x\0" + body
+    return len(payload).to_bytes(_SIZE, "big") + payload
+
+
+def _list(elements: list[bytes]) -> bytes:
+    return uvarint(len(elements) + 1) + b"".join(elements)
+
+
+def rules_for_costly_requests() -> list[ClientQuotaAlteration]:
+    """Rules that make an answer to the resolves among them as large as it gets: all levels, with long names."""
+    names = ("a", "000000" + "\ufffd" * 10_916, None)
+    keys = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+    ops = [ClientQuotaAlteration.Op(key, 1000.0) for key in keys]
+    entities: list[dict[str, str | None]] = []
+    for name in names:
+        entities += [{"user": name}, {"client-id": "b" if name == "a" else name}]
+        entities += [{"user": name, "client-id": other} for other in ("b", *names[1:])]
+    return [ClientQuotaAlteration(ClientQuotaEntity(entity), ops) for entity in entities]
 
 
 class Outcome(NamedTuple):

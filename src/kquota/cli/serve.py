@@ -1,7 +1,6 @@
 """``kquota serve``: the quota server."""
 
 import asyncio
-import logging
 import sys
 
 import click
@@ -17,7 +16,8 @@ __all__ = ["serve"]
 Examples:
   kquota serve
   kquota serve --listen 127.0.0.1:0 --store memory:
-  kquota serve --listen 0.0.0.0:9092 --advertise quotas.example.com:9092 --store sqlite:////var/lib/kquota/quotas.db
+  kquota serve --store sqlite:////var/lib/kquota/quotas.db -D max.connections=100 -D socket.request.max.bytes=1048576
+  kquota serve --listen 0.0.0.0:9092 --advertise quotas.example.com:9092 --insecure
 
 \b
 Then, with Kafka's own tool:
@@ -31,6 +31,11 @@ Then, with Kafka's own tool:
     "--advertise",
     metavar="HOST:PORT",
     help="Where clients are told to connect to. By default the listen address; needed for 0.0.0.0 and [::].",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Take connections from other machines: everybody who connects may then change all quotas.",
 )
 @click.option(
     "--store",
@@ -50,6 +55,7 @@ Then, with Kafka's own tool:
 def serve(
     listen: str,
     advertise: str | None,
+    insecure: bool,  # noqa: FBT001 (a flag of the command line)
     store: str,
     log_format: str,
     broker_config: str | None,
@@ -57,34 +63,30 @@ def serve(
 ) -> None:
     """Answer Kafka's quota APIs: describe, alter and resolve, for unmodified Kafka tools.
 
-    The first line on standard output is "listening on HOST:PORT", once clients can connect. SIGTERM and SIGINT stop it
-    after what was asked for is answered.
+    It authenticates nobody, and no broker enforces what it keeps: it is for trials, for tests of clients and of quota
+    files, and for stores with a history. docs/serve.md has its limits and their settings.
+
+    The first line on standard output is "listening on HOST:PORT", once clients can connect. SIGTERM, SIGINT and SIGHUP
+    stop it within five seconds, after what was asked for is answered.
     """
     try:
-        import structlog
-
         from kquota.server.app import Address, ServerSettings, run
+        from kquota.server.event_log import configure_log
     except ModuleNotFoundError as error:
         raise KquotaError(f"{error.name} is not installed: pip install 'kquota[server]'") from error
-    from kquota.config import load_broker_config
+    from kquota.config import load_broker_config, load_connection_limits
     from kquota.stores import open_store
 
     settings = ServerSettings(
         listen=Address.parse(listen, "--listen"),
         advertise=Address.parse(advertise, "--advertise") if advertise else None,
+        insecure=insecure,
+        limits=load_connection_limits(broker_config, defines),
         static_defaults=tuple(load_broker_config(broker_config, defines).static_defaults.items()),
     )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.JSONRenderer()
-            if log_format == "json"
-            else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-
-    with open_store(store) as opened:
-        asyncio.run(run(opened, settings, ready=lambda address: print(f"listening on {address}", flush=True)))
+    log = configure_log(sys.stderr, as_json=log_format == "json")
+    try:
+        with open_store(store) as opened:
+            asyncio.run(run(opened, settings, ready=lambda address: print(f"listening on {address}", flush=True)))
+    finally:
+        log.close()

@@ -1,37 +1,48 @@
 """A listener for Kafka clients, and what a connection to it does.
 
-Requests of one connection are answered in their order, one at a time, as a broker does. What a client can make this
-process keep is bounded: a frame up to its limit, the bytes of one read, and about 1 MiB of answers that it does not
-take; while there is more, nothing is read from it.
+Requests of one connection are answered in their order, one at a time, as a broker does. What clients can make this
+process keep is bounded (:class:`~kquota.config.ConnectionLimits`): connections in all and from one address; for each
+the bytes of one read, the answer that is being sent and 64 KiB more; and large requests in all. While a connection has
+an answer made, has one that it does not take, or waits for room, nothing is read from it.
+
+Connections take turns: who sends many requests at once has a millisecond, then the others have theirs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, cast
 
-from kquota.errors import ProtocolError
-from kquota.wire.frames import MAX_FRAME_BYTES, FrameSplitter
+from kquota.config import ConnectionLimits
+from kquota.errors import ConnectionLimitError
+from kquota.net.addresses import bind, host_and_port
+from kquota.net.request_memory import LARGE_REQUEST_BYTES, RequestMemory
+from kquota.wire.frames import FrameSplitter
 
-__all__ = ["Answer", "FrameHandler", "Limits", "Listener", "Peer"]
+__all__ = ["BACKLOG", "UNSENT_BYTES", "Answer", "FrameHandler", "Listener", "Peer"]
 
-UNSENT_BYTES: Final = 1024 * 1024
+UNSENT_BYTES: Final = 64 * 1024
+TURN_S: Final = 0.001
+READ_BYTES: Final = 64 * 1024
+BACKLOG: Final = 50
+"""``socket.listen.backlog.size``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is connected, and to which of our addresses."""
+    """Who is connected, and to which of our addresses; both as ``host:port``, IPv6 in brackets."""
 
     address: str
     listener: str
+    host: str
 
 
-Answer = bytes | None
-"""A whole frame; None where a request has no answer."""
+Answer = bytes | list[bytes] | None
+"""A whole frame, a large one in parts, which are sent without joining them; None where a request has no answer."""
 
 FrameHandler = Callable[[bytes, Peer], Answer | Awaitable[Answer]]
 """Answers a frame (given without its size), at once or later.
@@ -42,54 +53,53 @@ A :class:`~kquota.errors.ProtocolError` closes the connection without an answer.
 Closed = Callable[[Peer, BaseException | None], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one client may use. Names and defaults are Kafka's."""
+class _Connection(asyncio.BufferedProtocol):
+    """One client.
 
-    request_max_bytes: int = MAX_FRAME_BYTES
-    max_idle_ms: int = 600_000
+    ::
 
-
-class _Connection(asyncio.Protocol):
-    """One client. Frames wait in `_waiting` while an answer is being made or the client does not take its answers."""
+        bytes -> splitter -> frame -> handler -> answer -> transport
+                    |                    |                    |
+              waits for room      is being answered     is full: the client
+              if it is large      (_answering)          does not take it
+    """
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self._splitter = FrameSplitter(max_frame_bytes=listener.limits.request_max_bytes)
-        self._waiting: deque[bytes] = deque()
+        self._splitter = FrameSplitter(max_frame_bytes=listener.limits.socket_request_max_bytes)
         self._answering: asyncio.Task[None] | None = None
         self._is_full = False
         self._is_ending = False
         self._failure: BaseException | None = None
         self._transport: asyncio.Transport | None = None
-        self._peer = Peer("", "")
+        self.peer = Peer("", "", "")
         self.last_active = 0.0
+        self.incomplete_since: float | None = None
+        """Since when the rest of a request is waited for."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Other event loops have transports of their own classes.
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
-        self._peer = Peer(
-            _address(transport.get_extra_info("peername")), _address(transport.get_extra_info("sockname"))
-        )
+        host, port = host_and_port(transport.get_extra_info("peername"))
+        listener = host_and_port(transport.get_extra_info("sockname"))
+        self.peer = Peer(_text(host, port), _text(*listener), host)
         self.last_active = self._listener.now()
-        self._listener.connections.add(self)
+        refused = self._listener.add(self)
+        if refused is not None:
+            self.abort(refused)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._waiting.clear()
         if self._answering is not None:
             self._answering.cancel()
-        self._listener.forget(self)
-        self._listener.closed(self._peer, self._failure or exc)
+        self._listener.remove(self)
+        self._listener.closed(self.peer, self._failure or exc)
 
-    def data_received(self, data: bytes) -> None:
-        self.last_active = self._listener.now()
-        try:
-            self._waiting.extend(self._splitter.feed(data))
-        except ProtocolError as error:
-            # What came before it is answered first.
-            self._failure = error
-            self._is_ending = True
+    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 (asyncio's own)
+        return self._listener.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._splitter.feed(self._listener.buffer[:nbytes])
         self._go_on()
 
     def eof_received(self) -> bool:
@@ -107,51 +117,73 @@ class _Connection(asyncio.Protocol):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Answer what waits, as far as that can be done now."""
+        """Answer the requests that are there, as far as that can be done in this turn."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
         answers: list[bytes] = []
-        size = 0
-        while self._waiting and self._answering is None and not self._is_full and size < UNSENT_BYTES:
+        size, started = 0, self._listener.now()
+        is_turn_over = has_no_room = False
+        while self._answering is None and not (self._is_full or is_turn_over):
             try:
-                answer = self._listener.handler(self._waiting.popleft(), self._peer)
+                has_no_room = not self._has_room()
+                frame = None if has_no_room else self._splitter.next_frame()
+                if frame is None:
+                    break
+                answer = self._listener.handler(frame, self.peer)
             except Exception as error:  # noqa: BLE001 (also a mistake of ours costs only this connection)
                 self._fail(error)
                 break
-            if answer is None:
-                continue
-            if isinstance(answer, bytes):
-                answers.append(answer)
-                size += len(answer)
-            else:
+            self.incomplete_since = None
+            if isinstance(answer, (bytes, list)):
+                self._listener.memory.release(self)
+                answers += [answer] if isinstance(answer, bytes) else answer
+                size += len(answers[-1])
+                is_turn_over = (
+                    isinstance(answer, list) or size >= UNSENT_BYTES or self._listener.now() - started >= TURN_S
+                )
+            elif answer is not None:
                 self._answering = asyncio.ensure_future(self._answer_later(answer))
         if answers:
-            transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
-        if size >= UNSENT_BYTES and self._waiting and not self._is_full:
-            # Sent at once after all: come back when others had their turn.
+            self.last_active = started
+            _write(transport, answers)
+        if is_turn_over and not self._is_full:
             asyncio.get_running_loop().call_soon(self._go_on)
-        if self._waiting or self._answering is not None:
+        if self._answering is not None or self._is_full or is_turn_over or has_no_room:
             transport.pause_reading()
         elif self._is_ending:
             transport.close()
         else:
+            if self._splitter.buffered_bytes and self.incomplete_since is None:
+                self.incomplete_since = self._listener.now()
             transport.resume_reading()
+
+    def _has_room(self) -> bool:
+        """Whether the next request may take the memory that it needs; if not, the connection goes on once it may."""
+        size = self._splitter.frame_bytes
+        if size is None or size <= LARGE_REQUEST_BYTES:
+            return True
+        has_room = self._listener.memory.reserve(self, size, self._go_on)
+        if not has_room:
+            self.incomplete_since = None  # it is not the client that is waited for
+        return has_room
 
     async def _answer_later(self, answer: Awaitable[Answer]) -> None:
         try:
             frame = await answer
             if frame is not None and self._transport is not None:
-                self._transport.write(frame)
+                _write(self._transport, [frame] if isinstance(frame, bytes) else frame)
         except Exception as error:  # noqa: BLE001 (also a mistake of ours costs only this connection)
             self._fail(error)
         finally:
             self._answering = None
+            self._listener.memory.release(self)
+        self.last_active = self._listener.now()
         self._go_on()
 
     def _fail(self, error: Exception) -> None:
         self._failure = error
-        self._waiting.clear()
+        self._splitter = FrameSplitter(max_frame_bytes=0)
         self._is_ending = True
 
     def end(self) -> None:
@@ -161,87 +193,140 @@ class _Connection(asyncio.Protocol):
             self._transport.pause_reading()
         self._go_on()
 
-    def abort(self) -> None:
+    def abort(self, reason: Exception | None = None) -> None:
         """Close now."""
+        self._failure = self._failure or reason
         if self._transport is not None:
             self._transport.abort()
 
 
 class Listener:
-    """Listens on one address. Made by :meth:`open`."""
+    """Listens on the addresses of one host. Made by :meth:`open`."""
 
-    def __init__(self, handler: FrameHandler, limits: Limits, closed: Closed) -> None:
+    def __init__(self, handler: FrameHandler, limits: ConnectionLimits, closed: Closed) -> None:
         self.handler = handler
         self.limits = limits
         self.closed = closed
-        self.connections: set[_Connection] = set()
-        self._server: asyncio.Server | None = None
+        self.memory = RequestMemory(limits.queued_max_request_bytes)
+        self.buffer = bytearray(READ_BYTES)
+        """What is read on any connection comes through here; each takes it out at once."""
+        self._connections: set[_Connection] = set()
+        self._by_host: Counter[str] = Counter()
+        self._servers: list[asyncio.Server] = []
+        self._addresses: list[tuple[str, int]] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._is_empty: asyncio.Event | None = None
         self.now = asyncio.get_running_loop().time
 
     @classmethod
     async def open(
-        cls, handler: FrameHandler, host: str, port: int, *, limits: Limits | None = None, closed: Closed | None = None
+        cls,
+        handler: FrameHandler,
+        host: str,
+        port: int,
+        *,
+        limits: ConnectionLimits | None = None,
+        closed: Closed | None = None,
+        allow: Callable[[list[tuple[str, int]]], None] | None = None,
     ) -> Listener:
-        """Listen on an address; port 0 is any free one.
+        """Listen on a host; port 0 is any free one.
 
-        :param closed: is told of every connection that ended, and why if not because the client closed it.
-        :raises OSError: the address cannot be listened on.
+        :param closed: is called for every connection that ended, with the reason if that was not the client's.
+        :param allow: is called with the addresses that are bound, before anybody can connect, and may raise.
+        :raises OSError: an address cannot be listened on.
         """
-        listener = cls(handler, limits or Limits(), closed or (lambda _peer, _error: None))
+        listener = cls(handler, limits or ConnectionLimits(), closed or (lambda _peer, _error: None))
         loop = asyncio.get_running_loop()
-        listener._server = await loop.create_server(lambda: _Connection(listener), host, port, backlog=1024)
+        sockets = bind(host, port)
+        try:
+            listener._addresses = [host_and_port(one.getsockname()) for one in sockets]
+            if allow is not None:
+                allow(listener._addresses)
+            for one in sockets:
+                server = await loop.create_server(lambda: _Connection(listener), sock=one, backlog=BACKLOG)
+                listener._servers.append(server)
+        except BaseException:
+            for server in listener._servers:
+                server.close()
+            for one in sockets:
+                one.close()
+            raise
         listener._sweep_later()
         return listener
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
-        assert self._server is not None
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return host, port
+        """The first address that it listens on; all have the same port."""
+        return self._addresses[0]
 
-    async def close(self, *, within_s: float = 5.0) -> None:
+    async def close(self, *, within_s: float = 4.0) -> None:
         """Take no more connections, answer what was asked for, and close the rest after `within_s` seconds."""
         if self._sweep is not None:
             self._sweep.cancel()
-        if self._server is None:
-            return
-        self._server.close()
-        for connection in list(self.connections):
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
             connection.end()
-        if self.connections:
+        if self._connections:
             self._is_empty = asyncio.Event()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_empty.wait(), within_s)
-        for connection in list(self.connections):
+        for connection in list(self._connections):
             connection.abort()
-        await self._server.wait_closed()
-        self._server = None
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers = []
 
-    def forget(self, connection: _Connection) -> None:
+    def add(self, connection: _Connection) -> ConnectionLimitError | None:
+        """Count a connection in; or why it is one too many."""
+        host = connection.peer.host
+        self._connections.add(connection)
+        self._by_host[host] += 1
+        if self._by_host[host] > self.limits.max_connections_per_ip:
+            return ConnectionLimitError("max.connections.per.ip", self.limits.max_connections_per_ip)
+        if len(self._connections) > self.limits.max_connections:
+            return ConnectionLimitError("max.connections", self.limits.max_connections)
+        return None
+
+    def remove(self, connection: _Connection) -> None:
         """A connection is gone."""
-        self.connections.discard(connection)
-        if self._is_empty is not None and not self.connections:
+        self.memory.release(connection)
+        self._connections.discard(connection)
+        host = connection.peer.host
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+        if self._is_empty is not None and not self._connections:
             self._is_empty.set()
 
     def _sweep_later(self) -> None:
-        wait_s = self.limits.max_idle_ms / 1000 / 4
-        self._sweep = asyncio.get_running_loop().call_later(wait_s, self._sweep_now)
+        wait_ms = min(self.limits.connections_max_idle_ms, self.limits.socket_request_max_ms) / 4
+        self._sweep = asyncio.get_running_loop().call_later(wait_ms / 1000, self._sweep_now)
 
     def _sweep_now(self) -> None:
-        """Close the connections that were idle for too long, also those whose client does not take its answers."""
-        oldest = self.now() - self.limits.max_idle_ms / 1000
-        for connection in list(self.connections):
-            if connection.last_active < oldest:
+        """Close connections that are idle, whose client does not take its answers, or whose request does not end."""
+        now = self.now()
+        idle_ms, request_ms = self.limits.connections_max_idle_ms, self.limits.socket_request_max_ms
+        for connection in list(self._connections):
+            since = connection.incomplete_since
+            if since is not None and (now - since) * 1000 > request_ms:
+                connection.abort(ConnectionLimitError("socket.request.max.ms", request_ms))
+            elif (now - connection.last_active) * 1000 > idle_ms:
                 connection.abort()
         self._sweep_later()
 
 
-def _address(name: object) -> str:
+def _write(transport: asyncio.Transport, parts: list[bytes]) -> None:
+    """Hand on parts, some at a time; the list is empty afterwards, so that what is handed on is not kept twice."""
+    parts.reverse()
+    while parts:
+        together, size = [], 0
+        while parts and size < UNSENT_BYTES:
+            together.append(parts.pop())
+            size += len(together[-1])
+        transport.write(b"".join(together))
+
+
+def _text(host: str, port: int) -> str:
     """``host:port`` as people write it, IPv6 in brackets."""
-    if not isinstance(name, tuple) or len(name) < 2:
-        return str(name)
-    host, port = name[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

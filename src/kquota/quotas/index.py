@@ -68,19 +68,28 @@ class QuotaIndex:
         if error is not None:
             return error
         snapshot = self.snapshot
+        if not quota_filter.components and not quota_filter.strict:
+            return {entity: snapshot[entity] for entity in self._in_order()}
+        candidates = self._candidates(quota_filter)
+        if candidates is None:
+            return {entity: snapshot[entity] for entity in self._in_order() if quota_filter.matches(entity)}
+        found = [entity for entity in candidates if quota_filter.matches(entity)]
+        found.sort(key=ClientQuotaEntity.sort_key)
+        return {entity: snapshot[entity] for entity in found}
+
+    def candidates(self, quota_filter: ClientQuotaFilter) -> int:
+        """How many entities :meth:`describe` has to look at."""
+        candidates = self._candidates(quota_filter)
+        return len(self.snapshot if candidates is None else candidates)
+
+    def _candidates(self, quota_filter: ClientQuotaFilter) -> tuple[ClientQuotaEntity, ...] | None:
+        """The entities with the rarest part that the filter names; None where it names none, which is all entities."""
         named: list[_Part] = [
             (component.entity_type, component.match)
             for component in quota_filter.components
             if component.match_type != MatchType.SPECIFIED
         ]
-        if not quota_filter.components and not quota_filter.strict:
-            return {entity: snapshot[entity] for entity in self._in_order()}
-        if not named:
-            return {entity: snapshot[entity] for entity in self._in_order() if quota_filter.matches(entity)}
-        candidates = min((self._by_part.get(part, ()) for part in named), key=len)
-        found = [entity for entity in candidates if quota_filter.matches(entity)]
-        found.sort(key=ClientQuotaEntity.sort_key)
-        return {entity: snapshot[entity] for entity in found}
+        return min((self._by_part.get(part, ()) for part in named), key=len) if named else None
 
     def _in_order(self) -> list[ClientQuotaEntity]:
         if self._sorted is None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
 from kquota.errors import KafkaErrorCode, MalformedMessageError, UnsupportedVersionError
-from kquota.net.listener import Answer, Peer
+from kquota.net.listener import UNSENT_BYTES, Answer, Peer
 from kquota.server.context import ServerContext
 from kquota.server.handlers import (
     alter_client_quotas,
@@ -30,6 +32,7 @@ from kquota.wire.apis import (
     RESOLVE_QUOTAS,
     Request,
     read_request,
+    response_parts,
     write_response,
 )
 from kquota.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -38,7 +41,11 @@ __all__ = ["Answering"]
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 
-_HANDLERS: Final[dict[str, Callable[[Any, ServerContext], Struct]]] = {
+THREADS: Final = 4
+SMALL_FRAME_BYTES: Final = 16 * 1024
+FEW_ITEMS: Final = 500
+
+_HANDLERS: Final[Mapping[str, Callable[[Any, ServerContext], Struct]]] = {
     API_VERSIONS.name: api_versions.handle,
     METADATA.name: metadata.handle,
     DESCRIBE_CLUSTER.name: describe_cluster.handle,
@@ -47,21 +54,66 @@ _HANDLERS: Final[dict[str, Callable[[Any, ServerContext], Struct]]] = {
     RESOLVE_QUOTAS.name: resolve.handle_batch,
 }
 
+_ITEMS: Final[Mapping[str, Callable[[Any, ServerContext], int]]] = {
+    METADATA.name: lambda body, _: len(body.topics or ()),
+    DESCRIBE_USER_SCRAM_CREDENTIALS.name: lambda body, _: len(body.users or ()),
+    DESCRIBE_CLIENT_QUOTAS.name: describe_client_quotas.items,
+    RESOLVE_CLIENT_QUOTAS.name: resolve.items_of_one,
+    RESOLVE_QUOTAS.name: resolve.items_of_batch,
+}
+"""About how many entities a request makes the server look at, or answer with; one where nothing else is said."""
+
+A = TypeVar("A")
+B = TypeVar("B")
+
 
 class Answering:
-    """Answers frames; a :data:`~kquota.net.listener.FrameHandler`."""
+    """Answers frames; a :data:`~kquota.net.listener.FrameHandler`.
 
-    def __init__(self, context: ServerContext) -> None:
+    What is small is answered at once, on the event loop. What is large is read, and what is costly answered, in threads
+    beside it, so that a client with a small request never waits for it: the interpreter gives every thread its turn.
+    """
+
+    def __init__(self, context: ServerContext, *, max_elements: int) -> None:
         self._context = context
+        self._max_elements = max_elements
+        self._threads = ThreadPoolExecutor(THREADS, "requests")
 
     def __call__(self, frame: bytes, _peer: Peer) -> Answer | Awaitable[Answer]:
         """As a broker does: what it does not speak, or cannot read, ends the connection without an answer."""
+        if len(frame) > SMALL_FRAME_BYTES:
+            return self._large(frame)
+        request = self._read(frame)
+        return request if isinstance(request, bytes) else self._answer(request)
+
+    def close(self) -> None:
+        """Take on nothing more; what was begun ends by itself."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _large(self, frame: bytes) -> Answer:
+        request = await self._beside(self._read, frame)
+        if isinstance(request, bytes):
+            return request
+        del frame
+        answer = self._answer(request)
+        return answer if answer is None or isinstance(answer, (bytes, list)) else await answer
+
+    def _read(self, frame: bytes) -> Request | bytes:
+        """The request, or the answer where it is of another version."""
         try:
-            request = read_request(frame)
+            return read_request(frame, max_elements=self._max_elements)
         except UnsupportedVersionError as error:
             return _other_version(error)
+
+    def _answer(self, request: Request) -> Answer | Awaitable[Answer]:
         if request.api is ALTER_CLIENT_QUOTAS:
             return self._alter(request)
+        items = _ITEMS.get(request.api.name)
+        if items is not None and items(request.body, self._context) > FEW_ITEMS:
+            return self._beside(self._answer_now, request)
+        return self._answer_now(request)
+
+    def _answer_now(self, request: Request) -> bytes | list[bytes]:
         if request.api is DESCRIBE_CLIENT_QUOTAS:
             version = request.header.api_version
             return _written(request, describe_client_quotas.handle(request.body, self._context, version))
@@ -70,9 +122,13 @@ class Answering:
     async def _alter(self, request: Request) -> Answer:
         return _written(request, await alter_client_quotas.handle(request.body, self._context, ANONYMOUS))
 
+    async def _beside(self, call: Callable[[A], B], argument: A) -> B:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, argument)
 
-def _written(request: Request, body: Struct) -> bytes:
-    return write_response(request.api, request.header.api_version, request.header.correlation_id, body)
+
+def _written(request: Request, body: Struct) -> bytes | list[bytes]:
+    parts = response_parts(request.api, request.header.api_version, request.header.correlation_id, body)
+    return b"".join(parts) if sum(map(len, parts)) <= UNSENT_BYTES else parts
 
 
 def _other_version(error: UnsupportedVersionError) -> bytes:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
 
 import structlog
 
+from kquota.config import ConnectionLimits
 from kquota.errors import InputError, KquotaError, ProtocolError
-from kquota.net.listener import Limits, Listener, Peer
+from kquota.net.addresses import is_connectable, is_loopback, is_numeric, is_unspecified
+from kquota.net.listener import BACKLOG, Listener, Peer
 from kquota.quotas import KAFKA, QuotaModel
 from kquota.server.answering import Answering
 from kquota.server.context import ServerContext
+from kquota.server.event_log import LineLimit
 from kquota.stores.local import LocalStore
 
 __all__ = ["Address", "QuotaServer", "ServerSettings", "run"]
 
 _log = structlog.get_logger("kquota.server")
-_EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 (refused without an address to advertise)
+
+OTHER_FILES: Final = BACKLOG + 32
+"""Open files that are not connections: those that are closed again as they are one too many, and all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,9 @@ class ServerSettings:
 
     listen: Address
     advertise: Address | None = None
-    limits: Limits = field(default_factory=Limits)
+    insecure: bool = False
+    """Whether to take connections from other machines, although nobody who connects is authenticated."""
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     static_defaults: tuple[tuple[str, float], ...] = ()
     model: QuotaModel = KAFKA
 
@@ -66,19 +74,26 @@ class QuotaServer:
     def __init__(self, store: LocalStore, settings: ServerSettings) -> None:
         """Take the store, which stays the caller's to close.
 
-        :raises InputError: it is to listen on every address, and not said where clients can reach it.
+        :raises InputError: clients could not connect to the address to advertise.
         """
-        if settings.advertise is None and settings.listen.host in _EVERY_ADDRESS:
-            raise InputError(
-                f"--listen {settings.listen} is every address of this machine: say with --advertise HOST:PORT which of "
-                "them clients are to connect to"
-            )
+        if settings.advertise is not None and not is_connectable(settings.advertise.host):
+            raise InputError(f"--advertise {settings.advertise}: not the address of one host, nor a host name")
         self._store = store
         self._settings = settings
         self._listener: Listener | None = None
+        self._answering: Answering | None = None
+        self._lines_of_host = LineLimit(5, window_s=10)
+        self._lines_of_loop = LineLimit(1, window_s=60)
 
     async def __aenter__(self) -> Self:
+        """Listen.
+
+        :raises InputError: it would take connections from other machines without leave, or on every address of this
+            one without being told which of them to advertise.
+        :raises KquotaError: the address cannot be listened on.
+        """
         settings = self._settings
+        limits = _within_open_files(settings.limits)
         context = ServerContext(
             store=self._store,
             cluster_id=self._store.identity,
@@ -86,25 +101,75 @@ class QuotaServer:
             port=settings.listen.port,
             model=settings.model,
             static_defaults=dict(settings.static_defaults),
+            max_answer_bytes=limits.socket_request_max_bytes,
         )
+        self._answering = Answering(context, max_elements=limits.request_max_elements)
+        # What the event loop reports itself; above all that there are no more files for connections.
+        asyncio.get_running_loop().set_exception_handler(self._log_trouble)
         try:
             self._listener = await Listener.open(
-                Answering(context), settings.listen.host, settings.listen.port, limits=settings.limits, closed=_log_end
+                self._answering,
+                settings.listen.host,
+                settings.listen.port,
+                limits=limits,
+                closed=self._log_end,
+                allow=self._check_addresses,
             )
         except OSError as error:
             raise KquotaError(
                 f"cannot listen on {settings.listen}: {error.strerror or error}; give another --listen HOST:PORT"
             ) from error
         host, port = self._listener.address
-        advertised = settings.advertise or Address(settings.listen.host, port)
+        advertised = settings.advertise or Address(
+            # A spelling such as 0x7f.1 is no host name: clients get the address that it stands for.
+            host if is_numeric(settings.listen.host) else settings.listen.host,
+            port,
+        )
         context.host, context.port = advertised.host, advertised.port or port
-        _log.info("listening", address=str(Address(host, port)), advertised=f"{context.host}:{context.port}")
+        _log.info("listening", address=str(Address(host, port)), advertised=str(Address(context.host, context.port)))
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         if self._listener is not None:
             await self._listener.close()
             _log.info("stopped")
+        if self._answering is not None:
+            self._answering.close()
+
+    def _check_addresses(self, bound: list[tuple[str, int]]) -> None:
+        settings = self._settings
+        if settings.advertise is None and any(is_unspecified(host) for host, _ in bound):
+            raise InputError(
+                f"--listen {settings.listen} is every address of this machine: say with --advertise HOST:PORT which of "
+                "them clients are to connect to"
+            )
+        if not settings.insecure and not all(is_loopback(host) for host, _ in bound):
+            raise InputError(
+                f"--listen {settings.listen} takes connections from other machines, and everybody who connects may "
+                "change all quotas: listen on 127.0.0.1, or allow it with --insecure"
+            )
+
+    def _log_end(self, peer: Peer, error: BaseException | None) -> None:
+        if error is None or isinstance(error, OSError):
+            return
+        left_out = self._lines_of_host.allows(peer.host, asyncio.get_running_loop().time())
+        if left_out is None:
+            return
+        more = {"left_out": left_out} if left_out else {}
+        if isinstance(error, ProtocolError):
+            _log.warning("connection closed", peer=peer.address, reason=str(error), **more)
+        else:
+            _log.error("connection closed by a mistake of this server", peer=peer.address, exc_info=error, **more)
+
+    def _log_trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error, message = context.get("exception"), context["message"]
+        left_out = self._lines_of_loop.allows(message, loop.time())
+        if left_out is not None:
+            more = {"left_out": left_out} if left_out else {}
+            if isinstance(error, OSError):
+                _log.error(message, reason=str(error), **more)
+            else:
+                _log.error(message, exc_info=error, **more)
 
     @property
     def address(self) -> Address:
@@ -113,22 +178,25 @@ class QuotaServer:
         return Address(*self._listener.address)
 
 
-def _log_end(peer: Peer, error: BaseException | None) -> None:
-    if isinstance(error, ProtocolError):
-        _log.warning("connection closed", peer=peer.address, reason=str(error))
-    elif error is not None and not isinstance(error, OSError):
-        _log.error("connection closed by a mistake of this server", peer=peer.address, exc_info=error)
+def _within_open_files(limits: ConnectionLimits) -> ConnectionLimits:
+    """The limits, with no more connections than this process may have open files."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = max(files - OTHER_FILES, 1) if files != resource.RLIM_INFINITY else limits.max_connections
+    if limits.max_connections <= most:
+        return limits
+    _log.warning("fewer connections: this process may not open more files", max_connections=most, open_files=files)
+    return replace(limits, max_connections=most)
 
 
 async def run(store: LocalStore, settings: ServerSettings, *, ready: Callable[[Address], None]) -> None:
-    """Serve until SIGTERM or SIGINT.
+    """Serve until SIGTERM, SIGINT or SIGHUP, as Kafka does; what was asked for is answered first, if that is soon.
 
     :param ready: called once clients can connect.
     :raises KquotaError: the address cannot be listened on.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     async with QuotaServer(store, settings) as server:
         ready(server.address)

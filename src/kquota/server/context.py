@@ -24,6 +24,8 @@ class ServerContext:
     node_id: int = 1
     model: QuotaModel = KAFKA
     static_defaults: Mapping[str, float] = field(default_factory=dict)
+    max_answer_bytes: int = 4 * 1024 * 1024
+    """The most that an answer about many clients may be."""
     _resolver: tuple[QuotaIndex, QuotaResolver] | None = field(default=None, init=False, repr=False)
     _entries: dict[int, EncodedEntries] = field(default_factory=dict, init=False, repr=False)
 
@@ -33,6 +35,11 @@ class ServerContext:
         if entries is None:
             entries = self._entries[version] = EncodedEntries(version)
         return entries
+
+    def entities_to_read(self) -> int:
+        """How many entities :meth:`resolver` has to look at: none, or all where something changed."""
+        index = self.store.index()
+        return 0 if self._resolver is not None and self._resolver[0] is index else len(index.snapshot)
 
     def resolver(self) -> QuotaResolver:
         """For the quotas as they are now; made anew only when they changed."""

@@ -5,6 +5,7 @@ Source: Kafka's message definitions (``clients/src/main/resources/common/message
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from struct import Struct as Layout
 from typing import Any, Final
@@ -63,6 +64,7 @@ __all__ = [
     "read_header",
     "read_request",
     "read_response",
+    "response_parts",
     "write_request",
     "write_response",
 ]
@@ -201,7 +203,7 @@ def read_header(frame: bytes) -> tuple[RequestHeader, int]:
     return RequestHeader(api_key, api_version, correlation_id, client_id), end
 
 
-def read_request(frame: bytes) -> Request:
+def read_request(frame: bytes, *, max_elements: int = sys.maxsize) -> Request:
     """Read a request.
 
     50 v0 is KIP-546's resolve where the bytes after the client id are the count of at most 16 parts and the rest is
@@ -209,7 +211,10 @@ def read_request(frame: bytes) -> Request:
     there.
 
     :param frame: without its size.
+    :param max_elements: of all lists in the body together: what bounds memory, as an empty element takes hundreds of
+        bytes of it.
     :raises UnsupportedVersionError: the API, or the version of it, is not spoken. It carries the header.
+    :raises TooManyElementsError: the body has more elements.
     :raises MalformedMessageError: these bytes are no such request.
     """
     header, at = read_header(frame)
@@ -222,7 +227,7 @@ def read_request(frame: bytes) -> Request:
             return Request(header, RESOLVE_CLIENT_QUOTAS, resolve)
     if api.is_flexible(header.api_version):
         at = _skip_header_tags(frame, at)
-    body, _ = api.request_codec(header.api_version).read(frame, at)
+    body, _ = api.request_codec(header.api_version).read(frame, at, max_elements=max_elements)
     return Request(header, api, body)
 
 
@@ -262,10 +267,16 @@ def frame_request(api: Api, version: int, correlation_id: int, client_id: str | 
 
 def write_response(api: Api, version: int, correlation_id: int, body: Struct) -> bytes:
     """A response as a frame, its size included. The body may be of another class that stands for the same bytes."""
+    return b"".join(response_parts(api, version, correlation_id, body))
+
+
+def response_parts(api: Api, version: int, correlation_id: int, body: Struct) -> list[bytes]:
+    """As :func:`write_response`, as bytes that are to be sent one after the other."""
     tags = b"\0" if api.has_tagged_response_header(version) else b""
-    payload = codec(type(body), version, flexible=api.is_flexible(version)).write(body)
-    size = _RESPONSE_HEADER.size + len(tags) + len(payload)
-    return b"".join((_SIZE.pack(size), _RESPONSE_HEADER.pack(correlation_id), tags, payload))
+    parts = codec(type(body), version, flexible=api.is_flexible(version)).parts(body)
+    size = _RESPONSE_HEADER.size + len(tags) + sum(map(len, parts))
+    parts.insert(0, _SIZE.pack(size) + _RESPONSE_HEADER.pack(correlation_id) + tags)
+    return parts
 
 
 def read_response(api: Api, version: int, frame: bytes) -> tuple[int, Any]:

@@ -1,11 +1,11 @@
 """Bytes from a stream, cut into frames: four bytes of size, and that many bytes.
 
-Sans-I/O: bytes go in as they arrive, whole frames come out. What a peer announces costs nothing until it arrives.
+Sans-I/O: bytes go in as they arrive, whole frames come out, one each time one is asked for. What a peer announces costs
+nothing until it arrives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from kquota.errors import FrameSizeError
@@ -13,7 +13,7 @@ from kquota.errors import FrameSizeError
 __all__ = ["MAX_FRAME_BYTES", "FrameSplitter"]
 
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
-"""``socket.request.max.bytes``."""
+"""A broker's ``socket.request.max.bytes``, where nothing else is set."""
 
 _SIZE_BYTES: Final = 4
 
@@ -27,32 +27,40 @@ class FrameSplitter:
         self._buffer = bytearray()
         self._max_frame_bytes = max_frame_bytes
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """The frames that are complete with `data`, without their sizes.
+    def feed(self, data: bytes | bytearray) -> None:
+        """Take bytes as they arrived."""
+        self._buffer += data
 
-        All of them have to be taken before more is fed.
+    @property
+    def frame_bytes(self) -> int | None:
+        """The size that the next frame announces, its own four bytes not counted; None before these are there.
 
-        :raises FrameSizeError: a frame announces a size that is negative or beyond the limit; no frame after it can be
-            found, and the connection must be closed. Frames before it are handed out first.
+        :raises FrameSizeError: the size is negative or beyond the limit; no frame after it can be found, and the
+            connection must be closed.
         """
         buffer = self._buffer
-        buffer += data
-        at = 0
-        try:
-            while len(buffer) - at >= _SIZE_BYTES:
-                size = int.from_bytes(buffer[at : at + _SIZE_BYTES], "big", signed=True)
-                if not 0 <= size <= self._max_frame_bytes:
-                    raise FrameSizeError(size, self._max_frame_bytes, bytes(buffer[at : at + 16]))
-                end = at + _SIZE_BYTES + size
-                if end > len(buffer):
-                    break
-                frame = bytes(buffer[at + _SIZE_BYTES : end])
-                at = end
-                yield frame
-        finally:
-            del buffer[:at]
+        if len(buffer) < _SIZE_BYTES:
+            return None
+        size = int.from_bytes(buffer[:_SIZE_BYTES], "big", signed=True)
+        if not 0 <= size <= self._max_frame_bytes:
+            raise FrameSizeError(size, self._max_frame_bytes, bytes(buffer[:16]))
+        return size
+
+    def next_frame(self) -> bytes | None:
+        """The next frame without its size, once; None while it is not complete.
+
+        :raises FrameSizeError: as :attr:`frame_bytes`.
+        """
+        size = self.frame_bytes
+        if size is None or len(self._buffer) < _SIZE_BYTES + size:
+            return None
+        end = _SIZE_BYTES + size
+        with memoryview(self._buffer) as view:
+            frame = bytes(view[_SIZE_BYTES:end])
+        del self._buffer[:end]
+        return frame
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of a frame that is not complete yet."""
+        """Bytes that no frame was made of yet."""
         return len(self._buffer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from struct import Struct
 from typing import Final
 
@@ -43,15 +44,24 @@ AS_JAVA: Final = "kquota-as-java"
 """How to read invalid UTF-8, for ``bytes.decode``: as Java does."""
 
 
+_NEVER_FIRST: Final = re.compile(rb"[\x80-\xc1\xf5-\xff]*")
+"""Bytes with which no character begins."""
+
+
 def _as_java(error: UnicodeError) -> tuple[str, int]:
-    """One U+FFFD where Python and Java agree, and one for half a surrogate pair, of which Python would make several."""
+    """One U+FFFD where Python and Java agree, and one for half a surrogate pair, of which Python would make several.
+
+    Those of the bytes that follow are given along, as each call costs more than the rest of the decoding.
+    """
     assert isinstance(error, UnicodeDecodeError)
     raw, at, end = error.object, error.start, error.end
     if raw[at] == 0xED and raw[at + 1 : at + 2] >= b"\xa0":
         end = at + 1
         while end < len(raw) and end < at + 3 and raw[end] & 0xC0 == 0x80:
             end += 1
-    return "\ufffd", end
+    following = _NEVER_FIRST.match(raw, end)
+    last = following.end() if following else end
+    return "\ufffd" * (1 + last - end), last
 
 
 codecs.register_error(AS_JAVA, _as_java)

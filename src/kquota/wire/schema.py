@@ -15,22 +15,24 @@ struct; of those none is written and all are skipped.
 
 Decoding is total: any bytes give a value, or :class:`~kquota.errors.MalformedMessageError`. It is as lenient as Kafka's
 own: invalid UTF-8 becomes U+FFFD, any byte but 0 is true, tags may come in any order, and what follows is ignored.
-Memory is linear in the bytes there are, whatever lengths they announce.
+Memory is linear in the bytes there are, whatever lengths they announce; but an empty element of a list takes hundreds
+of times the byte or two that announce it, so a reader may set a limit on the elements of all lists together.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Generic, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import fields
 
-from kquota.errors import IllegalArgumentError, MalformedMessageError
+from kquota.errors import IllegalArgumentError, MalformedMessageError, TooManyElementsError
 from kquota.wire.primitives import (
     AS_JAVA,
     COMPACT_LENGTHS,
@@ -102,23 +104,33 @@ Encoded = Annotated[bytes, _Encoded()]
 """In lists of messages that are only written: an element as bytes, for what is sent again and again."""
 
 T = TypeVar("T", bound=Struct)
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _Read(Protocol[T_co]):
+    def __call__(self, data: bytes, at: int, *, max_elements: int = ...) -> tuple[T_co, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[T]):
     """How one message stands on the wire in one version."""
 
-    read: Callable[[bytes, int], tuple[T, int]]
+    read: _Read[T]
     """Of bytes and the position of the message, the message and the position after it.
 
     :raises MalformedMessageError: the bytes are no such message.
+    :raises TooManyElementsError: its lists have more than `max_elements` elements in all, inner lists included.
     """
-    write: Callable[[T], bytes]
-    """The message as bytes.
+    parts: Callable[[T], list[bytes]]
+    """The message as bytes that are to be joined: a large one then needs its memory once. Raises as :meth:`write`."""
 
-    :raises IllegalArgumentError: no message can hold this: a text of more than 32,767 bytes or with half a surrogate
-        pair, a number that is none or too large for its field.
-    """
+    def write(self, value: T) -> bytes:
+        """The message as bytes.
+
+        :raises IllegalArgumentError: no message can hold this: a text of more than 32,767 bytes or with half a
+            surrogate pair, a number that is none or too large for its field.
+        """
+        return b"".join(self.parts(value))
 
 
 @cache
@@ -127,6 +139,7 @@ def codec(message: type[T], version: int, *, flexible: bool) -> Codec[T]:
     namespace: dict[str, Any] = {
         "ends": _ends,
         "is_null": _is_null,
+        "too_many": _too_many,
         "lengths": COMPACT_LENGTHS if flexible else LENGTHS,
         "length": compact_length if flexible else length,
         "words": COMPACT_WORDS if flexible else WORDS,
@@ -142,29 +155,33 @@ def codec(message: type[T], version: int, *, flexible: bool) -> Codec[T]:
     reader = _Reader(namespace, version, flexible=flexible)
     writer = _Writer(namespace, version, flexible=flexible)
     exec("\n".join(reader.function(message) + writer.function(message)), namespace)  # noqa: S102 (of our own notation)
-    read, write = namespace["read"], namespace["write"]
+    read, parts = namespace["read"], namespace["parts"]
 
-    def checked(data: bytes, at: int) -> tuple[T, int]:
+    def checked(data: bytes, at: int, *, max_elements: int = sys.maxsize) -> tuple[T, int]:
         try:
-            found: tuple[T, int] = read(data, at)
+            found: tuple[T, int] = read(data, at, max_elements)
         except (struct.error, IndexError):
             raise MalformedMessageError(f"{message.__name__} ends too early") from None
         return found
 
-    def checked_write(value: T) -> bytes:
+    def checked_parts(value: T) -> list[bytes]:
         try:
-            raw: bytes = write(value)
+            found: list[bytes] = parts(value)
         except struct.error as error:
             raise IllegalArgumentError(f"{message.__name__} holds a number that cannot be sent: {error}") from None
         except UnicodeEncodeError:
             raise IllegalArgumentError(f"{message.__name__} holds half a surrogate pair: it cannot be sent") from None
-        return raw
+        return found
 
-    return Codec(checked, checked_write)
+    return Codec(checked, checked_parts)
 
 
 def _ends() -> None:
     raise IndexError
+
+
+def _too_many(most: int) -> None:
+    raise TooManyElementsError(most)
 
 
 def _is_null(name: str) -> None:
@@ -234,7 +251,7 @@ class _Reader(_Source):
     def function(self, message: type[Struct]) -> list[str]:
         value = self.struct(message)
         self.add(f"return {value}, at")
-        return ["def read(data, at):", "    end = len(data)", *self.lines]
+        return ["def read(data, at, most):", "    end, left = len(data), most", *self.lines]
 
     def struct(self, message: type[Struct]) -> str:
         """Add what reads the fields; returns the expression that makes the struct of them."""
@@ -299,6 +316,8 @@ class _Reader(_Source):
     def array(self, kind: Any, variable: str, count: str, path: str) -> None:
         # Each element is at least a byte long, so a list cannot grow beyond what is there.
         self.add(f"if {count} > end - at: ends()")
+        self.add(f"left -= {count}")
+        self.add("if left < 0: too_many(most)")
         append = self.name()
         self.add(f"{variable} = []")
         self.add(f"{append} = {variable}.append")
@@ -322,11 +341,11 @@ class _Writer(_Source):
     def function(self, message: type[Struct]) -> list[str]:
         self.struct(message, "value")
         return [
-            "def write(value):",
+            "def parts(value):",
             "    parts = []",
             "    put = parts.append",
             *self.lines,
-            "    return b''.join(parts)",
+            "    return parts",
         ]
 
     def struct(self, message: type[Struct], value: str) -> None:

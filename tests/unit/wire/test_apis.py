@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kquota.errors import MalformedMessageError, UnsupportedVersionError
+from kquota.errors import MalformedMessageError, TooManyElementsError, UnsupportedVersionError
 from kquota.wire.apis import (
+    ALTER_CLIENT_QUOTAS,
     API_VERSIONS,
     APIS,
     CREATE_PARTITIONS,
@@ -28,7 +29,14 @@ from kquota.wire.apis import (
     write_response,
 )
 from kquota.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kquota.wire.messages.client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from kquota.wire.messages.client_quotas import (
+    Alteration,
+    AlterClientQuotasRequest,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityPart,
+    Op,
+)
 from kquota.wire.messages.resolve_client_quotas import NamedPart, ResolveClientQuotasRequest
 from kquota.wire.messages.scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from tests.kit.wire_values import texts, values
@@ -72,6 +80,17 @@ def test_a_response_comes_back(api: Api, version: int, data: st.DataObject) -> N
     frame = write_response(api, version, -5, body)
     assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
     assert read_response(api, version, frame[4:]) == (-5, body)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_elements_are_counted_in_all_lists_together(version: int) -> None:
+    """Two entries, of one part and one op each: six. One more than allowed costs nothing but the error."""
+    entry = Alteration([EntityPart("user", "alice")], [Op("producer_byte_rate", 1.0, remove=False)])
+    body = AlterClientQuotasRequest([entry, entry], validate_only=False)
+    frame = write_request(ALTER_CLIENT_QUOTAS, version, 1, "x", body)[4:]
+    assert read_request(frame, max_elements=6).body == body
+    with pytest.raises(TooManyElementsError, match="more than 5 elements"):
+        read_request(frame, max_elements=5)
 
 
 @pytest.mark.parametrize(

@@ -6,25 +6,37 @@ from kquota.server.context import ServerContext
 from kquota.server.messages import NO_MESSAGE, failure, sendable
 from kquota.wire.messages.client_quotas import DescribeClientQuotasRequest, EncodedDescribeClientQuotasResponse
 
-__all__ = ["handle"]
+__all__ = ["handle", "items"]
+
+
+def items(request: DescribeClientQuotasRequest, context: ServerContext) -> int:
+    """How many entities, or parts of the filter, it has to look at."""
+    try:
+        return max(len(request.components), context.store.index().candidates(_filter(request)))
+    except StoreError:
+        return 0  # answered with what is wrong with the store
 
 
 def handle(
     request: DescribeClientQuotasRequest, context: ServerContext, version: int
 ) -> EncodedDescribeClientQuotasResponse:
     """The entities that match, with all their values."""
-    components = tuple(
-        ClientQuotaFilterComponent(one.entity_type, one.match_type, one.match) for one in request.components
-    )
     try:
         index = context.store.index()
     except StoreError as error:
         return _refused(failure(error))
-    found = index.describe(ClientQuotaFilter(components, strict=request.strict), model=context.model)
+    found = index.describe(_filter(request), model=context.model)
     if isinstance(found, ApiError):
         return _refused(found)
     entries = context.encoded_entries(version).of(found.items(), of_all=len(index.snapshot))
     return EncodedDescribeClientQuotasResponse(0, 0, NO_MESSAGE, entries)
+
+
+def _filter(request: DescribeClientQuotasRequest) -> ClientQuotaFilter:
+    components = tuple(
+        ClientQuotaFilterComponent(one.entity_type, one.match_type, one.match) for one in request.components
+    )
+    return ClientQuotaFilter(components, strict=request.strict)
 
 
 def _refused(error: ApiError) -> EncodedDescribeClientQuotasResponse:

@@ -1,6 +1,7 @@
 """Resolve: what binds a client and why, as KIP-546 has it (50 v0), and in a batch with all that is known (10546 v0)."""
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from kquota.errors import ApiError, KafkaErrorCode, StoreError
 from kquota.quotas import (
@@ -16,8 +17,10 @@ from kquota.quotas import (
 )
 from kquota.server.context import ServerContext
 from kquota.server.messages import failure, sendable
+from kquota.wire.apis import RESOLVE_QUOTAS
 from kquota.wire.messages.client_quotas import EntityPart
 from kquota.wire.messages.resolve_client_quotas import (
+    EncodedResolveQuotasResponse,
     NamedPart,
     QuotaEntry,
     QuotaValue,
@@ -26,15 +29,41 @@ from kquota.wire.messages.resolve_client_quotas import (
     ResolvedClient,
     ResolvedValue,
     ResolveQuotasRequest,
-    ResolveQuotasResponse,
     Rule,
     ValueEntry,
 )
+from kquota.wire.schema import codec
 
-__all__ = ["DEFAULT_NAME", "handle_batch", "handle_kip_546"]
+__all__ = ["DEFAULT_NAME", "MAX_CLIENTS", "handle_batch", "handle_kip_546", "items_of_batch", "items_of_one"]
+
+MAX_CLIENTS: Final = 1_000
+"""As many as our client asks for at once."""
+
+_write_client = codec(ResolvedClient, RESOLVE_QUOTAS.max_version, flexible=True).write
+
+_TOO_LARGE: Final = _write_client(
+    ResolvedClient(KafkaErrorCode.POLICY_VIOLATION, "the answer is too large: ask for fewer clients at once", [], [])
+)
+"""Without the client's name: its place says which one it is."""
 
 DEFAULT_NAME = "<default>"
 """How KIP-546's answer, whose names cannot be null, says the default; 10546 has null for it."""
+
+
+def items_of_one(_request: ResolveClientQuotasRequest, context: ServerContext) -> int:
+    """How many entities it has to look at: all where quotas changed, otherwise those of one client."""
+    try:
+        return 1 + context.entities_to_read()
+    except StoreError:
+        return 0  # answered with what is wrong with the store
+
+
+def items_of_batch(request: ResolveQuotasRequest, context: ServerContext) -> int:
+    """As :func:`items_of_one`; a client costs some ten times an entity."""
+    try:
+        return 10 * len(request.entities) + context.entities_to_read()
+    except StoreError:
+        return 0
 
 
 def handle_kip_546(request: ResolveClientQuotasRequest, context: ServerContext) -> ResolveClientQuotasResponse:
@@ -53,13 +82,27 @@ def handle_kip_546(request: ResolveClientQuotasRequest, context: ServerContext) 
     return ResolveClientQuotasResponse(0, [QuotaEntry(0, None, request.entity, values)])
 
 
-def handle_batch(request: ResolveQuotasRequest, context: ServerContext) -> ResolveQuotasResponse:
-    """One result for each client, in order."""
+def handle_batch(request: ResolveQuotasRequest, context: ServerContext) -> EncodedResolveQuotasResponse:
+    """One result for each client, in order.
+
+    An answer is many times its request: each client with all rules for all keys. Clients beyond what an answer may hold
+    are refused, so that the memory for one request is bounded.
+    """
     resolver = _resolver(context)
     if isinstance(resolver, ApiError):
-        return ResolveQuotasResponse(0, resolver.code, sendable(resolver.message), [])
-    results = [_client(one.entity, resolver, request.include_overridden) for one in request.entities]
-    return ResolveQuotasResponse(0, 0, None, results)
+        return EncodedResolveQuotasResponse(0, resolver.code, sendable(resolver.message), [])
+    if len(request.entities) > MAX_CLIENTS:
+        refused = f"{len(request.entities)} clients in a request, {MAX_CLIENTS} are the most"
+        return EncodedResolveQuotasResponse(0, KafkaErrorCode.POLICY_VIOLATION, refused, [])
+    results: list[bytes] = []
+    left = context.max_answer_bytes
+    for one in request.entities:
+        result = _write_client(_client(one.entity, resolver, request.include_overridden))
+        if len(result) > left:
+            result = _TOO_LARGE
+        left -= len(result)
+        results.append(result)
+    return EncodedResolveQuotasResponse(0, 0, None, results)
 
 
 def _resolver(context: ServerContext) -> QuotaResolver | ApiError:

@@ -3,9 +3,10 @@
 from msgspec import Struct
 
 from kquota.wire.messages.client_quotas import EntityPart
-from kquota.wire.schema import Boolean, Float64, Int8, Int16, Int32, String
+from kquota.wire.schema import Boolean, Encoded, Float64, Int8, Int16, Int32, String
 
 __all__ = [
+    "EncodedResolveQuotasResponse",
     "NamedPart",
     "QuotaEntry",
     "QuotaValue",
@@ -103,3 +104,12 @@ class ResolveQuotasResponse(Struct, frozen=True, gc=False):
     error_code: Int16
     error_message: String | None
     results: list[ResolvedClient]
+
+
+class EncodedResolveQuotasResponse(Struct, frozen=True, gc=False):
+    """:class:`ResolveQuotasResponse` with each :class:`ResolvedClient` as bytes."""
+
+    throttle_time_ms: Int32
+    error_code: Int16
+    error_message: String | None
+    results: list[Encoded]
