@@ -121,7 +121,7 @@ def _load(names: Mapping[str, str], path: str | None, defines: Iterable[str]) ->
         key, equals, text = define.partition("=")
         key = key.strip()
         if not equals or not key:
-            raise InputError("-D: write each setting as key=value, such as -D quota.window.num=11")
+            raise InputError("-D ...: write it as key=value, such as -D quota.window.num=11")
         if key in names:
             values[names[key]] = _broker_value(key, text, "-D ")
             continue
