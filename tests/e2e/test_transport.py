@@ -12,7 +12,7 @@ import pytest
 
 from kquota.admin import QuotaAdmin
 from kquota.admin.properties import load_client_properties
-from kquota.errors import ConnectionFailedError, KquotaError
+from kquota.errors import KquotaError, RetriableError, UnreachableError
 from kquota.printable import printable
 from kquota.quotas import ClientQuotaFilter
 from kquota.server.app import Address
@@ -146,6 +146,7 @@ def test_a_certificate_that_has_expired(authority: Authority, tmp_path: Path) ->
         with admin_of(way, timeout_ms=5_000) as admin, pytest.raises(KquotaError, match="has expired") as refused:
             admin.describe_client_quotas(ClientQuotaFilter.all())
         assert "it needs a new one" in str(refused.value)
+        assert not isinstance(refused.value, RetriableError)
         assert "ssl.truststore" not in str(refused.value)
 
 
@@ -174,7 +175,7 @@ def test_an_address_that_the_cluster_gives_and_that_leads_nowhere(host: str, rea
     with (
         scripted_broker(NOTHING_SET, told=(host, port)) as address,
         QuotaAdmin(address, timeout_ms=2_000) as admin,
-        pytest.raises(ConnectionFailedError, match=reason) as failed,
+        pytest.raises(UnreachableError, match=reason) as failed,
     ):
         admin.describe_client_quotas(ClientQuotaFilter.all())
     said = str(failed.value)
@@ -187,7 +188,7 @@ def test_an_address_that_the_cluster_gives_and_that_leads_nowhere(host: str, rea
 
 def test_a_bootstrap_server_that_is_not_there_has_no_advice_on_tls() -> None:
     address = f"127.0.0.1:{_closed_port()}"
-    refused = pytest.raises(ConnectionFailedError, match=f"^{address} cannot be reached.*ECONNREFUSED$")
+    refused = pytest.raises(UnreachableError, match=f"^{address} cannot be reached.*ECONNREFUSED$")
     with QuotaAdmin(address, timeout_ms=300) as admin, refused:
         admin.describe_client_quotas(ClientQuotaFilter.all())
 

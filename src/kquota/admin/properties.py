@@ -159,8 +159,8 @@ def _override(text: str, environment: Mapping[str, str]) -> _Given:
     key = key.strip()
     if not equals or not key:
         raise InputError(
-            "-X ...: write it as key=value, such as -X security.protocol=SSL (what stands there is not shown: it may be a "
-            "secret)"
+            "-X ...: write it as key=value, such as -X security.protocol=SSL (what stands there is not shown: it may "
+            "be a secret)"
         )
     place = f"-X {key}"
     if value.startswith("@@"):

@@ -30,6 +30,7 @@ from kquota.errors import (
     NotSupportedError,
     ProtocolError,
     RequestTimeoutError,
+    UnreachableError,
 )
 from kquota.printable import printable
 from kquota.wire.apis import Api
@@ -63,7 +64,7 @@ class Transport(Protocol):
         :param max_version: the latest version to be used, where it shall not be the latest of all.
         :raises RequestTimeoutError: it was sent, and no answer came: it may have been done or not.
         :raises MalformedMessageError: it was sent, and the answer cannot be read.
-        :raises ConnectionFailedError: it was not sent.
+        :raises ConnectionFailedError: it was not sent; an UnreachableError where nobody answers.
         :raises IllegalArgumentError: no request can hold this body; nothing was sent.
         :raises NotSupportedError: no version of it is spoken.
         :raises NotAuthorizedError: the brokers do not let this client in.
@@ -356,10 +357,10 @@ class KafkaTransport:
         if isinstance(error, kafka.errors.KafkaProtocolError):
             return ProtocolError(f"what answers at {place} does not speak Kafka's protocol: {error}{address}")
         if isinstance(error, _ToldToWaitError):
-            return ConnectionFailedError(f"nothing was sent to {servers}: {error}")
+            return UnreachableError(f"nothing was sent to {servers}: {error}")
         if last is None:
-            return ConnectionFailedError(f"{servers} cannot be reached: {error}")
-        return ConnectionFailedError(f"{place} cannot be reached: {last.error}{self._hint(last.error)}{address}")
+            return UnreachableError(f"{servers} cannot be reached: {error}")
+        return UnreachableError(f"{place} cannot be reached: {last.error}{self._hint(last.error)}{address}")
 
     def _hint(self, last: BaseException) -> str:
         """What may be wrong where a connection was made and ended at once."""

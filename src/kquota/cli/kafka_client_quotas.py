@@ -16,7 +16,7 @@ import click
 from kquota import __version__
 from kquota.cli.running import run as run_command
 from kquota.cli.targets import Target
-from kquota.errors import ApiError, IllegalArgumentError, InputError, failed
+from kquota.errors import IllegalArgumentError, InputError, failed
 from kquota.printable import printable
 from kquota.quotas import (
     ClientQuotaAlteration,
@@ -152,8 +152,6 @@ def _resolve(target: Target, named: Names, *, show_overridden: bool) -> int:
     with cluster:
         options = ResolveClientQuotasOptions(omit_overridden_values=not show_overridden)
         found = cluster.admin.resolve_client_quotas([client], options).config()[client]
-    if isinstance(found, ApiError):
-        raise failed(found)
     for key, value in sorted(found.items()):
         entries = [("", value.entry), *(("*", entry) for entry in value.overridden_entries)]
         sys.stdout.writelines(

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from kquota.cli.targets import Target
-from kquota.errors import ApiError, failed
 from kquota.quotas import CLIENT_ID, IP, KAFKA, USER, Candidate, ClientQuotaEntity, QuotaResolver, ResolvedQuota
 
 if TYPE_CHECKING:
@@ -77,10 +76,7 @@ def _there(admin: QuotaAdmin) -> Resolving:
             entities.pop(ClientQuotaEntity({}), None)
             found = admin.resolve_client_quotas(entities).config() if entities else {}
             for client in batch:
-                values = found.get(client.entity(), {})
-                if isinstance(values, ApiError):
-                    raise failed(values)
-                yield client, _by_key(client, values)
+                yield client, _by_key(client, found.get(client.entity(), {}))
 
     return resolve
 
