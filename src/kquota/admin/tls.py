@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +10,17 @@ from pathlib import Path
 from secrets import token_hex
 from shlex import quote
 from tempfile import NamedTemporaryFile
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kquota.errors import ConnectionFailedError, InputError, KquotaError, NotAuthorizedError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 __all__ = ["TlsFiles", "certificate_names", "explained_tls", "is_about_names", "tls_context"]
 
 _PEM: Final = b"-----BEGIN "
+_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL)
 _JAVA_STORES: Final = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -57,9 +62,11 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     elif files.keystore is not None:
         raw = _read(files.keystore, "ssl.keystore")
         if _PEM in raw:
-            _identify(
-                context, raw.decode("ascii", "ignore"), files.key_password or files.keystore_password, files.keystore
-            )
+            password = files.key_password or files.keystore_password
+            if Path(files.keystore).is_file():
+                _load_identity(context, files.keystore, password, files.keystore)
+            else:  # a pipe, which was read to its end
+                _identify(context, raw.decode("ascii", "ignore"), password, files.keystore)
         else:
             pem, password = _identity_of(raw, files)
             _identify(context, pem, password, files.keystore)
@@ -114,7 +121,7 @@ def _trusted(path: str, password: str | None) -> str:
 
 def _identity_of(raw: bytes, files: TlsFiles) -> tuple[str, str]:
     """The key and the certificates of a PKCS12 store as PEM, with a password of their own."""
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - only who has such a store
+    from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415 - only who has such a store
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12  # noqa: PLC0415
 
     try:
@@ -125,14 +132,18 @@ def _identity_of(raw: bytes, files: TlsFiles) -> tuple[str, str]:
         ) from None
     if store.key is None or store.cert is None:
         raise InputError(f"{files.keystore}: there is no key with its certificate in this key store")
-    password = token_hex(16)
-    key = store.key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(password.encode()),
-    )
-    chain = [one.certificate.public_bytes(serialization.Encoding.PEM) for one in (store.cert, *store.additional_certs)]
+    key, password = _encrypted(store.key)
+    chain = [one.certificate.public_bytes(Encoding.PEM) for one in (store.cert, *store.additional_certs)]
     return (key + b"".join(chain)).decode(), password
+
+
+def _encrypted(key: PrivateKeyTypes) -> tuple[bytes, str]:
+    """A key as PEM, with a password of its own: what is written to a file for a moment is of no use to others."""
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - only who has such a key
+
+    password = token_hex(16)
+    encryption = serialization.BestAvailableEncryption(password.encode())
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption), password
 
 
 def _trust(context: ssl.SSLContext, pem: str, place: str) -> None:
@@ -143,20 +154,45 @@ def _trust(context: ssl.SSLContext, pem: str, place: str) -> None:
 
 
 def _identify(context: ssl.SSLContext, pem: str, password: str | None, place: str) -> None:
-    """Take a key and its certificates. Python's ssl reads them from files alone."""
+    """Take a key and its certificates. Python's ssl reads them from files alone, which hold no key without a password.
+
+    :raises InputError: they cannot be used.
+    """
+    found = _KEY.search(pem)
+    if found is not None and "ENCRYPTED" not in found[0]:
+        from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - only who has such a key
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+
+        try:
+            key, password = _encrypted(load_pem_private_key(found[0].encode(), None))
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise _no_identity(place, error) from None
+        pem = key.decode() + pem.replace(found[0], "")
     with NamedTemporaryFile(
         "w", encoding="ascii", errors="ignore", suffix=".pem"
     ) as file:  # readable by this user only
         file.write(pem)
         file.flush()
-        try:
-            # Never a prompt: where a password is needed and none is given, that is an error.
-            context.load_cert_chain(file.name, password=lambda: password or "")
-        except (ssl.SSLError, ValueError) as error:
-            raise InputError(
-                f"{place}: a private key and its certificates in PEM, and ssl.key.password where the key has one, are "
-                f"expected: {error}"
-            ) from None
+        _load_identity(context, file.name, password, place)
+
+
+def _load_identity(context: ssl.SSLContext, path: str, password: str | None, place: str) -> None:
+    """Take a key and its certificates from a file.
+
+    :raises InputError: they cannot be used.
+    """
+    try:
+        # Never a prompt: where a password is needed and none is given, that is an error.
+        context.load_cert_chain(path, password=lambda: password or "")
+    except (OSError, ValueError) as error:
+        raise _no_identity(place, error) from None
+
+
+def _no_identity(place: str, error: Exception) -> InputError:
+    return InputError(
+        f"{place}: a private key and its certificates in PEM, and ssl.key.password where the key has one, are "
+        f"expected: {error}"
+    )
 
 
 def _password(text: str | None) -> bytes | None:

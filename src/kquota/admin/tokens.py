@@ -79,6 +79,7 @@ def client_credentials_token(url: str, client_id: str, secret: str, scope: str |
         with _opener(url, tls).open(request, timeout=_TIMEOUT_S) as answer:
             token = json.load(answer)["access_token"]
     except HTTPError as error:
+        error.close()  # it holds the connection
         status = f"HTTP status {error.code}"
         if error.code in _REFUSED:
             raise NotAuthorizedError(f"{endpoint} gives client {client_id} no token: {status}") from error
