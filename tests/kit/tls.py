@@ -113,14 +113,21 @@ def tls_relay(server: Identity, folder: Path, *, clients: Authority | None = Non
     thread = Thread(target=loop.run_forever, name="tls-relay", daemon=True)
     thread.start()
     tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
+
+    def started(task: asyncio.Task[None] | None) -> None:
+        assert task is not None
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        started(asyncio.current_task())
+        writers.append(writer)
         assert relay.upstream is not None
         up_reader, up_writer = await asyncio.open_connection(*relay.upstream)
+        writers.append(up_writer)
         for source, sink in ((reader, up_writer), (up_reader, writer)):
-            task = asyncio.ensure_future(_copy(source, sink))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            started(asyncio.create_task(_copy(source, sink)))
 
     async def start() -> asyncio.Server:
         return await asyncio.start_server(connected, "127.0.0.1", 0, ssl=context)
@@ -130,6 +137,9 @@ def tls_relay(server: Identity, folder: Path, *, clients: Authority | None = Non
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
     listening = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
     relay = Relay(listening.sockets[0].getsockname()[1])
