@@ -1,7 +1,7 @@
 """How requests reach a cluster: kafka-python's connections (TLS, SASL, bootstrap), carrying frames of our own.
 
-Nothing else in kquota imports kafka-python, which is pinned to one release: this module uses its connection manager,
-and not only what it documents.
+Nothing else in kquota imports kafka-python. This module uses its connection manager, and not only what it documents:
+``make test-kafka-python`` tries both ends of the range of releases that kquota takes.
 """
 
 from __future__ import annotations
