@@ -173,7 +173,7 @@ def test_a_password_without_tls(capsys: pytest.CaptureFixture[str], monkeypatch:
 def test_no_error_repeats_a_secret(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """And each is exit code 2."""
     assert run(["-v", "describe", *arguments]) == 2
-    assert PASSWORD not in capsys.readouterr().err.replace("Traceback", "").partition("kquota: error")[2]
+    assert PASSWORD not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["describe"], ["resolve"], ["alter", "--add", "producer_byte_rate=1"]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,8 +40,6 @@ QUOTA_FILE: Final = (
     "A quota file: ours, rpk's, Strimzi's or Jikkou's, YAML or JSON, or what kafka-configs --describe printed; - is "
     "standard input."
 )
-
-_NO_HANDLER: Final = logging.NullHandler()
 
 quotas_option = click.option("--quotas", metavar="FILE", required=True, help=QUOTA_FILE)
 
@@ -93,8 +90,6 @@ class Target:
         from kquota.stores.cluster import ClusterStore
 
         _check_servers(self.bootstrap_server)
-        # What comes of a connection is said by our own errors. (A handler that does nothing keeps those of others.)
-        logging.getLogger("kafka").addHandler(_NO_HANDLER)
         client = load_client_properties(self.command_config, self.properties)
         self._warn_of(client)
         settings: dict[str, Any] = {
