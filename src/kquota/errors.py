@@ -216,7 +216,22 @@ class QuotaFileError(InputError):
 
 
 class StoreError(KquotaError):
-    """Where quotas are kept cannot be opened, read or written; the message says what to do."""
+    """Where quotas are kept cannot be read or written.
+
+    ``for_clients`` is what clients of a server may know of it: no paths. Where ``is_unknown``, what was asked for may
+    have been done or not; otherwise nothing was changed.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        for_clients: str = "the store of the quotas failed; the log of the server says why",
+        is_unknown: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.for_clients = for_clients
+        self.is_unknown = is_unknown
 
 
 class CallbackRefusedError(KquotaError):

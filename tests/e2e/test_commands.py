@@ -94,7 +94,7 @@ def test_a_locked_store_is_said(
     file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a wait; what is in it stays."""
-    monkeypatch.setattr("kquota.stores.sqlite._BUSY_MS", 100)
+    monkeypatch.setattr("kquota.stores.local._WAIT_MS", 100)
     url = store_url(tmp_path)
     assert run(["apply", "-f", file, "--store", url]) == 0
     with sqlite3.connect(tmp_path / "quotas.db", isolation_level=None) as other:

@@ -507,17 +507,17 @@ class Gated(LocalStore):
         self.fails = False
 
     def alter(
-        self, alterations: Iterable[ClientQuotaAlteration], *, validate_only: bool = False, principal: str = ""
+        self, alterations: Iterable[ClientQuotaAlteration], **options: Any
     ) -> Mapping[ClientQuotaEntity, ApiError | None]:
         self.left -= 1
         if self.left:
-            return super().alter(alterations, validate_only=validate_only, principal=principal)
+            return super().alter(alterations, **options)
         self.reached.set()
         assert self.go.wait(120)
         try:
             if self.fails:
                 raise StoreError("the power is gone")
-            return super().alter(alterations, validate_only=validate_only, principal=principal)
+            return super().alter(alterations, **options)
         finally:
             self.ended.set()
 

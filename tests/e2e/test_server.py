@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
+import resource
 import signal
 import socket
 import struct
@@ -13,11 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
+from kquota.admin import QuotaAdmin
 from kquota.config import ConnectionLimits
-from kquota.server.app import Address, QuotaServer, ServerSettings
+from kquota.errors import KafkaErrorCode
+from kquota.quotas import USER, ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
+from kquota.server.app import OTHER_FILES, Address, QuotaServer, ServerSettings
 from kquota.stores import open_store
 from kquota.stores.local import LocalStore
+from kquota.stores.memory import MemoryKeeper
 from kquota.wire.apis import (
     ALTER_CLIENT_QUOTAS,
     API_VERSIONS,
@@ -44,8 +51,12 @@ from kquota.wire.messages.describe_cluster import DescribeClusterRequest
 from kquota.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kquota.wire.messages.resolve_client_quotas import NamedPart, ResolveClientQuotasRequest, ResolveQuotasRequest
 from kquota.wire.messages.scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from tests.kit.eventually import eventually
+from tests.kit.hostile import costly_requests, rules_for_costly_requests, send_and_end
+from tests.kit.server_process import ServerProcess, server_process
 
 KQUOTA = str(Path(sys.executable).parent / "kquota")
+LONG_NAMED = ResolveClientQuotasRequest([NamedPart("user", "?" * 20_000)])
 EVERYTHING = DescribeClientQuotasRequest([], strict=False)
 
 
@@ -354,35 +365,185 @@ def test_long_names_do_not_make_it_mute(store: LocalStore) -> None:
     asyncio.run(scenario())
 
 
-def test_the_command_serves_and_stops(tmp_path: Path) -> None:
-    """It says where it listens, keeps what it answered, and ends with 0 on SIGTERM."""
-    command = [
-        KQUOTA,
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--store",
-        f"sqlite:///{tmp_path}/q.db",
-    ]
-    for expected in (0, 1):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line.startswith("listening on 127.0.0.1:"), process.communicate()
-            port = int(line.rsplit(":", 1)[1])
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_name_that_cannot_be_sent_back_costs_itself(store: LocalStore, version: int) -> None:
+    """Bytes that are not UTF-8 are read as three each: refused, answered, and of no harm to others."""
 
-            async def scenario(port: int = port, expected: int = expected) -> None:
-                client = Client(*await asyncio.open_connection("127.0.0.1", port))
+    async def scenario() -> None:
+        async with serving(store) as connect:
+            client = await connect()
+            change = AlterClientQuotasRequest(
+                [user("?" * 20_000, ("producer_byte_rate", 1.0)), user("alice", ("producer_byte_rate", 5.0))],
+                validate_only=False,
+            )
+            frame = write_request(ALTER_CLIENT_QUOTAS, version, 1, "test", change)
+            client.writer.write(frame.replace(b"?" * 20_000, b"\xff" * 20_000))
+            _, answer = read_response(ALTER_CLIENT_QUOTAS, version, await client.frame())
+            assert [one.error_code for one in answer.entries] == [42, 0]
+            assert answer.entries[0].error_message == "The name of the user has 60000 bytes, 32767 are the most"
+            assert answer.entries[0].entity[0].entity_name.startswith("\ufffd" * 10_000)
+            client.correlation_id = 1
+            for one in (client, await connect()):
+                described = await one.ask(DESCRIBE_CLIENT_QUOTAS, version, EVERYTHING)
+                assert [entry.entity[0].entity_name for entry in described.entries] == ["alice"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "api, version, body",
+    [
+        (DESCRIBE_USER_SCRAM_CREDENTIALS, 0, DescribeUserScramCredentialsRequest([UserName("?" * 20_000)])),
+        (METADATA, 9, MetadataRequest([MetadataRequestTopic(name="?" * 20_000)])),
+        (RESOLVE_CLIENT_QUOTAS, 0, LONG_NAMED),
+        (RESOLVE_QUOTAS, 0, ResolveQuotasRequest([LONG_NAMED], include_overridden=False)),
+    ],
+)
+def test_other_names_that_cannot_be_sent_back_are_cut(store: LocalStore, api: Api, version: int, body: Any) -> None:
+    """What is asked for by such a name is not there, and that is the answer."""
+
+    async def scenario() -> None:
+        async with serving(store) as connect:
+            client = await connect()
+            client.writer.write(write_request(api, version, 1, "test", body).replace(b"?" * 20_000, b"\xff" * 20_000))
+            _, answer = read_response(api, version, await client.frame())
+            assert "\ufffd" * 10_000 in str(answer)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_name_that_is_there_and_cannot_be_sent_costs_itself(version: int) -> None:
+    """The others are described; the log names it once. It can be removed, by anybody who can name it."""
+    long = ClientQuotaEntity({USER: "x" * 32_768})
+    values = {"producer_byte_rate": 1.0}
+    snapshot = {long: values, ClientQuotaEntity({USER: "alice"}): values}
+
+    async def scenario(store: LocalStore) -> None:
+        async with serving(store) as connect:
+            client = await connect()
+            for _ in range(3):
+                described = await client.ask(DESCRIBE_CLIENT_QUOTAS, version, EVERYTHING)
+                assert [entry.entity[0].entity_name for entry in described.entries] == ["alice"]
+
+    with LocalStore(MemoryKeeper(snapshot)) as store, structlog.testing.capture_logs() as logged:
+        asyncio.run(scenario(store))
+        [line] = [one for one in logged if one["event"].startswith("an entity cannot be sent")]
+        assert line["entity"] == "user=" + "x" * 195
+        assert store.alter([ClientQuotaAlteration(long, [ClientQuotaAlteration.Op("producer_byte_rate", None)])]) == {
+            long: None
+        }
+        assert long not in store.index().snapshot
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_the_command_serves_and_stops(tmp_path: Path, stop: signal.Signals) -> None:
+    """It keeps what it answered, and ends in order with 0: on SIGHUP, too, as Kafka does."""
+    for expected in (0, 1):
+        with server_process("--store", f"sqlite:///{tmp_path}/q.db") as server:
+
+            async def scenario(server: ServerProcess = server, expected: int = expected) -> None:
+                client = Client(*await asyncio.open_connection(*server.host_and_port))
                 assert len((await client.ask(DESCRIBE_CLIENT_QUOTAS, 1, EVERYTHING)).entries) == expected
                 change = AlterClientQuotasRequest([user("alice", ("producer_byte_rate", 5.0))], validate_only=False)
                 assert (await client.ask(ALTER_CLIENT_QUOTAS, 1, change)).entries[0].error_code == 0
                 await client.close()
 
             asyncio.run(scenario())
-            process.send_signal(signal.SIGTERM)
-            _, errors = process.communicate(timeout=30)
-            assert process.returncode == 0, errors
-            assert "stopped" in errors
+            assert server.stop(stop) == 0, server.log
+            assert "stopped" in server.log
+
+
+def test_a_log_that_nobody_reads_stops_nothing() -> None:
+    """Neither the answers nor the end, however many bad connections there were."""
+    with subprocess.Popen(
+        [KQUOTA, "serve", "--listen", "127.0.0.1:0", "--store", "memory:"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().rsplit(":", 1)[1])
+        address = ("127.0.0.1", port)
+        assert process.stderr is not None
+        # A pipe of one page, so that few lines fill it.
+        fcntl.fcntl(process.stderr.fileno(), fcntl.F_SETPIPE_SZ, 4096)
+        for _ in range(100):
+            assert send_and_end(address, [b"\xff\xff\xff\xff"], patience_s=30).ended
+        asked = write_request(DESCRIBE_CLIENT_QUOTAS, 1, 1, None, EVERYTHING)
+        assert send_and_end(address, [asked], patience_s=30).answers == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+
+
+def test_out_of_files_it_serves_on() -> None:
+    """Those who are connected are answered, new ones once there is a file again; the log says it once."""
+    asked = write_request(DESCRIBE_CLIENT_QUOTAS, 1, 1, None, EVERYTHING)
+    with server_process("--store", "memory:") as server:
+        early = socket.create_connection(server.host_and_port, timeout=30)
+        early.sendall(asked)
+        assert early.recv(4096)
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (server.open_files() + 5, 1024))
+        others = [socket.create_connection(server.host_and_port, timeout=30) for _ in range(20)]
+        for _ in range(3):
+            early.sendall(asked)
+            assert early.recv(4096)
+        eventually(lambda: "Too many open files" in server.log, expected=True)
+        for one in (early, *others):
+            one.close()
+        assert send_and_end(server.host_and_port, [asked], patience_s=60).answers == 1
+        assert server.log.count("Too many open files") == 1
+
+
+def test_no_more_connections_than_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a process may open few files, it takes fewer connections than set."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (OTHER_FILES + 2, 4096))
+
+    async def scenario() -> None:
+        with open_store("memory:") as store:
+            async with serving(store) as connect:
+                clients = [await connect() for _ in range(2)]
+                for client in clients:
+                    await client.ask(DESCRIBE_CLIENT_QUOTAS, 1, EVERYTHING)
+                third = await connect()
+                with contextlib.suppress(ConnectionError):
+                    assert await third.reader.read() == b""
+
+    asyncio.run(scenario())
+
+
+def test_costly_requests_cost_no_more_than_allowed() -> None:
+    """Ten times the memory of the largest request, whatever it holds; others are answered meanwhile."""
+    limits = ConnectionLimits()
+    requests = costly_requests(limits.socket_request_max_bytes, limits.request_max_elements)
+    with server_process("--store", "memory:") as server, QuotaAdmin(server.address) as admin:
+        admin.alter_client_quotas(rules_for_costly_requests()).all()
+        for what, frame in requests.items():
+            before_mb = server.memory_mb()
+            server.forget_peak()
+            assert send_and_end(server.host_and_port, [frame], patience_s=60).ended
+            taken = (server.peak_memory_mb() - before_mb) * 2**20 / limits.socket_request_max_bytes
+            assert taken <= 10, (what, taken)
+            assert admin.describe_client_quotas(ClientQuotaFilter.all()).entities()
+
+
+def test_requests_beyond_what_may_be_asked_at_once(store: LocalStore) -> None:
+    """A thousand clients are resolved at once, not more; clients for whom an answer has no place are refused."""
+
+    async def scenario() -> None:
+        async with serving(store, limits=ConnectionLimits(socket_request_max_bytes=40_000)) as connect:
+            client = await connect()
+            change = AlterClientQuotasRequest([user("u" * 1000, ("producer_byte_rate", 5.0))], validate_only=False)
+            await client.ask(ALTER_CLIENT_QUOTAS, 1, change)
+            one = ResolveClientQuotasRequest([NamedPart("user", "u" * 1000)])
+            answer = await client.ask(RESOLVE_QUOTAS, 0, ResolveQuotasRequest([one] * 20, include_overridden=True))
+            codes = [result.error_code for result in answer.results]
+            assert (codes[0], codes[-1], len(codes)) == (0, KafkaErrorCode.POLICY_VIOLATION, 20)
+            small = ResolveClientQuotasRequest([NamedPart("user", "u")])
+            answer = await client.ask(RESOLVE_QUOTAS, 0, ResolveQuotasRequest([small] * 1001, include_overridden=True))
+            assert (answer.error_code, answer.results) == (KafkaErrorCode.POLICY_VIOLATION, [])
+
+    asyncio.run(scenario())
 
 
 def test_what_cannot_be_served(tmp_path: Path) -> None:
@@ -396,9 +557,38 @@ def test_what_cannot_be_served(tmp_path: Path) -> None:
             (["--listen", "127.0.0.1:0", "--store", f"sqlite:///{tmp_path}/no/q.db"], 1, "cannot be opened"),
             (["--listen", "127.0.0.1:0", "--store", "mysql://x"], 2, "not the URL of a store"),
             (["--listen", "0.0.0.0:0", "--store", "memory:"], 2, "--advertise"),
+            (["--listen", "0x0:0", "--store", "memory:"], 2, "--advertise"),
+            (["--listen", "[0::0]:0", "--store", "memory:"], 2, "--advertise"),
+            (["--listen", "[::]:0", "--advertise", "localhost:0", "--store", "memory:"], 2, "--insecure"),
+            (["--listen", "127.0.0.1:0", "--advertise", "0.0.0.0:9092", "--store", "memory:"], 2, "--advertise"),
+            (["--listen", "127.0.0.1:0", "--advertise", "bad host\nx:9092", "--store", "memory:"], 2, "--advertise"),
+            (["--listen", "127.0.0.1:0", "-D", "max.conections=5", "--store", "memory:"], 2, "max.connections"),
+            (["--listen", f"{'a' * 64}:0", "--store", "memory:"], 1, "not a host name"),
             (["--listen", "localhost", "--store", "memory:"], 2, "host:port"),
         ]
         for arguments, code, reason in cases:
             done = subprocess.run([KQUOTA, "serve", *arguments], capture_output=True, text=True, check=False)
             assert (done.returncode, reason in done.stderr) == (code, True), done.stderr
             assert "Traceback" not in done.stderr
+
+
+def test_every_address_with_leave() -> None:
+    """With --insecure, and an address to advertise; by IPv4, too."""
+    with server_process(
+        "--listen", "[::]:0", "--advertise", "localhost:0", "--insecure", "--store", "memory:"
+    ) as server:
+        asked = write_request(DESCRIBE_CLIENT_QUOTAS, 1, 1, None, EVERYTHING)
+        for host in ("127.0.0.1", "::1"):
+            assert send_and_end((host, server.host_and_port[1]), [asked], patience_s=30).answers == 1
+
+
+def test_an_odd_spelling_is_advertised_as_the_address_it_is(store: LocalStore) -> None:
+    async def scenario() -> None:
+        async with QuotaServer(store, ServerSettings(Address("0x7f.1", 0))) as server:
+            assert server.address.host == "127.0.0.1"
+            client = Client(*await asyncio.open_connection(server.address.host, server.address.port))
+            answer = await client.ask(METADATA, 12, MetadataRequest([]))
+            assert [broker.host for broker in answer.brokers] == ["127.0.0.1"]
+            await client.close()
+
+    asyncio.run(scenario())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from kquota.quotas import CLIENT_ID, IP, MAX_CHANGES_PER_REQUEST, USER, MatchType
@@ -23,7 +24,7 @@ from tests.kit.request_parts import (
     Unsent,
 )
 
-__all__ = ["MAKERS"]
+__all__ = ["LONG_NAME_MAKERS", "MAKERS"]
 
 NANS: Final = tuple(
     struct.unpack(">d", bits.to_bytes(8, "big"))[0]
@@ -82,6 +83,8 @@ LONGEST: Final = ("u" * 32_767, "é" * 16_383 + "e", "😀" * 8_191)
 
 MAKERS: Final = Makers()
 _of_class = MAKERS.of_class
+LONG_NAME_MAKERS: Final = Makers()
+"""Names that grow beyond 32,767 bytes when they are read. A real broker that has one describes nothing any more."""
 
 
 @_of_class("set, change and remove")
@@ -306,3 +309,25 @@ def _named_default(parts: Parts) -> list[Unsent]:
     component = parts.one_of([Component(USER, MatchType.EXACT, "<default>"), Component(USER, MatchType.DEFAULT, None)])
     entity: Entity = [EntityPart(USER, parts.one_of(["<default>", None]))]
     return [parts.describe(component)] if parts.yes() else parts.alter_with(*parts.ops(entity), entity=entity)
+
+
+@LONG_NAME_MAKERS.of_class("names that are not UTF-8, around the limit")
+def _long_not_utf_8(parts: Parts) -> list[Unsent]:
+    """A byte becomes three: the limit lies between 10,922 and 10,923 of them."""
+    size = parts.one_of([10_921, 10_922, 10_923, 20_000, 32_767])
+    kind = parts.one_of([USER, CLIENT_ID, IP])
+    entity: Entity = [EntityPart(kind, "?" * size)]
+    ops = [Op(parts.key(entity), 1.0, remove=parts.yes())]
+    alterations = [Alteration(entity, ops), parts.alteration()]
+    parts.random.shuffle(alterations)
+    made = parts.alter(*alterations)
+    return [replace(made, body=made.body.replace(b"?" * size, parts.one_of([b"\xff", b"\x80", b"\xc3"]) * size))]
+
+
+@LONG_NAME_MAKERS.of_class("names around the limit")
+def _around_the_limit(parts: Parts) -> list[Unsent]:
+    """As long as they can be sent."""
+    kind, name = parts.one_of([USER, CLIENT_ID]), parts.one_of(LONGEST)
+    entity: Entity = [EntityPart(kind, name)]
+    component = Component(kind, MatchType.EXACT, name)
+    return [parts.describe(component)] if parts.yes() else parts.alter_with(parts.op(entity), entity=entity)

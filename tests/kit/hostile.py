@@ -172,9 +172,7 @@ def costly_requests(max_bytes: int, max_elements: int) -> dict[str, bytes]:
         "alter, long names": _flexible(49, 1, _list([user + b"\x01\0" for user in users]) + b"\x01\0"),
         "alter, long names refused": _flexible(49, 1, _list([user + op + b"\0" for user in users]) + b"\x01\0"),
         "describe, empty components": _flexible(48, 1, _list([b"\x01\0\0\0"] * max_elements) + b"\0\0"),
-        "describe, long names": _flexible(
-            48, 1, _list([b"\x05user\0" + name + b"\0" for name in long_names]) + b"\0\0"
-        ),
+        "describe, long names": _flexible(48, 1, _list([b"\x05user\0" + one + b"\0" for one in long_names]) + b"\0\0"),
         "metadata, empty names": _flexible(3, 9, _list([b"\x01\0"] * max_elements) + b"\0\0\0\0"),
         "metadata, long names": _flexible(3, 9, _list([name + b"\0" for name in long_names]) + b"\0\0\0\0"),
         "credentials, empty names": _flexible(50, 0, _list([b"\x01\0"] * max_elements) + b"\0"),
@@ -239,7 +237,7 @@ def _count(received: bytearray) -> int:
     at = count = 0
     while at + _SIZE <= len(received):
         size = int.from_bytes(received[at : at + _SIZE], "big", signed=True)
-        assert 4 <= size < 1 << 24, size
+        assert 4 <= size < 1 << 26, size
         at += _SIZE + size
         count += at <= len(received)
     return count

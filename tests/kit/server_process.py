@@ -64,7 +64,7 @@ class ServerProcess:
 
 @contextlib.contextmanager
 def server_process(*arguments: str, cwd: Path | None = None) -> Iterator[ServerProcess]:
-    """`kquota serve` on any free port of 127.0.0.1, with further arguments; it is killed at the end if it still runs."""
+    """`kquota serve` on any free port of 127.0.0.1, with further arguments; it ends with the block."""
     with tempfile.TemporaryDirectory() as folder:
         log_path = Path(folder) / "serve.log"
         with log_path.open("w", encoding="utf-8") as log:

@@ -8,6 +8,7 @@ from kquota.errors import ApiError, KafkaErrorCode
 from kquota.quotas import (
     CLIENT_ID,
     IP,
+    MAX_NAME_BYTES,
     USER,
     ClientQuotaAlteration,
     ClientQuotaEntity,
@@ -22,7 +23,9 @@ __all__ = [
     "BOB",
     "CONSUME",
     "PRODUCE",
+    "TOO_LONG_NAMES",
     "ComparesAndSetsContract",
+    "DecidesHereContract",
     "StoreContract",
     "everything",
     "set_to",
@@ -30,6 +33,8 @@ __all__ = [
 
 ALICE, BOB = ClientQuotaEntity({USER: "alice"}), ClientQuotaEntity({USER: "bob"})
 PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
+TOO_LONG_NAMES = ("x" * 32_768, "é" * 16_384, "\ufffd" * 10_923, "\ufffd" * 32_767)
+"""A byte more than can be sent; and the shortest and the longest that a request brings as bytes that are not UTF-8."""
 
 
 def set_to(entity: ClientQuotaEntity, **values: float | None) -> ClientQuotaAlteration:
@@ -168,3 +173,29 @@ class ComparesAndSetsContract:
         refused = store.alter(alterations, validate_only=True)
         assert store.compare_and_alter(alterations, {}) == refused
         assert everything(store) == {BOB: {PRODUCE: 5.0}}
+
+
+class DecidesHereContract:
+    """Stores that need no client, and so can be given what no request carries."""
+
+    def test_a_name_that_no_answer_could_hold_is_refused(self, store: QuotaStore) -> None:
+        """For itself, and also where it is only validated; what can just be sent is kept."""
+        entities = [ClientQuotaEntity({kind: name}) for kind in (USER, CLIENT_ID) for name in TOO_LONG_NAMES]
+        alterations = [*(set_to(one, producer_byte_rate=5) for one in entities), set_to(ALICE, producer_byte_rate=5)]
+        validated = store.alter(alterations, validate_only=True)
+        results = dict(store.alter(alterations))
+        assert validated == results
+        assert results.pop(ALICE) is None
+        assert {error.code if error else 0 for error in results.values()} == {KafkaErrorCode.INVALID_REQUEST}
+        assert everything(store) == {ALICE: {PRODUCE: 5.0}}
+        longest = [ClientQuotaEntity({USER: name}) for name in ("x" * MAX_NAME_BYTES, "é" * 16_383, "\ufffd" * 10_922)]
+        assert set(store.alter([set_to(one, producer_byte_rate=5) for one in longest]).values()) == {None}
+        assert everything(store).keys() == {ALICE, *longest}
+
+    def test_a_name_that_no_answer_could_hold_is_refused_here_too(self, store: QuotaStore) -> None:
+        """Whatever is expected."""
+        assert isinstance(store, ComparesAndSets)
+        entities = [ClientQuotaEntity({USER: name}) for name in TOO_LONG_NAMES]
+        results = store.compare_and_alter([set_to(one, producer_byte_rate=5) for one in entities], {})
+        assert {error.code if error else 0 for error in results.values()} == {KafkaErrorCode.INVALID_REQUEST}
+        assert everything(store) == {}

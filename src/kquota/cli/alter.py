@@ -65,7 +65,7 @@ def alter(
     """
     entity = _entity(names, defaults)
     ops = _ops(added, deleted)
-    with target.open(writes=True) as store:
+    with target.open(writes=not dry_run, creates=bool(added)) as store:
         current = store.describe(_only(entity))
         if isinstance(current, ApiError):
             raise failed(current)
@@ -84,7 +84,7 @@ def local_principal() -> str:
     from getpass import getuser
 
     try:
-        return f"local:{getuser()}"
+        return f"local:{getuser()}".encode(errors="replace").decode()
     except (OSError, KeyError, ImportError):
         return "local:"
 

@@ -79,7 +79,7 @@ def apply(
     if isinstance(given, Plan) and prune:
         raise click.UsageError("--prune goes with a quota file; what a plan removes was decided when it was made.")
     # A plan was made from a store that was there.
-    with target.open(writes=isinstance(given, QuotaFile)) as store:
+    with target.open(writes=not dry_run, creates=isinstance(given, QuotaFile)) as store:
         current = all_quotas(store)
         entities: Iterable[ClientQuotaEntity]
         changes: tuple[QuotaChange, ...]

@@ -38,7 +38,7 @@ def rollback(*, file: str, target: Target, dry_run: bool, force: bool, format: s
     """
     content, name = read_file(file)
     done = read_plan(content, name=name)
-    with target.open() as store:
+    with target.open(writes=not dry_run) as store:
         current = all_quotas(store)
         check_target(done, target_of(target, store), name)
         back = done.reversed(current)

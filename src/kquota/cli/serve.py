@@ -70,6 +70,8 @@ def serve(
     stop it within five seconds, after what was asked for is answered.
     """
     try:
+        import structlog
+
         from kquota.server.app import Address, ServerSettings, run
         from kquota.server.event_log import configure_log
     except ModuleNotFoundError as error:
@@ -86,7 +88,7 @@ def serve(
     )
     log = configure_log(sys.stderr, as_json=log_format == "json")
     try:
-        with open_store(store) as opened:
+        with open_store(store, warn=structlog.get_logger("kquota.server").warning) as opened:
             asyncio.run(run(opened, settings, ready=lambda address: print(f"listening on {address}", flush=True)))
     finally:
         log.close()

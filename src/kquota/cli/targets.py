@@ -117,19 +117,27 @@ class Target:
         for path in client.open_files:
             warn(f"{path}: others than its owner can read this file, and it holds a secret: chmod 600 it")
 
-    def open(self, *, writes: bool = False) -> QuotaStore:
-        """The cluster or store that was named, to be closed; a store that is only read must be there.
+    def open(self, *, writes: bool = False, creates: bool = False) -> QuotaStore:
+        """The cluster or store that was named, to be closed.
 
+        :param writes: it is to be changed; otherwise nothing is written into a store or beside it.
+        :param creates: a store is made where there is none; without `writes` it is only seen as if it were.
         :raises KquotaError: it cannot be opened.
         """
         cluster = self.cluster()
         if cluster is not None:
             return cluster
-        from kquota.stores import open_store
+        from kquota.stores import Access, open_store
 
         assert self.store is not None
         # A request of a client may make 10,000 changes; what is done here is no request.
-        return open_store(self.store, must_exist=not writes, max_changes=None)
+        reads, changes = (Access.DRY_RUN, Access.CREATE) if creates else (Access.READ, Access.WRITE)
+        return open_store(
+            self.store,
+            access=changes if writes else reads,
+            max_changes=None,
+            warn=lambda text: click.echo(f"kquota: warning: {text}", err=True),
+        )
 
     def read(self, quota_filter: ClientQuotaFilter | None = None) -> QuotaFile:
         """What matches, from wherever it is; without a filter all.

@@ -9,7 +9,15 @@ A *snapshot* is ``Mapping[ClientQuotaEntity, Mapping[str, float]]``. From there:
 
 from kquota.quotas.address import canonical_ip, host_address, is_literal_ip
 from kquota.quotas.alteration import ClientQuotaAlteration
-from kquota.quotas.decision import MAX_CHANGES_PER_REQUEST, Decision, QuotaChange, apply_changes, decide, is_same_value
+from kquota.quotas.decision import (
+    MAX_CHANGES_PER_REQUEST,
+    MAX_NAME_BYTES,
+    Decision,
+    QuotaChange,
+    apply_changes,
+    decide,
+    is_same_value,
+)
 from kquota.quotas.entity import CLIENT_ID, IP, USER, ClientQuotaEntity, QuotaSnapshot
 from kquota.quotas.filter import ClientQuotaFilter, ClientQuotaFilterComponent, MatchType, describe
 from kquota.quotas.index import QuotaIndex
@@ -37,6 +45,7 @@ __all__ = [
     "IP",
     "KAFKA",
     "MAX_CHANGES_PER_REQUEST",
+    "MAX_NAME_BYTES",
     "PRODUCER_BYTE_RATE",
     "REQUEST_PERCENTAGE",
     "STATIC",

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kquota.errors import IllegalArgumentError
-from kquota.quotas.entity import ClientQuotaEntity
+from kquota.quotas.entity import ClientQuotaEntity, check_text
 
 __all__ = ["ClientQuotaAlteration"]
 
@@ -21,8 +21,7 @@ class ClientQuotaAlteration:
         value: float | None
 
         def __post_init__(self) -> None:
-            if not isinstance(self.key, str):
-                raise IllegalArgumentError(f"a quota key must be text, not {self.key!r}")
+            check_text(self.key, "a quota key")
             if self.value is None or type(self.value) is float:
                 return
             if isinstance(self.value, (bool, str, bytes)):

@@ -17,10 +17,21 @@ from kquota.quotas.entity import CLIENT_ID, IP, USER, ClientQuotaEntity, QuotaSn
 from kquota.quotas.java_map import hash_map_order
 from kquota.quotas.model import KAFKA, QuotaKey, QuotaModel
 
-__all__ = ["MAX_CHANGES_PER_REQUEST", "Decision", "QuotaChange", "apply_changes", "decide", "is_same_value"]
+__all__ = [
+    "MAX_CHANGES_PER_REQUEST",
+    "MAX_NAME_BYTES",
+    "Decision",
+    "QuotaChange",
+    "apply_changes",
+    "decide",
+    "is_same_value",
+]
 
 MAX_CHANGES_PER_REQUEST: Final = 10_000
 """``QuorumController.MAX_RECORDS_PER_USER_OP``."""
+
+MAX_NAME_BYTES: Final = 32_767
+"""The longest name, in UTF-8: a longer one cannot be sent, the length of a text in Kafka's protocol being an int16."""
 
 _NO_VALUES: Mapping[str, float] = MappingProxyType({})
 
@@ -69,6 +80,9 @@ def decide(
     ``is_resolvable_ip`` answers what the broker asks its resolver; looking a host name up is I/O, so the default
     takes only literal addresses. ``max_changes`` (None: any number) is the size from which Kafka refuses the whole
     request.
+
+    A name that no answer could hold is refused after all that Kafka refuses, and only where a value is set: what has
+    such a name can be removed. A request can bring one, because a byte that is not UTF-8 is read as three.
     """
     changes: list[QuotaChange] = []
     results: dict[ClientQuotaEntity, ApiError | None] = {}
@@ -153,6 +167,15 @@ def _keys_or_error(
     return keys
 
 
+def _too_long(entity: ClientQuotaEntity) -> ApiError | None:
+    """The refusal of an entity with a name that cannot be sent."""
+    for entity_type, name in entity.entries.items():
+        # A character has four bytes at most.
+        if name is not None and len(name) * 4 > MAX_NAME_BYTES and (size := len(name.encode())) > MAX_NAME_BYTES:
+            return _invalid(f"The name of the {entity_type} has {size} bytes, {MAX_NAME_BYTES} are the most")
+    return None
+
+
 def _evaluate(
     entity: ClientQuotaEntity,
     ops: Mapping[str, float | None],
@@ -177,7 +200,8 @@ def _evaluate(
             return _invalid(refusal)
         if not is_same_value(before, after):
             changes.append(QuotaChange(entity, name, before, after))
-    return changes
+    sets_values = any(after is not None for after in ops.values())
+    return (_too_long(entity) if sets_values else None) or changes
 
 
 def _invalid(message: str) -> ApiError:

@@ -45,9 +45,9 @@ class ClientQuotaEntity:
     def __init__(self, entries: Mapping[str, str | None]) -> None:
         own = dict(entries)
         for entity_type, name in own.items():
-            _check_text(entity_type, "an entity type")
+            check_text(entity_type, "an entity type")
             if name is not None:
-                _check_text(name, f"the name of {entity_type}")
+                check_text(name, f"the name of {entity_type}")
         object.__setattr__(self, "entries", MappingProxyType(own))
         object.__setattr__(self, "_hash", hash(frozenset(own.items())))
         object.__setattr__(self, "_listed", len(own))
@@ -145,7 +145,11 @@ def split_canonical(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _check_text(value: object, what: str) -> None:
+def check_text(value: object, what: str) -> None:
+    """Refuse what no request could carry.
+
+    :raises IllegalArgumentError: `value` is no text, or holds half a surrogate pair.
+    """
     if not isinstance(value, str):
         raise IllegalArgumentError(f"{what} must be text, not {value!r}")
     if not value.isascii():

@@ -21,6 +21,7 @@ from kquota.server.handlers import (
     metadata,
     resolve,
 )
+from kquota.server.writer import Results
 from kquota.wire.apis import (
     ALTER_CLIENT_QUOTAS,
     API_VERSIONS,
@@ -120,7 +121,21 @@ class Answering:
         return _written(request, _HANDLERS[request.api.name](request.body, self._context))
 
     async def _alter(self, request: Request) -> Answer:
-        return _written(request, await alter_client_quotas.handle(request.body, self._context, ANONYMOUS))
+        body = request.body
+        is_large = len(body.entries) > FEW_ITEMS
+        asked = (
+            alter_client_quotas.alterations(body)
+            if not is_large
+            else await self._beside(alter_client_quotas.alterations, body)
+        )
+        results = await alter_client_quotas.results(
+            asked, self._context, validate_only=body.validate_only, principal=ANONYMOUS
+        )
+
+        def written(found: Results) -> Answer:
+            return _written(request, alter_client_quotas.answer(found))
+
+        return written(results) if not is_large else await self._beside(written, results)
 
     async def _beside(self, call: Callable[[A], B], argument: A) -> B:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, argument)

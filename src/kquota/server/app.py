@@ -21,7 +21,7 @@ from kquota.server.context import ServerContext
 from kquota.server.event_log import LineLimit
 from kquota.stores.local import LocalStore
 
-__all__ = ["Address", "QuotaServer", "ServerSettings", "run"]
+__all__ = ["OTHER_FILES", "Address", "QuotaServer", "ServerSettings", "run"]
 
 _log = structlog.get_logger("kquota.server")
 
@@ -81,6 +81,7 @@ class QuotaServer:
         self._store = store
         self._settings = settings
         self._listener: Listener | None = None
+        self._context: ServerContext | None = None
         self._answering: Answering | None = None
         self._lines_of_host = LineLimit(5, window_s=10)
         self._lines_of_loop = LineLimit(1, window_s=60)
@@ -94,7 +95,7 @@ class QuotaServer:
         """
         settings = self._settings
         limits = _within_open_files(settings.limits)
-        context = ServerContext(
+        context = self._context = ServerContext(
             store=self._store,
             cluster_id=self._store.identity,
             host=settings.listen.host,
@@ -116,9 +117,13 @@ class QuotaServer:
                 allow=self._check_addresses,
             )
         except OSError as error:
+            self._close()
             raise KquotaError(
                 f"cannot listen on {settings.listen}: {error.strerror or error}; give another --listen HOST:PORT"
             ) from error
+        except BaseException:
+            self._close()
+            raise
         host, port = self._listener.address
         advertised = settings.advertise or Address(
             # A spelling such as 0x7f.1 is no host name: clients get the address that it stands for.
@@ -130,11 +135,19 @@ class QuotaServer:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        if self._listener is not None:
-            await self._listener.close()
-            _log.info("stopped")
+        try:
+            if self._listener is not None:
+                await self._listener.close()
+                _log.info("stopped")
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        """End what runs beside the event loop."""
         if self._answering is not None:
             self._answering.close()
+        if self._context is not None:
+            self._context.close()
 
     def _check_addresses(self, bound: list[tuple[str, int]]) -> None:
         settings = self._settings

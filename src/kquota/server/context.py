@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kquota.quotas import KAFKA, QuotaIndex, QuotaModel, QuotaResolver
 from kquota.server.encoded import EncodedEntries
+from kquota.server.writer import Writer
 from kquota.stores.local import LocalStore
 
 __all__ = ["ServerContext"]
@@ -28,6 +29,14 @@ class ServerContext:
     """The most that an answer about many clients may be."""
     _resolver: tuple[QuotaIndex, QuotaResolver] | None = field(default=None, init=False, repr=False)
     _entries: dict[int, EncodedEntries] = field(default_factory=dict, init=False, repr=False)
+    writer: Writer = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.writer = Writer(self.store)
+
+    def close(self) -> None:
+        """End what runs beside the requests. The store stays the caller's to close."""
+        self.writer.close()
 
     def encoded_entries(self, version: int) -> EncodedEntries:
         """For answers to DescribeClientQuotas in this version."""

@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, overload
 
 import structlog
 
 from kquota.errors import ApiError, KafkaErrorCode, StoreError
+from kquota.quotas import MAX_NAME_BYTES
 
-__all__ = ["NO_MESSAGE", "failure", "sendable"]
+__all__ = ["NO_MESSAGE", "failure", "sendable", "sendable_name"]
 
 _log = structlog.get_logger("kquota.server")
-MAX_BYTES: Final = 32_767
+MAX_MESSAGE_BYTES: Final = 8_192
 NO_MESSAGE: Final = ""
 """What brokers send with a description that succeeded, although the field may be null."""
 
 
 def failure(error: StoreError) -> ApiError:
-    """The answer where the store failed: it says why, and the log does, too."""
+    """The answer where the store failed: what clients may know of it; the log has the rest."""
     _log.error("the store failed", reason=str(error))
-    return ApiError(KafkaErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+    # A client takes a timeout for what it is: the change may have been made or not.
+    code = KafkaErrorCode.REQUEST_TIMED_OUT if error.is_unknown else KafkaErrorCode.UNKNOWN_SERVER_ERROR
+    return ApiError(code, error.for_clients)
 
 
 def sendable(message: str | None) -> str | None:
-    """The message, cut to what fits into an answer: names in it may be as long as a request allows."""
-    if message is None or len(message) * 4 <= MAX_BYTES:
-        return message
-    raw = message.encode()
-    return message if len(raw) <= MAX_BYTES else raw[: MAX_BYTES - 3].decode(errors="ignore") + "..."
+    """A message, cut where it quotes names that are longer than anybody reads."""
+    return None if message is None else _cut(message, MAX_MESSAGE_BYTES)
+
+
+@overload
+def sendable_name(name: str) -> str: ...
+
+
+@overload
+def sendable_name(name: str | None) -> str | None: ...
+
+
+def sendable_name(name: str | None) -> str | None:
+    """A name, cut to what fits into an answer: one that was not UTF-8 is longer than it came."""
+    return None if name is None else _cut(name, MAX_NAME_BYTES)
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    if len(text) * 4 <= most_bytes:
+        return text
+    raw = text.encode()
+    return text if len(raw) <= most_bytes else raw[: most_bytes - 3].decode(errors="ignore") + "..."

@@ -7,6 +7,6 @@
 """
 
 from kquota.stores.port import Commit, ComparesAndSets, HasHistory, QuotaStore
-from kquota.stores.url import open_store
+from kquota.stores.url import Access, open_store
 
-__all__ = ["Commit", "ComparesAndSets", "HasHistory", "QuotaStore", "open_store"]
+__all__ = ["Access", "Commit", "ComparesAndSets", "HasHistory", "QuotaStore", "open_store"]

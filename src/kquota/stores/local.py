@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from secrets import token_bytes
 from typing import Final, Protocol, Self
 
 from kquota.clock import Clock, SystemClock
-from kquota.errors import ApiError, KafkaErrorCode, StoreError
+from kquota.errors import ApiError, KafkaErrorCode
 from kquota.quotas import (
+    IP,
     KAFKA,
     MAX_CHANGES_PER_REQUEST,
     ClientQuotaAlteration,
     ClientQuotaEntity,
     ClientQuotaFilter,
+    Decision,
     QuotaChange,
     QuotaIndex,
     QuotaModel,
@@ -23,11 +26,12 @@ from kquota.quotas import (
     is_literal_ip,
     is_same_value,
 )
+from kquota.stores.host_names import HostNames, Hosts, hosts_of
 from kquota.stores.port import Commit
 
 __all__ = ["Keeper", "LocalStore", "new_identity"]
 
-_ATTEMPTS: Final = 100
+_WAIT_MS: Final = 10_000
 _MOVED: Final = ApiError(KafkaErrorCode.INVALID_UPDATE_VERSION, "somebody else changed this entity meanwhile")
 
 
@@ -43,21 +47,27 @@ class Keeper(Protocol):
     def identity(self) -> str:
         """A random name that these quotas have for as long as they are kept: 22 characters, as Kafka's cluster ids."""
 
-    def read(self) -> tuple[QuotaIndex, int]:
-        """The quotas as they are now, and the number of the last commit."""
+    def read(self) -> QuotaIndex:
+        """The quotas as they are now; never waits for a commit."""
 
-    def commit(self, commit: Commit) -> bool:
-        """Keep a commit if its number is the next one; False where somebody else was faster."""
+    def commit(self, made: Callable[[QuotaIndex, int], Commit | None], *, wait_ms: int) -> None:
+        """Keep what is made of the quotas and the number of the next commit; nobody else can commit meanwhile.
+
+        :param wait_ms: for how long to wait for those who commit before.
+        """
 
     def history(self, *, since: int) -> Iterator[Commit]:
         """The commits after number `since`, oldest first."""
+
+    def maintain(self) -> None:
+        """Do now and then what no request waits for, and look whether all is well."""
 
     def close(self) -> None:
         """Let go of what is open."""
 
 
 class LocalStore:
-    """Snapshot, pure :func:`~kquota.quotas.decide`, commit if nothing moved, otherwise again on a fresh snapshot."""
+    """Snapshot, pure :func:`~kquota.quotas.decide`, commit; decided once more where somebody else was faster."""
 
     def __init__(
         self,
@@ -65,14 +75,17 @@ class LocalStore:
         *,
         clock: Clock | None = None,
         model: QuotaModel = KAFKA,
-        is_resolvable_ip: Callable[[str], bool] = is_literal_ip,
+        host_names: HostNames | None = None,
         max_changes: int | None = MAX_CHANGES_PER_REQUEST,
     ) -> None:
-        """Take where the quotas are kept, and what a broker would know besides: see :func:`~kquota.quotas.decide`."""
+        """Take where the quotas are kept, and what a broker would know besides: see :func:`~kquota.quotas.decide`.
+
+        :param host_names: what finds the hosts that are named as ip; without it only addresses are taken.
+        """
+        self.host_names = host_names
         self._keeper = keeper
         self._clock = clock or SystemClock()
         self._model = model
-        self._is_resolvable_ip = is_resolvable_ip
         self._max_changes = max_changes
 
     @property
@@ -82,64 +95,112 @@ class LocalStore:
 
     def describe(self, quota_filter: ClientQuotaFilter) -> Mapping[ClientQuotaEntity, Mapping[str, float]] | ApiError:
         """As :meth:`QuotaStore.describe`."""
-        index, _ = self._keeper.read()
-        return index.describe(quota_filter, model=self._model)
+        return self._keeper.read().describe(quota_filter, model=self._model)
 
     def index(self) -> QuotaIndex:
-        """All quotas as they are now."""
-        index, _ = self._keeper.read()
-        return index
+        """All quotas as they are now. Cheap, and never waits for a commit.
+
+        :raises StoreError: they cannot be read.
+        """
+        return self._keeper.read()
 
     def alter(
-        self, alterations: Iterable[ClientQuotaAlteration], *, validate_only: bool = False, principal: str = ""
+        self,
+        alterations: Iterable[ClientQuotaAlteration],
+        *,
+        validate_only: bool = False,
+        principal: str = "",
+        hosts: Hosts | None = None,
+        wait_ms: int | None = None,
     ) -> Mapping[ClientQuotaEntity, ApiError | None]:
         """As :meth:`QuotaStore.alter`.
 
-        :raises StoreError: others changed something every time that this was about to be kept.
+        :param hosts: the host names that stand as ip, looked up already.
+        :param wait_ms: for how long to wait for those who commit before; ten seconds if nothing is said.
+        :raises StoreError: nothing was changed; or that is unknown, if it says so.
         """
-        return self._alter(list(alterations), None, validate_only=validate_only, principal=principal)
+        asked = list(alterations)
+        hosts = self._hosts(asked) if hosts is None else hosts
+        if validate_only:
+            return self._decide(self._keeper.read(), asked, hosts).results
+        return self._alter(asked, None, hosts, principal=principal, wait_ms=wait_ms)
 
     def compare_and_alter(
-        self, alterations: Iterable[ClientQuotaAlteration], expected: QuotaSnapshot, *, principal: str = ""
+        self,
+        alterations: Iterable[ClientQuotaAlteration],
+        expected: QuotaSnapshot,
+        *,
+        principal: str = "",
+        hosts: Hosts | None = None,
     ) -> Mapping[ClientQuotaEntity, ApiError | None]:
         """As :meth:`ComparesAndSets.compare_and_alter`.
 
         :raises StoreError: as :meth:`alter`.
         """
         asked = list(alterations)
-        results = self._alter(asked, expected, validate_only=False, principal=principal)
+        hosts = self._hosts(asked) if hosts is None else hosts
+        results = self._alter(asked, expected, hosts, principal=principal)
         return {one.entity: results.get(one.entity, _MOVED) for one in asked}
 
     def _alter(
         self,
         asked: list[ClientQuotaAlteration],
         expected: QuotaSnapshot | None,
+        hosts: Hosts,
         *,
-        validate_only: bool,
         principal: str,
+        wait_ms: int | None = None,
     ) -> Mapping[ClientQuotaEntity, ApiError | None]:
-        """Decide on a snapshot, and commit; without entities that are not as expected, if something is."""
-        for _ in range(_ATTEMPTS):
-            index, number = self._keeper.read()
-            alterations = asked if expected is None else _unmoved(asked, expected, index.snapshot)
-            decision = decide(
-                index.snapshot,
-                alterations,
-                model=self._model,
-                is_resolvable_ip=self._is_resolvable_ip,
-                max_changes=self._max_changes,
-            )
-            is_distinct = len(decision.results) == len(alterations)
-            changes = decision.changes if is_distinct else _net(decision.changes)
-            if validate_only or not changes:
-                return decision.results
-            if self._keeper.commit(Commit(number + 1, self._clock.now_ms(), principal, changes)):
-                return decision.results
-        raise StoreError(f"nothing was changed: others changed the store {_ATTEMPTS} times meanwhile; try again")
+        """Decide, and commit; without entities that are not as expected, if something is."""
+
+        def decided(index: QuotaIndex) -> Decision:
+            unmoved = asked if expected is None else _unmoved(asked, expected, index.snapshot)
+            decision = self._decide(index, unmoved, hosts)
+            is_distinct = len(decision.results) == len(unmoved)
+            return decision if is_distinct else replace(decision, changes=_net(decision.changes))
+
+        index = self._keeper.read()
+        decision = decided(index)
+        if not decision.changes:
+            return decision.results
+
+        def commit(current: QuotaIndex, number: int) -> Commit | None:
+            nonlocal decision
+            if current is not index:
+                decision = decided(current)
+            changes = decision.changes
+            return Commit(number, self._clock.now_ms(), principal, changes) if changes else None
+
+        self._keeper.commit(commit, wait_ms=_WAIT_MS if wait_ms is None else wait_ms)
+        return decision.results
+
+    def _decide(self, index: QuotaIndex, asked: list[ClientQuotaAlteration], hosts: Hosts) -> Decision:
+        decision = decide(
+            index.snapshot,
+            asked,
+            model=self._model,
+            is_resolvable_ip=lambda name: is_literal_ip(name) or bool(hosts.get(name)),
+            max_changes=self._max_changes,
+        )
+        if None not in hosts.values():
+            return decision
+        results = {entity: _with_reason(entity, error, hosts) for entity, error in decision.results.items()}
+        return replace(decision, results=results)
+
+    def _hosts(self, asked: list[ClientQuotaAlteration]) -> Hosts:
+        """Looked up before anything is decided: a name server may take its time, and nobody is to wait for that."""
+        return {} if self.host_names is None else self.host_names.look_up(hosts_of(asked))
 
     def history(self, *, since: int = 0) -> Iterator[Commit]:
         """As :meth:`HasHistory.history`."""
         return self._keeper.history(since=since)
+
+    def maintain(self) -> None:
+        """Do now and then what no request waits for, and look whether all is well.
+
+        :raises StoreError: it is not.
+        """
+        self._keeper.maintain()
 
     def close(self) -> None:
         """Let go of what is open. Safe to call twice."""
@@ -150,6 +211,14 @@ class LocalStore:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _with_reason(entity: ClientQuotaEntity, error: ApiError | None, hosts: Hosts) -> ApiError | None:
+    """What is refused for a host name that could not be looked up says so."""
+    ip = entity.entries.get(IP)
+    if error is None or ip is None or hosts.get(ip, False) is not None:
+        return error
+    return replace(error, message=f"{error.message} It could not be looked up in time; try again with fewer names.")
 
 
 def _unmoved(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Lock
 
 from kquota.quotas import QuotaIndex, QuotaSnapshot
@@ -21,24 +21,25 @@ class MemoryKeeper:
         self._commits: list[Commit] = []
         self._lock = Lock()
 
-    def read(self) -> tuple[QuotaIndex, int]:
-        """The quotas, and the number of the last commit."""
-        with self._lock:
-            return self._index, len(self._commits)
+    def read(self) -> QuotaIndex:
+        """The quotas as they are now."""
+        return self._index
 
-    def commit(self, commit: Commit) -> bool:
-        """Keep a commit if its number is the next one."""
+    def commit(self, made: Callable[[QuotaIndex, int], Commit | None], *, wait_ms: int = 0) -> None:  # noqa: ARG002
+        """Keep what is made of the quotas; others wait for no more than that."""
         with self._lock:
-            if commit.number != len(self._commits) + 1:
-                return False
-            self._commits.append(commit)
-            self._index = self._index.with_changes(commit.changes)
-            return True
+            commit = made(self._index, len(self._commits) + 1)
+            if commit is not None:
+                self._commits.append(commit)
+                self._index = self._index.with_changes(commit.changes)
 
     def history(self, *, since: int) -> Iterator[Commit]:
         """The commits after number `since`."""
         with self._lock:
             return iter(self._commits[since:])
+
+    def maintain(self) -> None:
+        """Nothing is to be done."""
 
     def close(self) -> None:
         """Nothing is open."""

@@ -2,67 +2,77 @@
 
 from __future__ import annotations
 
-import socket
+from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
+from typing import assert_never
 
 from kquota.errors import InputError
 from kquota.printable import without_login
-from kquota.quotas import MAX_CHANGES_PER_REQUEST, is_literal_ip
+from kquota.quotas import MAX_CHANGES_PER_REQUEST
+from kquota.stores.host_names import HostNames
 from kquota.stores.local import Keeper, LocalStore
 from kquota.stores.memory import MemoryKeeper
 
-__all__ = ["open_store"]
+__all__ = ["Access", "open_store"]
 
 _EXAMPLES = "sqlite:///quotas.db (relative), sqlite:////var/lib/kquota/quotas.db (absolute) or memory:"
+_LOCAL_DEADLINE_MS = 30_000
 
 
-def open_store(url: str, *, must_exist: bool = False, max_changes: int | None = MAX_CHANGES_PER_REQUEST) -> LocalStore:
+class Access(Enum):
+    """What a store is opened for."""
+
+    READ = "read"
+    """It must be there, and nothing is written; it is seen as it is when it is opened."""
+    WRITE = "write"
+    """It must be there."""
+    CREATE = "create"
+    """It is made where there is none."""
+    DRY_RUN = "dry run"
+    """As to create it, but nothing is written: it is empty where there is none."""
+
+
+def open_store(
+    url: str,
+    *,
+    access: Access = Access.CREATE,
+    max_changes: int | None = MAX_CHANGES_PER_REQUEST,
+    look_up_hosts: bool = True,
+    warn: Callable[[str], None] = lambda _text: None,
+) -> LocalStore:
     """Open a store.
 
-    :param must_exist: do not make one where there is none.
-    :param max_changes: how many changes one request may make; None for any number.
+    :param max_changes: how many changes one request may make; None for any number, also of host names.
+    :param look_up_hosts: take as ip what a name server finds, as brokers do; otherwise only addresses.
+    :param warn: called with what the operator should know, and does not hinder anything.
     :raises InputError: the URL names no store, or one that is not there and must be.
     :raises StoreError: the store cannot be opened.
     """
-    return LocalStore(_keeper(url, must_exist=must_exist), is_resolvable_ip=is_resolvable_ip, max_changes=max_changes)
+    keeper = _keeper(url, access, warn)
+    names = HostNames() if max_changes is not None else HostNames(deadline_ms=_LOCAL_DEADLINE_MS, most_names=None)
+    return LocalStore(keeper, host_names=names if look_up_hosts else None, max_changes=max_changes)
 
 
-def _keeper(url: str, *, must_exist: bool) -> Keeper:
+def _keeper(url: str, access: Access, warn: Callable[[str], None]) -> Keeper:
     if url == "memory:":
         return MemoryKeeper()
     scheme, colon, rest = url.partition("://")
-    if colon and scheme == "sqlite" and rest.startswith("/") and rest != "/":
-        from kquota.stores.sqlite import SqliteKeeper  # noqa: PLC0415 - only who wants SQLite loads it
+    if not (colon and scheme == "sqlite" and rest.startswith("/") and rest != "/"):
+        raise InputError(f"--store {without_login(url)}: not the URL of a store; write {_EXAMPLES}")
+    # Only who wants SQLite loads it.
+    from kquota.stores.sqlite import SqliteKeeper  # noqa: PLC0415
+    from kquota.stores.sqlite_reader import SqliteReader  # noqa: PLC0415
 
-        path = Path(rest[1:])
-        if must_exist and not path.exists():
-            raise InputError(f"--store {url}: there is no file {path}")
-        return SqliteKeeper(path)
-    raise InputError(f"--store {without_login(url)}: not the URL of a store; write {_EXAMPLES}")
-
-
-def is_resolvable_ip(name: str) -> bool:
-    """Whether a broker would take this as an ip: an address, or a host name that is found.
-
-    Source: ``InetAddress.getByName``. Where a scope names an interface (``fe80::1%eth0``) the C library is asked,
-    which may see it otherwise than a JVM does.
-    """
-    if is_literal_ip(name):
-        return True
-    if not name.isascii() or "\0" in name or _is_number(name):
-        return False
-    try:
-        return bool(socket.getaddrinfo(name, None))
-    except (OSError, UnicodeError):
-        return False
-
-
-def _is_number(name: str) -> bool:
-    """Whether the C library takes it for an address: it does for more than a JVM, such as hexadecimal parts."""
-    if ":" in name:
-        return name.rpartition("%")[2].isdigit()
-    try:
-        socket.inet_aton(name)
-    except OSError:
-        return False
-    return True
+    path = Path(rest[1:])
+    if access in (Access.READ, Access.WRITE) and not path.exists():
+        raise InputError(f"--store {url}: there is no file {path}")
+    match access:
+        case Access.READ:
+            return SqliteReader(path)
+        case Access.DRY_RUN:
+            return SqliteReader(path) if path.exists() else MemoryKeeper()
+        case Access.WRITE | Access.CREATE:
+            return SqliteKeeper(path, may_create=access is Access.CREATE, warn=warn)
+        case _:
+            assert_never(access)

@@ -101,7 +101,7 @@ def test_csv(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_store(capsys: pytest.CaptureFixture[str]) -> None:
-    with open_store("sqlite:///q.db", must_exist=False) as store:
+    with open_store("sqlite:///q.db") as store:
         quotas = read_quota_file(WARNING, name="q.yaml").snapshot()
         store.alter([
             ClientQuotaAlteration(entity, [ClientQuotaAlteration.Op(*pair) for pair in values.items()])

@@ -1,5 +1,7 @@
 """Room for large requests."""
 
+from functools import partial
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,7 +58,7 @@ def test_never_more_than_there_is(steps: list[tuple[int, int, bool]]) -> None:
             waiting.pop(owner, None)
             memory.release(owner)
         elif owner not in holding and owner not in waiting:
-            if memory.reserve(owner, size, lambda owner=owner: grant(owner)):
+            if memory.reserve(owner, size, partial(grant, owner)):
                 holding[owner] = size
             else:
                 waiting[owner] = size

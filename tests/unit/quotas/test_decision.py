@@ -32,6 +32,7 @@ ALICE = ClientQuotaEntity({USER: "alice"})
 BOB = ClientQuotaEntity({USER: "bob"})
 IP_DEFAULT = ClientQuotaEntity({IP: None})
 
+PRODUCE = "producer_byte_rate"
 OWN_KEYS = {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"}
 
 
@@ -52,6 +53,7 @@ def refusal(
 
 
 INVALID_IP = "{} is not a valid IP or resolvable host."
+LONG = "\ufffd" * 10_923
 COMBINATION = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
 
 
@@ -463,3 +465,26 @@ def test_ip_default_is_valid_without_asking_anyone() -> None:
     assert decide({}, [alteration({IP: None}, connection_creation_rate=1)], is_resolvable_ip=never).results == {
         IP_DEFAULT: None
     }
+
+
+def test_a_name_that_is_too_long_to_be_sent() -> None:
+    """Refused after all that Kafka refuses, and only for setting: what is there can be removed."""
+    known = {PRODUCE: 5.0}
+    snapshot = {ClientQuotaEntity({USER: LONG}): known}
+    message = "The name of the user has 32769 bytes, 32767 are the most"
+    assert refusal({USER: LONG}) == ApiError(42, message)
+    assert refusal({USER: "a" * 32_767}) is None
+    assert refusal({USER: LONG, CLIENT_ID: None}, {PRODUCE: None, "consumer_byte_rate": 1.0}, snapshot) is not None
+    assert refusal({USER: LONG}, {"nonsense": 1.0}) == ApiError(42, "Invalid configuration key nonsense")
+    assert refusal({LONG: "a"}) == ApiError(42, f"Unhandled client quota entity type: {LONG}")
+    assert refusal({USER: LONG}, {PRODUCE: 5.0}, snapshot) == ApiError(42, message)
+    assert refusal({USER: LONG}, {}) is None
+    removal = decide(snapshot, [alteration({USER: LONG}, producer_byte_rate=None)])
+    assert removal.accepted
+    assert removal.apply(snapshot) == {}
+
+
+def test_a_key_with_half_a_surrogate_pair_is_no_key() -> None:
+    """It could be neither sent nor kept."""
+    with pytest.raises(IllegalArgumentError, match="a quota key holds half a surrogate pair"):
+        Op("\ud800", 1.0)

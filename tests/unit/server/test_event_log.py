@@ -20,15 +20,18 @@ def test_a_log_that_nobody_reads_costs_its_lines_alone() -> None:
         for _ in range(QUEUED_LINES * 3):
             log.msg(line)
         received = bytearray()
-        reader = threading.Thread(
-            target=lambda: [received.extend(part) for part in iter(lambda: os.read(reading, 65536), b"")]
-        )
+
+        def read() -> None:
+            while part := os.read(reading, 65536):
+                received.extend(part)
+
+        reader = threading.Thread(target=read)
         reader.start()
         log.close(within_s=30)
     reader.join()
     os.close(reading)
     lines = received.decode().splitlines()
-    [dropped] = [int(one.split()[0]) for one in lines if one.endswith("nobody read them in time")]
+    dropped = sum(int(one.split()[0]) for one in lines if one.endswith("nobody read them in time"))
     assert lines.count(line) + dropped == QUEUED_LINES * 3
     assert dropped > 0
 
@@ -66,16 +69,16 @@ def test_a_traceback_has_no_local_variables(tmp_path: Path, as_json: bool) -> No
             log = configure_log(stream, as_json=as_json)
             password = "hunter" + "2"
             try:
-                {}[password[:0]]
-            except KeyError as error:
+                [""].remove(password)
+            except ValueError as error:
                 structlog.get_logger("test").error("failed", exc_info=error)
             log.close()
     finally:
         structlog.reset_defaults()
     text = path.read_text(encoding="utf-8")
     assert "test_event_log.py" in text
-    assert "KeyError" in text
+    assert "ValueError" in text
     assert password not in text
     if as_json:
         event = json.loads(text)
-        assert event["exception"][0]["exc_type"] == "KeyError"
+        assert event["exception"][0]["exc_type"] == "ValueError"

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kquota.errors import StoreError
 from kquota.quotas import (
     CLIENT_ID,
     USER,
@@ -18,6 +17,7 @@ from kquota.quotas import (
     ClientQuotaEntity,
     ClientQuotaFilter,
     QuotaChange,
+    QuotaIndex,
     decide,
 )
 from kquota.stores import Commit, HasHistory
@@ -31,6 +31,7 @@ from tests.kit.store_contract import (
     CONSUME,
     PRODUCE,
     ComparesAndSetsContract,
+    DecidesHereContract,
     StoreContract,
     everything,
     set_to,
@@ -68,7 +69,7 @@ def store(reopen: Open) -> LocalStore:
     return reopen()
 
 
-class TestContract(StoreContract, ComparesAndSetsContract):
+class TestContract(StoreContract, ComparesAndSetsContract, DecidesHereContract):
     """The port, on those that keep quotas here."""
 
 
@@ -158,39 +159,46 @@ def test_changes_from_many_sides_are_all_kept(reopen: Open) -> None:
 
 
 class _Racing:
-    """A keeper that somebody else always changes first, so many times."""
+    """A keeper that somebody else changes between a look at it and each commit."""
 
-    def __init__(self, keeper: Keeper, times: int) -> None:
+    def __init__(self, keeper: Keeper) -> None:
         self.keeper = keeper
-        self.times = times
+        self.times = 0
         self.identity = keeper.identity
-        self.read, self.history, self.close = keeper.read, keeper.history, keeper.close
+        self.read, self.history, self.maintain, self.close = keeper.read, keeper.history, keeper.maintain, keeper.close
 
-    def commit(self, commit: Commit) -> bool:
-        if self.times:
-            self.times -= 1
-            faster = QuotaChange(BOB, PRODUCE, None, float(self.times + 1))
-            index, number = self.keeper.read()
+    def commit(self, made: Callable[[QuotaIndex, int], Commit | None], *, wait_ms: int) -> None:
+        self.times += 1
+
+        def faster(index: QuotaIndex, number: int) -> Commit:
             before = index.snapshot.get(BOB, {}).get(PRODUCE)
-            assert self.keeper.commit(Commit(number + 1, 0, "", (QuotaChange(BOB, PRODUCE, before, faster.after),)))
-        return self.keeper.commit(commit)
+            return Commit(number, 0, "", (QuotaChange(BOB, PRODUCE, before, float(self.times)),))
+
+        self.keeper.commit(faster, wait_ms=wait_ms)
+        self.keeper.commit(made, wait_ms=wait_ms)
 
 
 def test_a_lost_race_is_decided_again(reopen: Open, clock: ManualClock) -> None:
-    """On a fresh snapshot; and given up, with nothing changed, when it is lost again and again."""
-    keeper = reopen()._keeper
-    store = LocalStore(_Racing(keeper, 3), clock=clock)
-    assert store.alter([set_to(ALICE, producer_byte_rate=5)]) == {ALICE: None}
-    assert everything(store) == {ALICE: {PRODUCE: 5.0}, BOB: {PRODUCE: 1.0}}
-    with pytest.raises(StoreError, match="others changed the store"):
-        LocalStore(_Racing(keeper, 1000), clock=clock).alter([set_to(ALICE, producer_byte_rate=6)])
-    assert everything(store)[ALICE] == {PRODUCE: 5.0}
+    """Once, on what is there while nobody else can commit: so nobody loses for ever."""
+    keeper = _Racing(reopen()._keeper)
+    store = LocalStore(keeper, clock=clock)
+    for value in (5.0, 6.0):
+        assert store.alter([set_to(ALICE, producer_byte_rate=value)]) == {ALICE: None}
+        assert everything(store) == {ALICE: {PRODUCE: value}, BOB: {PRODUCE: float(keeper.times)}}
+    assert [one.number for one in store.history()] == [1, 2, 3, 4]
+
+
+def test_what_a_lost_race_leaves_nothing_to_do_for_is_no_commit(reopen: Open, clock: ManualClock) -> None:
+    """Somebody else made the same change."""
+    keeper = _Racing(reopen()._keeper)
+    store = LocalStore(keeper, clock=clock)
+    assert store.alter([set_to(BOB, producer_byte_rate=1)]) == {BOB: None}
+    assert [one.number for one in store.history()] == [1]
 
 
 def test_a_change_is_compared_with_what_is_there_when_it_is_kept(reopen: Open, clock: ManualClock) -> None:
     """Whoever was faster between looking and keeping is not overwritten."""
-    keeper = reopen()._keeper
-    store = LocalStore(_Racing(keeper, 1), clock=clock)
+    store = LocalStore(_Racing(reopen()._keeper), clock=clock)
     results = store.compare_and_alter([set_to(BOB, producer_byte_rate=9), set_to(ALICE, producer_byte_rate=5)], {})
     assert (results[BOB] is not None, results[ALICE]) == (True, None)
     assert everything(store) == {ALICE: {PRODUCE: 5.0}, BOB: {PRODUCE: 1.0}}

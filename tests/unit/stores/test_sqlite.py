@@ -69,14 +69,13 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
             SqliteKeeper(path)
 
 
-def test_a_locked_file_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_file_says_so(tmp_path: Path) -> None:
     """Another process in the middle of a long write; describing goes on meanwhile."""
-    monkeypatch.setattr("kquota.stores.sqlite._BUSY_MS", 50)
     store = open_store(f"sqlite:///{tmp_path}/quotas.db")
     other = sqlite3.connect(tmp_path / "quotas.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreError, match="locked by another process"):
-        store.alter([LIMIT])
+        store.alter([LIMIT], wait_ms=50)
     assert store.describe(ClientQuotaFilter.all()) == {}
     other.execute("ROLLBACK")
     other.close()
@@ -96,7 +95,7 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_written_to(tmp_path: Path) -> None:
     """Permissions are named, nothing is changed, and reading goes on. (Root may write anywhere, so SQLite is told.)"""
     keeper = SqliteKeeper(tmp_path / "quotas.db")
-    keeper._connection.execute("PRAGMA query_only = ON")
+    keeper._writer.execute("PRAGMA query_only = ON")
     with pytest.raises(StoreError, match="permissions"):
         LocalStore(keeper).alter([LIMIT])
     assert LocalStore(keeper).describe(ClientQuotaFilter.all()) == {}
@@ -126,6 +125,6 @@ os._exit(9)
 def test_full_synchronous_write_ahead_log(tmp_path: Path) -> None:
     """What durability hangs on."""
     keeper = SqliteKeeper(tmp_path / "quotas.db")
-    assert keeper._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert keeper._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert keeper._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert keeper._writer.execute("PRAGMA synchronous").fetchone() == (2,)
     keeper.close()

@@ -1,12 +1,10 @@
 """AlterClientQuotas (KIP-546). Source: ``AlterClientQuotasRequest``, ``ClientQuotaControlManager``."""
 
-import asyncio
-from collections.abc import Mapping
-
-from kquota.errors import ApiError, StoreError
+from kquota.errors import StoreError
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity
 from kquota.server.context import ServerContext
-from kquota.server.messages import failure, sendable
+from kquota.server.messages import failure, sendable, sendable_name
+from kquota.server.writer import Results
 from kquota.wire.messages.client_quotas import (
     AlterationResult,
     AlterClientQuotasRequest,
@@ -14,38 +12,42 @@ from kquota.wire.messages.client_quotas import (
     EntityPart,
 )
 
-__all__ = ["handle"]
+__all__ = ["alterations", "answer", "results"]
 
 Op = ClientQuotaAlteration.Op
 
 
-async def handle(
-    request: AlterClientQuotasRequest, context: ServerContext, principal: str
-) -> AlterClientQuotasResponse:
-    """One result for each entity; an answer means that it is kept, also through a power cut."""
-    alterations = [
+def alterations(request: AlterClientQuotasRequest) -> list[ClientQuotaAlteration]:
+    """What is asked for."""
+    return [
         ClientQuotaAlteration(
             ClientQuotaEntity.of_parts([(part.entity_type, part.entity_name) for part in entry.entity]),
             tuple(Op(op.key, None if op.remove else op.value) for op in entry.ops),
         )
         for entry in request.entries
     ]
-    # A commit waits for the disk, and a host name for a name server: others are answered meanwhile.
-    results: Mapping[ClientQuotaEntity, ApiError | None]
+
+
+async def results(
+    asked: list[ClientQuotaAlteration], context: ServerContext, *, validate_only: bool, principal: str
+) -> Results:
+    """One result for each entity, once what was accepted is kept, also through a power cut."""
     try:
-        results = await asyncio.get_running_loop().run_in_executor(
-            None, lambda: context.store.alter(alterations, validate_only=request.validate_only, principal=principal)
-        )
+        return await context.writer.alter(asked, validate_only=validate_only, principal=principal)
     except StoreError as error:
-        results = dict.fromkeys((alteration.entity for alteration in alterations), failure(error))
+        return dict.fromkeys((alteration.entity for alteration in asked), failure(error))
+
+
+def answer(found: Results) -> AlterClientQuotasResponse:
+    """The results as they are sent."""
     return AlterClientQuotasResponse(
         0,
         [
             AlterationResult(
                 error.code if error else 0,
                 sendable(error.message) if error else None,
-                [EntityPart(kind, name) for kind, name in entity.entries.items()],
+                [EntityPart(sendable_name(kind), sendable_name(name)) for kind, name in entity.entries.items()],
             )
-            for entity, error in results.items()
+            for entity, error in found.items()
         ],
     )

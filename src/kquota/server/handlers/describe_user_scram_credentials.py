@@ -2,7 +2,7 @@
 
 from kquota.errors import KafkaErrorCode
 from kquota.server.context import ServerContext
-from kquota.server.messages import NO_MESSAGE, sendable
+from kquota.server.messages import NO_MESSAGE, sendable, sendable_name
 from kquota.wire.messages.scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -21,7 +21,7 @@ def handle(
         counts[user.name] = counts.get(user.name, 0) + 1
     results = [
         UserCredentials(
-            name,
+            sendable_name(name),
             KafkaErrorCode.RESOURCE_NOT_FOUND if count == 1 else KafkaErrorCode.DUPLICATE_RESOURCE,
             sendable(
                 f"Attempt to describe a user credential that does not exist: {name}"

@@ -2,6 +2,7 @@
 
 from kquota.errors import KafkaErrorCode
 from kquota.server.context import ServerContext
+from kquota.server.messages import sendable_name
 from kquota.wire.messages.metadata import MetadataBroker, MetadataRequest, MetadataResponse, MetadataTopic
 
 __all__ = ["handle"]
@@ -14,7 +15,7 @@ def handle(request: MetadataRequest, context: ServerContext) -> MetadataResponse
             error_code=KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if topic.name is not None
             else KafkaErrorCode.UNKNOWN_TOPIC_ID,
-            name=topic.name,
+            name=sendable_name(topic.name),
             topic_id=topic.topic_id,
         )
         for topic in request.topics or ()

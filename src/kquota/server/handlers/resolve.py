@@ -7,6 +7,7 @@ from kquota.errors import ApiError, KafkaErrorCode, StoreError
 from kquota.quotas import (
     CLIENT_ID,
     IP,
+    MAX_NAME_BYTES,
     STATIC,
     USER,
     Candidate,
@@ -16,7 +17,7 @@ from kquota.quotas import (
     StaticSource,
 )
 from kquota.server.context import ServerContext
-from kquota.server.messages import failure, sendable
+from kquota.server.messages import failure, sendable, sendable_name
 from kquota.wire.apis import RESOLVE_QUOTAS
 from kquota.wire.messages.client_quotas import EntityPart
 from kquota.wire.messages.resolve_client_quotas import (
@@ -72,7 +73,7 @@ def handle_kip_546(request: ResolveClientQuotasRequest, context: ServerContext) 
     resolved = resolver if isinstance(resolver, ApiError) else _resolve(request.entity, resolver)
     if isinstance(resolved, ApiError):
         return ResolveClientQuotasResponse(
-            0, [QuotaEntry(resolved.code, sendable(resolved.message), request.entity, [])]
+            0, [QuotaEntry(resolved.code, sendable(resolved.message), _echo(request.entity), [])]
         )
     values = [
         QuotaValue(one.key, [ValueEntry(_named_source(one.source), one.value)])
@@ -115,7 +116,7 @@ def _resolver(context: ServerContext) -> QuotaResolver | ApiError:
 def _client(entity: list[NamedPart], resolver: QuotaResolver, include_overridden: bool) -> ResolvedClient:  # noqa: FBT001 (as on the wire)
     resolved = _resolve(entity, resolver)
     if isinstance(resolved, ApiError):
-        return ResolvedClient(resolved.code, sendable(resolved.message), entity, [])
+        return ResolvedClient(resolved.code, sendable(resolved.message), _echo(entity), [])
     values = [
         ResolvedValue(
             key=one.key,
@@ -137,6 +138,8 @@ def _resolve(entity: list[NamedPart], resolver: QuotaResolver) -> list[ResolvedQ
             return _invalid(f"Unhandled client quota entity type: {part.entity_type}")
         if part.entity_type in names:
             return _invalid(f"Duplicate entity type: {part.entity_type}")
+        if sendable_name(part.entity_name) != part.entity_name:
+            return _invalid(f"The name of the {part.entity_type} has more than {MAX_NAME_BYTES} bytes")
         names[part.entity_type] = part.entity_name
     if not names:
         return _invalid("Invalid empty client quota entity")
@@ -144,6 +147,11 @@ def _resolve(entity: list[NamedPart], resolver: QuotaResolver) -> list[ResolvedQ
         names.get(USER, ""), names.get(CLIENT_ID, ""), names.get(IP)
     )
     return [resolved[key] for key in sorted(resolved)]
+
+
+def _echo(entity: list[NamedPart]) -> list[NamedPart]:
+    """What was asked for, as it can be sent back."""
+    return [NamedPart(sendable_name(part.entity_type), sendable_name(part.entity_name)) for part in entity]
 
 
 def _rule(candidate: Candidate) -> Rule:
