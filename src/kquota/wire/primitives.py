@@ -161,12 +161,9 @@ def compact_text(value: str) -> bytes:
 def check_text(value: str) -> None:
     """Refuse what no message can hold.
 
-    :raises IllegalArgumentError: it has more than 32,767 bytes, or half a surrogate pair.
+    :raises IllegalArgumentError: it has more than 32,767 bytes.
     """
-    try:
-        raw = value.encode()
-    except UnicodeEncodeError:
-        raise IllegalArgumentError(f"{value!r:.80} holds half a surrogate pair and cannot be sent") from None
+    raw = value.encode()
     if len(raw) > MAX_TEXT_BYTES:
         _too_long(raw)
 
