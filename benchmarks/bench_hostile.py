@@ -17,13 +17,22 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from kquota.admin import QuotaAdmin
 from kquota.config import ConnectionLimits
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent
-from tests.kit.hostile import costly_requests, decoded, hostile_frames, mutants, rules_for_costly_requests, send_and_end
+from tests.kit.hostile import (
+    costly_requests,
+    decoded,
+    hostile_frames,
+    mutants,
+    poisonous_request,
+    rules_for_costly_requests,
+    send_and_end,
+)
 from tests.kit.server_process import ServerProcess, server_process
 
 PROCESSES: Final = 2
@@ -104,6 +113,30 @@ def drown() -> bool:
     return holds
 
 
+def poison(seed: int, count: int) -> bool:
+    """Whether all quotas can be described after each alteration with names that grow when they are read, and after a
+    new start; what was seen is printed.
+    """
+    random = Random(seed)
+    refused = 0
+    with TemporaryDirectory() as folder:
+        store = f"sqlite:///{folder}/quotas.db"
+        with server_process("--store", store) as server, QuotaAdmin(server.address) as admin:
+            set_once = ClientQuotaAlteration(WITNESS, [ClientQuotaAlteration.Op("producer_byte_rate", 5.0)])
+            admin.alter_client_quotas([set_once]).all()
+            for frame in (poisonous_request(random) for _ in range(count)):
+                outcome = send_and_end(server.host_and_port, [frame], patience_s=PATIENCE_S)
+                refused += not outcome.answers
+                if not outcome.ended or WITNESS not in admin.describe_client_quotas(ClientQuotaFilter.all()).entities():
+                    return False
+        with server_process("--store", store) as server, QuotaAdmin(server.address) as admin:
+            kept = admin.describe_client_quotas(ClientQuotaFilter.all()).entities()
+    print(
+        f"{count} alterations with long names, {refused} not answered: all described after each, {len(kept)} kept"
+    )
+    return WITNESS in kept
+
+
 def _waits_beside(admin: QuotaAdmin, server: ServerProcess, frame: bytes) -> list[float]:
     """How long another client's requests took while `frame` was answered, in milliseconds, shortest first."""
     waits_ms: list[float] = []
@@ -127,10 +160,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_hostile", description=__doc__.split("\n\n")[0])
     parser.add_argument("--mutants", type=int, default=5_000_000)
     parser.add_argument("--frames", type=int, default=200_000)
+    parser.add_argument("--poison", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     started = time.monotonic()
-    holds = drown()
+    holds = poison(options.seed, options.poison) and drown()
     holds = attack(options.seed, options.frames) and holds
     print(f"{time.monotonic() - started:.0f} s")
     each = options.mutants // PROCESSES

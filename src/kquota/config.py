@@ -15,10 +15,12 @@ from typing import Final
 from kquota.errors import InputError
 
 __all__ = [
+    "CALLBACK_SETTING",
     "BrokerConfig",
     "ConnectionLimits",
     "Setting",
     "Settings",
+    "is_read_from_broker",
     "load_broker_config",
     "load_connection_limits",
     "load_settings",
@@ -88,49 +90,77 @@ class ConnectionLimits:
     connections_max_idle_ms: int = 600_000
 
 
+CALLBACK_SETTING: Final = "client.quota.callback.class"
+_KAFKAS_RULES: Final = ("default", "kquota.metering.callback:DefaultQuotaCallback")
 _BROKER_FIELDS: Final = {field.name.replace("_", "."): field.name for field in fields(BrokerConfig)}
 _LIMIT_FIELDS: Final = {field.name.replace("_", "."): field.name for field in fields(ConnectionLimits)}
-_KNOWN: Final = (*_BROKER_FIELDS, *_LIMIT_FIELDS)
-_LONG_SETTINGS: Final = ("quota.producer.default", "quota.consumer.default", "queued.max.request.bytes")
-_UNLIMITED_LONGS: Final = ("quota.producer.default", "quota.consumer.default")
+_KNOWN: Final = (*_BROKER_FIELDS, *_LIMIT_FIELDS, CALLBACK_SETTING)
+_STATIC_DEFAULTS: Final = ("quota.producer.default", "quota.consumer.default")
+_LONG_SETTINGS: Final = (*_STATIC_DEFAULTS, "queued.max.request.bytes")
 _OURS: Final = ("quota.", "controller.quota.")
 
 
-def load_broker_config(path: str | None = None, defines: Iterable[str] = ()) -> BrokerConfig:
+def load_broker_config(
+    path: str | None = None, defines: Iterable[str] = (), *, has_callback: bool = False
+) -> BrokerConfig:
     """The settings in a server.properties file, overridden by ``key=value`` texts (``-D``).
 
-    Other settings of a broker are left aside. Raises :class:`~kquota.errors.InputError` for a file that cannot be read,
-    a value that a broker would refuse, and a ``-D`` that looks like one of these settings mistyped.
+    Other settings of a broker are left aside. Under ``client.quota.callback.class`` its limits are not those of Kafka's
+    rules, so it is refused, but for Kafka's own.
+
+    :param has_callback: the caller takes limits from a callback, this one or another that it was given instead.
+    :raises InputError: for a file that cannot be read, a value that a broker would refuse, a callback, and a ``-D``
+        that looks like one of these settings mistyped.
     """
-    return BrokerConfig(**_load(_BROKER_FIELDS, path, defines))  # type: ignore[arg-type] # only static defaults are None
+    given = _given(path, defines)
+    callback, place = given.get(CALLBACK_SETTING, (_KAFKAS_RULES[0], ""))
+    if callback not in _KAFKAS_RULES and not has_callback:
+        raise InputError(
+            f"{place}{CALLBACK_SETTING}={callback}: limits under a callback cannot be known from the quotas alone. "
+            "`kquota callback test` and `kquota pipeline whatif --callback` try one on recorded traffic, `kquota "
+            f"engine replay` on a trace; -D {CALLBACK_SETTING}=default goes by Kafka's own rules"
+        )
+    values = _numbers(given, _BROKER_FIELDS)
+    return BrokerConfig(**values)  # type: ignore[arg-type] # only the two static defaults can be None
 
 
 def load_connection_limits(path: str | None = None, defines: Iterable[str] = ()) -> ConnectionLimits:
     """The limits of connections in the same file and texts. Raises as :func:`load_broker_config`."""
-    return ConnectionLimits(**_load(_LIMIT_FIELDS, path, defines))  # type: ignore[arg-type] # none of them is None
+    values = _numbers(_given(path, defines), _LIMIT_FIELDS)
+    return ConnectionLimits(**values)  # type: ignore[arg-type] # none of them can be None
 
 
-def _load(names: Mapping[str, str], path: str | None, defines: Iterable[str]) -> dict[str, int | None]:
-    """The settings that `names` has, by its fields."""
-    values: dict[str, int | None] = {}
+def _given(path: str | None, defines: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """The value of each setting that is known, and the place that it comes from, for messages."""
+    given: dict[str, tuple[str, str]] = {}
     if path is not None:
         for key, text in read_properties(path, "the broker's settings").items():
-            if key in names:
-                values[names[key]] = _broker_value(key, text, f"{path}: ")
+            if key in _KNOWN:
+                given[key] = text.strip(), f"{path}: "
     for define in defines:
         key, equals, text = define.partition("=")
         key = key.strip()
         if not equals or not key:
             raise InputError("-D ...: write it as key=value, such as -D quota.window.num=11")
-        if key in names:
-            values[names[key]] = _broker_value(key, text, "-D ")
+        if key in _KNOWN:
+            given[key] = text.strip(), "-D "
             continue
         close = get_close_matches(key, _KNOWN, 1, 0.85)
-        if key not in _KNOWN and (close or key.startswith(_OURS)):
+        if close or key.startswith(_OURS):
             raise InputError(
                 f"-D {key}: a broker has no such setting" + (f"; did you mean {close[0]}?" if close else "")
             )
-    return values
+    return given
+
+
+def _numbers(given: Mapping[str, tuple[str, str]], names: Mapping[str, str]) -> dict[str, int | None]:
+    """The settings that `names` has, by its fields."""
+    return {names[key]: _broker_value(key, *value) for key, value in given.items() if key in names}
+
+
+def is_read_from_broker(key: str) -> bool:
+    """Whether it is a setting that :func:`load_broker_config` reads, and that has no effect where others are taken."""
+    return key in _BROKER_FIELDS
 
 
 def read_properties(path: str, what: str) -> dict[str, str]:
@@ -150,12 +180,11 @@ def read_properties(path: str, what: str) -> dict[str, str]:
 
 
 def _broker_value(key: str, text: str, place: str) -> int | None:
-    stripped = text.strip()
     largest = _LONG_MAX if key in _LONG_SETTINGS else _INT_MAX
-    if not _INTEGER.fullmatch(stripped) or len(stripped) > 20 or not 1 <= int(stripped) <= largest:
-        raise InputError(f"{place}{key}={stripped}: a broker takes a whole number from 1 to {largest} here")
-    value = int(stripped)
-    return None if key in _UNLIMITED_LONGS and value == _LONG_MAX else value
+    if not _INTEGER.fullmatch(text) or len(text) > 20 or not 1 <= int(text) <= largest:
+        raise InputError(f"{place}{key}={text}: a broker takes a whole number from 1 to {largest} here")
+    value = int(text)
+    return None if key in _STATIC_DEFAULTS and value == _LONG_MAX else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from kquota.admin import QuotaAdmin
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent
 from kquota.stores import open_store
-from tests.kit.hostile import decoded, hostile_frames, mutants, requests, send_and_end
+from tests.kit.hostile import decoded, hostile_frames, mutants, poisonous_request, requests, send_and_end
 from tests.kit.quota_server import running_server
 
 WITNESS = ClientQuotaEntity({"user": "witness"})
@@ -40,3 +42,17 @@ def test_a_server_outlives_hostile_frames() -> None:
             if first % 400 == 0:
                 assert admin.describe_client_quotas(witness).entities() == {WITNESS: {"producer_byte_rate": 5.0}}
         assert answers > 50  # some mutants are requests
+
+
+def test_no_name_makes_a_server_mute() -> None:
+    """However long it is and whatever it is made of: everything can be described afterwards."""
+    random = Random(3)
+    answers = 0
+    with open_store("memory:") as store, running_server(store) as address, QuotaAdmin(str(address)) as admin:
+        for _ in range(60):
+            outcome = send_and_end((address.host, address.port), [poisonous_request(random)], patience_s=30)
+            answers += outcome.answers
+            assert outcome.ended
+            assert len(admin.describe_client_quotas(ClientQuotaFilter.all()).entities()) == len(store.index().snapshot)
+        assert store.index().snapshot  # some of these names can be sent back
+        assert 30 < answers < 60  # and others cannot even be read

@@ -173,7 +173,7 @@ def test_an_address_that_the_cluster_gives_and_that_leads_nowhere(host: str, rea
     """Is named with its node, and is no fault of the address that was asked."""
     port = _closed_port()
     with (
-        scripted_broker(NOTHING_SET, told=(host, port)) as address,
+        scripted_broker(NOTHING_SET, advertised=(host, port)) as address,
         QuotaAdmin(address, timeout_ms=2_000) as admin,
         pytest.raises(UnreachableError, match=reason) as failed,
     ):

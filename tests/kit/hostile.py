@@ -46,6 +46,7 @@ __all__ = [
     "decoded",
     "hostile_frames",
     "mutants",
+    "poisonous_request",
     "requests",
     "rules_for_costly_requests",
     "send_and_end",
@@ -154,6 +155,18 @@ def hostile_frames(seed: int, count: int) -> Iterator[bytes]:
                 yield whole[: random.randrange(len(whole))]
             case _:
                 yield len(frame).to_bytes(_SIZE, "big") + frame
+
+
+def poisonous_request(random: Random) -> bytes:
+    """An alteration, size included, that brings a name of thousands of bytes, most often of invalid UTF-8."""
+    size = random.choice([10_922, 10_923, 16_384, 32_766, 32_767, 32_768, random.randrange(10_000, 40_000)])
+    long = random.choice([b"\xff", b"\x80", b"\xed\xa0", b"x", "é".encode(), "😀".encode()]) * size
+    names = [b"user", b"n%d" % random.randrange(10**6), b"producer_byte_rate"]
+    at = random.randrange(3)
+    names[at] = (names[at] if at == 1 else b"") + long[: size - len(names[1])]
+    kind, name, key = (uvarint(len(one) + 1) + one for one in names)
+    value = b"\x40" + bytes(7) + b"\0"
+    return _flexible(49, 1, _list([b"\x02" + kind + name + b"\0\x02" + key + value + b"\0\0"]) + b"\0\0")
 
 
 def costly_requests(max_bytes: int, max_elements: int) -> dict[str, bytes]:

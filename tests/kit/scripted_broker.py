@@ -18,14 +18,14 @@ __all__ = ["scripted_broker"]
 
 
 @contextlib.contextmanager
-def scripted_broker(answers: Mapping[int, Struct], *, told: tuple[str, int] | None = None) -> Iterator[str]:
+def scripted_broker(answers: Mapping[int, Struct], *, advertised: tuple[str, int] | None = None) -> Iterator[str]:
     """Its address, ``host:port``. To each API key it sends the same answer.
 
-    :param told: the address that its metadata give, instead of its own.
+    :param advertised: the address that its metadata give, instead of its own.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     host, port = listener.getsockname()
-    metadata = MetadataResponse(0, [MetadataBroker(1, *(told or (host, port)))], "scripted", 1, [])
+    metadata = MetadataResponse(0, [MetadataBroker(1, *(advertised or (host, port)))], "scripted", 1, [])
     all_answers = {METADATA.key: metadata, **answers}
     spoken = [ApiVersion(key, APIS[key].min_version, APIS[key].max_version) for key in (API_VERSIONS.key, *all_answers)]
     all_answers[API_VERSIONS.key] = ApiVersionsResponse(0, spoken)

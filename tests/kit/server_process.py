@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -53,7 +54,7 @@ class ServerProcess:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send it a signal; the exit code."""
-        self.process.send_signal(number)
+        os.killpg(self.process.pid, number)
         return self.process.wait(timeout=60)
 
     def _status(self, name: str) -> float:
@@ -63,17 +64,21 @@ class ServerProcess:
 
 
 @contextlib.contextmanager
-def server_process(*arguments: str, cwd: Path | None = None) -> Iterator[ServerProcess]:
-    """`kquota serve` on any free port of 127.0.0.1, with further arguments; it ends with the block."""
+def server_process(*arguments: str, cwd: Path | None = None, under: Sequence[str] = ()) -> Iterator[ServerProcess]:
+    """`kquota serve` on any free port of 127.0.0.1, with further arguments; it ends with the block.
+
+    :param under: a program, with its arguments, that runs it, such as ``strace``.
+    """
     with tempfile.TemporaryDirectory() as folder:
         log_path = Path(folder) / "serve.log"
         with log_path.open("w", encoding="utf-8") as log:
             process = subprocess.Popen(
-                [*KQUOTA, "serve", "--listen", "127.0.0.1:0", *arguments],
+                [*under, *KQUOTA, "serve", "--listen", "127.0.0.1:0", *arguments],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 cwd=cwd,
+                start_new_session=True,  # so that signals reach the server below another program, too
             )
         try:
             assert process.stdout is not None
@@ -81,10 +86,10 @@ def server_process(*arguments: str, cwd: Path | None = None) -> Iterator[ServerP
             assert line.startswith("listening on "), log_path.read_text(encoding="utf-8")
             yield ServerProcess(process, line.removeprefix("listening on ").strip(), log_path)
         finally:
-            if process.poll() is None:
-                process.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
             try:
                 process.communicate(timeout=30)
             except subprocess.TimeoutExpired:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 
+from kquota.admin.cluster import cluster_of
 from kquota.admin.options import AlterClientQuotasOptions, DescribeClientQuotasOptions, ResolveClientQuotasOptions
 from kquota.admin.results import (
     AlterClientQuotasResult,
@@ -17,7 +18,15 @@ from kquota.admin.results import (
 from kquota.admin.servers import bootstrap_addresses
 from kquota.admin.topics import AsyncTopicAdmin
 from kquota.admin.transport import KafkaTransport, Transport
-from kquota.errors import ApiError, ConnectionFailedError, IllegalArgumentError, KafkaErrorCode, RequestTimeoutError
+from kquota.errors import (
+    ApiError,
+    ConnectionFailedError,
+    IllegalArgumentError,
+    KafkaErrorCode,
+    RequestTimeoutError,
+    failed,
+)
+from kquota.metering.cluster import Cluster
 from kquota.quotas import (
     CLIENT_ID,
     IP,
@@ -213,6 +222,16 @@ class AsyncQuotaAdmin:
         answer = await self._transport.send(METADATA, MetadataRequest([]), timeout_ms=self._timeout(timeout_ms))
         found: str | None = answer.cluster_id
         return found
+
+    async def cluster(self, *, timeout_ms: int | None = None) -> Cluster:
+        """Its nodes and partitions, as quota callbacks are given them (KIP-257).
+
+        :raises KquotaError: the cluster could not be asked, or answered an error.
+        """
+        answer = await self._transport.send(METADATA, MetadataRequest(None), timeout_ms=self._timeout(timeout_ms))
+        if answer.error_code:
+            raise failed(ApiError(answer.error_code, None))
+        return cluster_of(answer)
 
     async def close(self) -> None:
         """Close all connections. Safe to call twice."""

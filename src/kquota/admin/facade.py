@@ -26,6 +26,7 @@ from kquota.admin.results import (
 )
 from kquota.admin.topics import AsyncTopicAdmin, NewPartitions, NewTopic
 from kquota.admin.transport import Transport
+from kquota.metering.cluster import Cluster
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
 
 __all__ = ["QuotaAdmin", "TopicAdmin"]
@@ -78,6 +79,10 @@ class QuotaAdmin:
     def cluster_id(self) -> str | None:
         """As :meth:`AsyncQuotaAdmin.cluster_id`."""
         return self._wait(self._admin.cluster_id())
+
+    def cluster(self) -> Cluster:
+        """As :meth:`AsyncQuotaAdmin.cluster`."""
+        return self._wait(self._admin.cluster())
 
     def close(self) -> None:
         """Close all connections. Safe to call twice."""

@@ -92,7 +92,7 @@ class ClientProperties:
     connection: Mapping[str, Any] = field(default_factory=dict)
     """The other settings, as :class:`~kquota.admin.QuotaAdmin` takes them."""
     typed_secrets: tuple[str, ...] = ()
-    """The settings whose secret stands in an override itself, where the machine's list of processes shows it."""
+    """The settings whose secret is in an override itself, where the machine's list of processes shows it."""
     open_files: tuple[str, ...] = ()
     """The files that hold secrets and can be read by others than their owner."""
 
@@ -141,7 +141,7 @@ class _Given:
     file: str | None = None
     """The file that the value was read from."""
     is_typed: bool = False
-    """The value itself stands in an override."""
+    """The value itself is in an override."""
 
     @property
     def is_secret(self) -> bool:
@@ -159,8 +159,7 @@ def _override(text: str, environment: Mapping[str, str]) -> _Given:
     key = key.strip()
     if not equals or not key:
         raise InputError(
-            "-X ...: write it as key=value, such as -X security.protocol=SSL (what stands there is not shown: it may "
-            "be a secret)"
+            "-X ...: write it as key=value, such as -X security.protocol=SSL (it is not shown here: it may be a secret)"
         )
     place = f"-X {key}"
     if value.startswith("@@"):

@@ -7,6 +7,7 @@ import click
 
 from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options
 from kquota.cli.metrics import metric_options
+from kquota.cli.paths import as_path
 from kquota.cli.quotas_over_time import history_option, read_over_time
 from kquota.cli.targets import Target, broker_options, target_options
 from kquota.config import load_broker_config
@@ -43,7 +44,13 @@ Exit codes: 0 done, 1 failed or too many lines rejected, 2 something given canno
 @metric_options
 @target_options(files=True, folders=True)
 @history_option
-@click.option("--out", required=True, metavar="DIR", help="Where the results go: missing, empty, or with --overwrite.")
+@click.option(
+    "--out",
+    callback=as_path,
+    required=True,
+    metavar="DIR",
+    help="Where the results go: missing, empty, or with --overwrite.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace the results that kquota wrote to --out before.")
 @click.option("--report/--no-report", default=True, help="Write report.html.  [default: report]")
 @broker_options
@@ -66,8 +73,7 @@ def analyze(
     keep_requests: bool | None,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> None:
     """Say who is limited by what, how close, and who was throttled, from brokers' request logs or metrics."""
     patterns = [*logs, *more_logs]
@@ -76,15 +82,15 @@ def analyze(
             "no log is given: --log FILE, or a quoted glob such as --log '/var/log/kafka/kafka-request.log*'; or a "
             "broker's metrics: --prometheus FILE, --jmx FILE"
         )
-    quotas = read_over_time(target, as_of_history)
     config = load_broker_config(broker_config, defines)
+    quotas = read_over_time(target, as_of_history)
     topics = read_topics(topics_file)
     jobs = load_jobs()
     analysis = jobs.analyze(
         patterns,
         quotas,
         jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
-        jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
+        jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, **spark),
         broker_id=broker_id,
         metrics=jobs.metric_inputs(**metrics),
         max_rejected=jobs.RejectLimit.parse(max_rejected),

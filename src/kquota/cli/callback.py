@@ -8,11 +8,14 @@ from pathlib import Path
 import click
 
 from kquota.cli.callback_outcome import print_json, print_text
-from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here
+from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
 from kquota.cli.jobs import load_pipeline
-from kquota.cli.targets import QUOTA_FILE, broker_options, read_quotas
+from kquota.cli.paths import as_path
+from kquota.cli.targets import QUOTA_FILE, Target, broker_options, read_quotas, target_options
 from kquota.clock import SystemClock
 from kquota.config import load_broker_config
+from kquota.files import dump_json
+from kquota.metering.cluster_json import cluster_to_json
 
 __all__ = ["callback"]
 
@@ -29,23 +32,26 @@ Examples:
   kquota callback test my_callbacks:ByPrefix --usage report
   kquota callback test my_callbacks:ByPrefix --usage report --callback-config callback.properties --budget-ms 0.5
   kquota callback test fair-share --usage report --quotas quotas.yaml --format json
+  kquota callback test partitions --usage report --cluster-metadata cluster.json
 
 \b
 CALLBACK is a class, as package.module:Class (also of a module in this directory), or the name of one that is installed:
 default, groups, partitions, fair-share and those of other packages.
-Its limits are those of --quotas, otherwise those that the directory was analysed with.
+It is tried whatever client.quota.callback.class says in --broker-config. Its limits are those of --quotas, otherwise
+those that the directory was analysed with.
 Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be used."""
 )
 @click.argument("name", metavar="CALLBACK")
 @click.option(
     "--usage",
+    callback=as_path,
     required=True,
     metavar="DIR",
     help="A directory that `kquota analyze --out` wrote. Its table `requests` is used where it was kept "
     "(--keep-requests), otherwise the seconds of `usage`.",
 )
 @callback_options
-@click.option("--quotas", metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]")
+@click.option("--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]")
 @click.option(
     "--budget-ms",
     type=click.FloatRange(0, min_open=True),
@@ -63,6 +69,7 @@ def test(
     usage: str,
     callback_config: str | None,
     settings: tuple[str, ...],
+    cluster_metadata: str | None,
     quotas: str | None,
     budget_ms: float,
     broker_config: str | None,
@@ -84,7 +91,8 @@ def test(
     from kquota.metering.contract_check import ContractCheck
     from kquota.metering.loading import load_callback
 
-    broker = load_broker_config(broker_config, defines)
+    broker = load_broker_config(broker_config, defines, has_callback=True)
+    cluster = read_cluster(cluster_metadata)
     import_from_here()
     load_callback(name)
     traffic = load_pipeline("recorded_traffic").RecordedTraffic.of(Path(usage))
@@ -95,6 +103,7 @@ def test(
         callback_settings(broker_config, defines, callback_config, settings),
         {} if found is None else found.snapshot(),
         broker,
+        cluster=cluster,
         monotonic_ms=clock.monotonic_ms,
         budget_ms=budget_ms,
     )
@@ -109,3 +118,26 @@ def test(
     else:
         print_text(name, usage, traffic, check, findings, has_quotas=found is not None)
     return 1 if findings else 0
+
+
+@callback.command(
+    epilog="""\b
+Examples:
+  kquota callback cluster --bootstrap-server localhost:9092 > cluster.json
+  kquota callback test partitions --usage report --cluster-metadata cluster.json
+
+\b
+With "op": "cluster" added, the object is a line of a trace (kquota engine replay)."""
+)
+@target_options(stores=False, required=False)
+def cluster(*, target: Target) -> None:
+    """Write who leads which partition of a cluster, for callbacks whose limits depend on it.
+
+    Topics that are being deleted are left out, and those that this client may not see.
+    """
+    store = target.cluster()
+    if store is None:
+        raise click.UsageError("Give the cluster: --bootstrap-server HOST:PORT.")
+    with store:
+        found = store.admin.cluster()
+    sys.stdout.write(dump_json(cluster_to_json(found)) + "\n")

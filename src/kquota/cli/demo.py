@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from kquota.cli.jobs import load_jobs, print_analysis, spark_options
+from kquota.cli.paths import as_path
 from kquota.cli.targets import Target, read_quotas
 from kquota.errors import KquotaError, failed
 from kquota.files import DatedQuotas, alterations, difference
@@ -30,9 +31,11 @@ Examples:
   kquota demo
   kquota demo --out /tmp/demo"""
 )
-@click.option("--out", default="kquota-demo", show_default=True, metavar="DIR", help="Where the results go.")
+@click.option(
+    "--out", callback=as_path, default="kquota-demo", show_default=True, metavar="DIR", help="Where the results go."
+)
 @spark_options
-def demo(*, out: str, master: str | None, quiet: bool) -> None:
+def demo(*, out: str, spark: dict[str, Any]) -> None:
     """Analyze the sample: some minutes in the request log of a real Apache Kafka with quotas at several levels.
 
     The quotas come from a quota server, to which they are sent first by Kafka's own requests.
@@ -52,7 +55,7 @@ def demo(*, out: str, master: str | None, quiet: bool) -> None:
         [str(log)],
         DatedQuotas.always(found),
         jobs.LogSettings(cluster="sample"),
-        jobs.JobOptions(out=Path(out), overwrite=True, master=master, quiet=quiet),
+        jobs.JobOptions(out=Path(out), overwrite=True, **spark),
         max_rejected=jobs.RejectLimit.parse("0"),
     )
     print_analysis(analysis)

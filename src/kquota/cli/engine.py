@@ -19,11 +19,13 @@ from kquota.config import load_broker_config
 from kquota.errors import InputError, KquotaError
 from kquota.files import dump_json
 from kquota.metering.guard import CallbackGuard
+from kquota.metering.meters import BucketMeter, SpreadMeter
 from kquota.metering.replay import Replay
 
 __all__ = ["engine"]
 
 _FAULTS_TOLD: Final = 10
+_MUTATION_METERS: Final = {"token-bucket": BucketMeter, "spread-rate": SpreadMeter}
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -47,10 +49,15 @@ A trace, one object a line:
   {"op": "record", "t_ms": 1700000000000, "user": "alice", "client-id": "c", "key": "producer_byte_rate", "value": 9000}
   {"op": "time", "t_ms": 1700000005000}
 A quota's value of null removes it; "unrecord" takes back; "strict": true rejects mutations over the limit.
+For a callback, "principal-type" says of which type the user's principal is, if not User.
 
 \b
 Another callback from here on (a class or an installed name, null for Kafka's own rules), as -D names the first one:
   {"op": "callback", "class": "groups", "configs": {"kquota.groups": "{\\"pay\\": {\\"users\\": [\\"alice\\"]}}"}}
+
+\b
+Who leads which partition from here on, for callbacks (kquota callback cluster writes it for a cluster that is there):
+  {"op": "cluster", "partitions": [{"topic": "acme_orders", "partition": 0, "leader": 1, "replicas": [1, 2]}]}
 
 \b
 Connections are counted one by one, for the ip, and for the listener if one is named:
@@ -67,17 +74,33 @@ Request time without a look at the limit (the network's), and of requests that a
 @click.option(
     "--metrics", metavar="FILE", help="Write the metrics at the trace's last time to FILE, in Prometheus' text format."
 )
+@click.option(
+    "--mutation-statistic",
+    type=click.Choice([*_MUTATION_METERS]),
+    default="token-bucket",
+    show_default=True,
+    help="What partitions created and deleted are counted on: Kafka's token bucket, or the spread rate that KIP-599's "
+    "page had before it.",
+)
 @broker_options
-def replay(*, trace: str, metrics: str | None, broker_config: str | None, defines: tuple[str, ...]) -> None:
+def replay(
+    *,
+    trace: str,
+    metrics: str | None,
+    mutation_statistic: str,
+    broker_config: str | None,
+    defines: tuple[str, ...],
+) -> None:
     """Replay a trace (- is standard input): for each record a line of JSON, with its meter, limit and throttle time."""
-    config = load_broker_config(broker_config, defines)
+    config = load_broker_config(broker_config, defines, has_callback=True)
     import_from_here()
     faults = _Faults()
     broker = Replay(
         config,
         callback_settings(broker_config, defines, None, ()),
         guard=lambda callback: CallbackGuard(callback, monotonic_ms=SystemClock().monotonic_ms, report=faults.tell),
-        report=faults.tell,
+        report=lambda words: click.echo(f"kquota: {words}", err=True),
+        mutation_meter=_MUTATION_METERS[mutation_statistic],
     )
     write_metrics = None if metrics is None else _metrics_writer(metrics)
     for answer in broker.answers(_operations(trace)):

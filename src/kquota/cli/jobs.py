@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kquota.cli.metrics import metric_lines
+from kquota.cli.paths import as_path
 from kquota.cli.quotas_over_time import moment, over_time_lines
 from kquota.errors import InputError, KquotaError
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, format_number
@@ -57,6 +59,7 @@ def log_options(command: F) -> F:
         click.option(
             "--topics",
             "topics_file",
+            callback=as_path,
             metavar="FILE",
             help="Partition counts from before the log begins: CSV with the header topic,partitions. "
             "Tells what deleting and growing those topics cost.",
@@ -90,6 +93,7 @@ def log_options(command: F) -> F:
 
 usage_option = click.option(
     "--usage",
+    callback=as_path,
     required=True,
     metavar="DIR",
     help="A directory that `kquota pipeline ingest` or `kquota analyze` wrote; the step's tables are added to it.",
@@ -97,13 +101,44 @@ usage_option = click.option(
 
 
 def spark_options(command: F) -> F:
-    """How to run."""
-    command = click.option("-q", "--quiet", is_flag=True, help="Do not tell what is being done.")(command)
-    return click.option(
-        "--master",
-        metavar="URL",
-        help="Spark master. Default: local[*], or what spark-submit says.",
-    )(command)
+    """How to run; the command gets it as one argument, `spark`, for ``JobOptions``."""
+    options = (
+        click.option("-q", "--quiet", is_flag=True, help="Do not tell what is being done."),
+        click.option(
+            "--conf",
+            multiple=True,
+            callback=_spark_settings,
+            metavar="KEY=VALUE",
+            help="A setting of Spark, such as spark.driver.memory=8g, over those of spark-defaults.conf. Repeatable.",
+        ),
+        click.option(
+            "--master",
+            metavar="URL",
+            help="Spark master.  [default: what spark-submit or Spark's settings say, otherwise local[*]]",
+        ),
+    )
+
+    @wraps(command)
+    def with_spark(**arguments: Any) -> Any:
+        given = {name: arguments.pop(name) for name in ("master", "conf", "quiet")}
+        return command(spark=given, **arguments)
+
+    found: Any = with_spark
+    for option in options:
+        found = option(found)
+    return found  # type: ignore[no-any-return] # what click makes of a function is one
+
+
+def _spark_settings(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise click.BadParameter(
+                f"{text}: write it as KEY=VALUE, with a key such as spark.driver.memory", ctx, param
+            )
+        settings[key] = value
+    return settings
 
 
 def load_jobs() -> Any:

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
+from kquota.cli.paths import as_path
+
 __all__ = ["metric_lines", "metric_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -17,6 +19,7 @@ def metric_options(command: F) -> F:
         click.option(
             "--metrics-mapping",
             "mapping",
+            callback=as_path,
             metavar="FILE",
             help="How series of other names are read, in TOML; see docs/usage-sources.md.",
         ),

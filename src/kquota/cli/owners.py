@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from kquota.cli.paths import as_path
 from kquota.errors import InputError
 from kquota.files import UNOWNED, OwnerMap, OwnerRule, read_owner_rules
 
@@ -15,7 +16,9 @@ __all__ = ["check_owners", "owners_option", "read_owners"]
 
 _SHOWN: Final = 8
 
-owners_option = click.option("--owners", metavar="FILE", help="Who owns which clients: CSV, YAML or JSON.")
+owners_option = click.option(
+    "--owners", callback=as_path, metavar="FILE", help="Who owns which clients: CSV, YAML or JSON."
+)
 
 
 def read_owners(path: str | None) -> list[OwnerRule]:

@@ -7,6 +7,7 @@ import click
 
 from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options, usage_option
 from kquota.cli.metrics import metric_options
+from kquota.cli.paths import as_path
 from kquota.cli.quotas_over_time import history_option, read_over_time
 from kquota.cli.recommend import recommend
 from kquota.cli.showback import showback
@@ -45,7 +46,13 @@ Examples:
 )
 @log_options
 @metric_options
-@click.option("--out", required=True, metavar="DIR", help="Where the tables go: missing, empty, or with --overwrite.")
+@click.option(
+    "--out",
+    callback=as_path,
+    required=True,
+    metavar="DIR",
+    help="Where the tables go: missing, empty, or with --overwrite.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
 @broker_options
 @spark_options
@@ -64,8 +71,7 @@ def ingest(
     keep_requests: bool | None,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> None:
     """Request logs to usage per second, client and key; brokers' metrics to usage per meter and step."""
     patterns = [*logs, *more_logs]
@@ -77,7 +83,7 @@ def ingest(
     analysis = jobs.ingest(
         patterns,
         jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
-        jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
+        jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, **spark),
         broker_id=broker_id,
         metrics=jobs.metric_inputs(**metrics),
         max_rejected=jobs.RejectLimit.parse(max_rejected),
@@ -104,17 +110,16 @@ def resolve(
     as_of_history: bool | None,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> None:
     """Usage and quotas to clients: which limit binds each, by which rule.
 
     What was made in DIR with other quotas is removed: utilisation, what-ifs, curves, recommendations, the report.
     """
-    quotas = read_over_time(target, as_of_history)
     config = load_broker_config(broker_config, defines)
+    quotas = read_over_time(target, as_of_history)
     jobs = load_jobs()
-    found = jobs.resolve(quotas, jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet))
+    found = jobs.resolve(quotas, jobs.JobOptions(out=Path(usage), broker_config=config, **spark))
     if found.removed:
         click.echo(f"removed, since made with other quotas: {', '.join(found.removed)}", err=True)
     click.echo(f"tables: {usage}")
@@ -128,13 +133,11 @@ Example:
 @usage_option
 @broker_options
 @spark_options
-def utilisation(
-    *, usage: str, broker_config: str | None, defines: tuple[str, ...], master: str | None, quiet: bool
-) -> None:
+def utilisation(*, usage: str, broker_config: str | None, defines: tuple[str, ...], spark: dict[str, Any]) -> None:
     """Usage and clients to utilisation and throttled: how close, who was throttled, and by what."""
     config = load_broker_config(broker_config, defines)
     jobs = load_jobs()
-    print_analysis(jobs.utilisation(jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet)))
+    print_analysis(jobs.utilisation(jobs.JobOptions(out=Path(usage), broker_config=config, **spark)))
 
 
 @pipeline.command(
@@ -144,10 +147,10 @@ Example:
 )
 @usage_option
 @spark_options
-def report(*, usage: str, master: str | None, quiet: bool) -> None:
+def report(*, usage: str, spark: dict[str, Any]) -> None:
     """The tables to report.html."""
     jobs = load_jobs()
-    path = jobs.report(jobs.JobOptions(out=Path(usage), master=master, quiet=quiet))
+    path = jobs.report(jobs.JobOptions(out=Path(usage), **spark))
     click.echo(f"report: {path}")
 
 

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from kquota.cli.arrivals import ArrivalChoice, arrival_options
 from kquota.cli.jobs import spark_options
 from kquota.cli.output import align, check_writable
+from kquota.cli.paths import as_path
 from kquota.cli.plan_impact import Recorded, Replayed, broken_lines, impact_lines
 from kquota.cli.planning import all_quotas, count_entities, target_of
 from kquota.cli.targets import Target, broker_options, read_quotas, target_options
@@ -46,9 +47,10 @@ With --fail-on-impact: 0 where no change does more than is allowed, 3 where one 
 @click.option("-f", "--file", required=True, metavar="FILE", help="A quota file, YAML or JSON; - is standard input.")
 @target_options(files=True)
 @click.option("--prune", is_flag=True, help="Also remove entities and values that are not in the file.")
-@click.option("--out", metavar="FILE", help="Write the plan here, for kquota apply.")
+@click.option("--out", callback=as_path, metavar="FILE", help="Write the plan here, for kquota apply.")
 @click.option(
     "--usage",
+    callback=as_path,
     metavar="DIR",
     help="A directory that `kquota analyze` wrote: say what each change would have done to that traffic.",
 )
@@ -80,8 +82,7 @@ def plan(
     arrivals: ArrivalChoice,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
     format: str,
 ) -> int:
     """Say what kquota apply would change, and change nothing. What the file does not name is left out, without --prune.
@@ -92,12 +93,11 @@ def plan(
     With --usage each change is tried on recorded traffic: who would have been throttled, and for how long, those first
     that do most harm.
     """
+    config = load_broker_config(broker_config, defines)
     objectives = [Objective.parse(text) for text in allowed]
     if usage is None and objectives:
         raise click.UsageError("--fail-on-impact goes with --usage DIR: there is no impact without traffic.")
-    recorded = (
-        None if usage is None else Recorded(usage, arrivals, load_broker_config(broker_config, defines), master, quiet)
-    )
+    recorded = None if usage is None else Recorded(usage, arrivals, config, spark)
     if recorded is not None:
         recorded.check()
         check_writable(out, "--out")

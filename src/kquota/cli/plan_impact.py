@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kquota.cli.arrivals import ArrivalChoice
 from kquota.cli.jobs import duration, load_pipeline
@@ -29,8 +29,7 @@ class Recorded:
     directory: str
     arrivals: ArrivalChoice
     broker_config: BrokerConfig
-    master: str | None
-    quiet: bool
+    spark: Mapping[str, Any]
 
     def check(self) -> None:
         """Refuse a directory that is none, also where there will be nothing to replay.
@@ -47,7 +46,7 @@ class Recorded:
         wanted = apply_changes(current, plan.changes)
         changes = [(change.entity.to_text(), change.key) for change in plan.changes]
         options = load_pipeline("jobs").JobOptions(
-            out=Path(self.directory), broker_config=self.broker_config, master=self.master, quiet=self.quiet
+            out=Path(self.directory), broker_config=self.broker_config, **self.spark
         )
         found: ChangeImpacts = load_pipeline("what_if").change_impacts(
             Path(self.directory),

@@ -12,6 +12,7 @@ from kquota.cli.arrivals import ArrivalChoice
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, wide_console
 from kquota.cli.output import check_writable
 from kquota.cli.owners import check_owners, owners_option, read_owners
+from kquota.cli.paths import as_path
 from kquota.cli.sweep import NONE_LIMITED, check_finite, own_quotas, positive_number, sweep_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
@@ -90,7 +91,9 @@ used."""
     help="Which limits to find. Repeatable.  [default: both byte rates and controller_mutation_rate; of request time a "
     "log has only a part]",
 )
-@click.option("--out-file", metavar="FILE", help="Where to write the quota file.  [default: standard output]")
+@click.option(
+    "--out-file", callback=as_path, metavar="FILE", help="Where to write the quota file.  [default: standard output]"
+)
 def recommend(
     *,
     usage: str,
@@ -108,13 +111,13 @@ def recommend(
     arrivals: ArrivalChoice,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> int:
     """Which limits to set: for each rule the lowest that does no more than is allowed, on recorded usage.
 
     Every line of the quota file that comes out says why, and what it would have done. Table `recommendations`.
     """
+    config = load_broker_config(broker_config, defines)
     if objectives and percentile is not None:
         raise click.UsageError("Give --objective or --percentile, not both.")
     if headroom != 1.0 and percentile is None:
@@ -126,12 +129,11 @@ def recommend(
     file = own_quotas(usage, quotas)
     owner_map = OwnerMap(read_owners(owners), file)
     check_owners(wanted_owners, owner_map)
-    config = load_broker_config(broker_config, defines)
     jobs, sweeping = load_pipeline("jobs"), load_pipeline("sweeping")
     found: Recommended = sweeping.recommend(
         Path(usage),
         file,
-        jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet),
+        jobs.JobOptions(out=Path(usage), broker_config=config, **spark),
         wanted=sweeping.Wanted(
             objectives=() if percentile is not None else wanted_objectives,
             percentile=None if percentile is None else int(percentile),

@@ -13,6 +13,7 @@ import click
 from kquota.cli.jobs import load_jobs, load_pipeline, spark_options
 from kquota.cli.output import Layout, align, check_writable, write_records
 from kquota.cli.owners import owners_option, read_owners
+from kquota.cli.paths import as_path
 from kquota.errors import KquotaError
 from kquota.quotas import format_number
 
@@ -42,6 +43,7 @@ Amounts are bytes, percent-seconds of a thread, partitions and connections; limi
 )
 @click.option(
     "--usage",
+    callback=as_path,
     required=True,
     metavar="DIR",
     help="A directory that `kquota analyze` wrote; the table `showback` is added to it.",
@@ -49,6 +51,7 @@ Amounts are bytes, percent-seconds of a thread, partitions and connections; limi
 @owners_option
 @click.option(
     "--unowned",
+    callback=as_path,
     metavar="FILE",
     help="Write the clients without an owner to FILE, as rows to complete for an owner map.",
 )
@@ -70,16 +73,13 @@ def showback(
     unowned: str | None,
     timezone: str,
     format: str,
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> None:
     """Usage by owner and day, with its share of the cluster's and what the owners may use."""
     rules = read_owners(owners)
     check_writable(unowned, "--unowned")
     jobs = load_jobs()
-    found: Showback = load_pipeline("showback").showback(
-        rules, timezone, jobs.JobOptions(out=Path(usage), master=master, quiet=quiet)
-    )
+    found: Showback = load_pipeline("showback").showback(rules, timezone, jobs.JobOptions(out=Path(usage), **spark))
     if format == "text":
         units = load_pipeline("report.units")
         for line in _text(found.rows, units):

@@ -10,6 +10,7 @@ import click
 
 from kquota.cli.arrivals import ArrivalChoice, arrival_options
 from kquota.cli.jobs import load_pipeline, spark_options, usage_option
+from kquota.cli.paths import as_path
 from kquota.cli.targets import QUOTA_FILE, broker_options, read_quotas
 from kquota.config import load_broker_config
 from kquota.errors import IllegalArgumentError, InputError
@@ -37,7 +38,7 @@ def sweep_options(command: Any) -> Any:
             metavar="N",
             help="How many limits to try on each meter, from half of its mean rate to above its highest.",
         ),
-        click.option("--quotas", metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]"),
+        click.option("--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]"),
     ):
         command = option(command)
     return usage_option(arrival_options(broker_options(spark_options(command))))
@@ -75,22 +76,21 @@ def sweep(
     arrivals: ArrivalChoice,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> None:
     """Many limits on recorded usage, in one pass: how throttling grows as a limit falls. Table `curve`."""
+    config = load_broker_config(broker_config, defines)
     if limits and factors:
         raise click.UsageError("Give --limit or --factor, not both.")
     tried = tuple(positive_number(text, "--limit") for text in limits)
     for factor in factors:
         check_finite(factor, "--factor")
     file = own_quotas(usage, quotas)
-    config = load_broker_config(broker_config, defines)
     jobs, sweeping = load_pipeline("jobs"), load_pipeline("sweeping")
     found = sweeping.sweep(
         Path(usage),
         file,
-        jobs.JobOptions(out=Path(usage), broker_config=config, master=master, quiet=quiet),
+        jobs.JobOptions(out=Path(usage), broker_config=config, **spark),
         grid=load_pipeline("transforms.curve").Grid(candidates, tried, factors),
         arrivals=arrivals.load(),
         unlimited_by=unlimited_by,

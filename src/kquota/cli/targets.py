@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from kquota.cli.paths import as_path
 from kquota.cli.running import warn
 from kquota.errors import ApiError, InputError, failed
 from kquota.files import QuotaFile, is_plan, read_quota_file
@@ -41,7 +42,7 @@ QUOTA_FILE: Final = (
     "standard input."
 )
 
-quotas_option = click.option("--quotas", metavar="FILE", required=True, help=QUOTA_FILE)
+quotas_option = click.option("--quotas", callback=as_path, metavar="FILE", required=True, help=QUOTA_FILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +159,10 @@ class Target:
         return QuotaFile.of(found)
 
 
-def target_options(*, files: bool = False, folders: bool = False, required: bool = True) -> Callable[[F], F]:
-    """``--bootstrap-server``, ``--command-config``, ``-X``, ``--store`` and with `files` ``--quotas``.
+def target_options(
+    *, files: bool = False, folders: bool = False, stores: bool = True, required: bool = True
+) -> Callable[[F], F]:
+    """``--bootstrap-server``, ``--command-config``, ``-X``, with `stores` ``--store`` and with `files` ``--quotas``.
 
     With `folders` that may also be a folder of quota files called by the times from which they hold.
 
@@ -200,11 +203,7 @@ def target_options(*, files: bool = False, folders: bool = False, required: bool
                     "a command line: KEY=@FILE takes what a file holds, KEY=env:NAME a variable of the environment. A "
                     "value that begins with @ itself is written @@.",
                 ),
-                click.option(
-                    "--store",
-                    metavar="URL",
-                    help="A store of kquota serve, read without it: sqlite:///relative.db or sqlite:////absolute.db",
-                ),
+                *([_STORE] if stores else []),
                 *([_quotas_option(folders=folders)] if files else []),
             )
         ):
@@ -214,6 +213,11 @@ def target_options(*, files: bool = False, folders: bool = False, required: bool
     return decorate
 
 
+_STORE: Final = click.option(
+    "--store",
+    metavar="URL",
+    help="A store of kquota serve, read without it: sqlite:///relative.db or sqlite:////absolute.db",
+)
 _PLACES: Final = ("bootstrap_server", "command_config", "properties", "store", "quotas")
 _OF_CLUSTER: Final = ("bootstrap_server", "command_config", "properties")
 
@@ -222,6 +226,7 @@ def _quotas_option(*, folders: bool) -> Callable[[F], F]:
     """``--quotas``, which with `folders` may be a folder, too."""
     return click.option(
         "--quotas",
+        callback=as_path,
         metavar="FILE|DIR" if folders else "FILE",
         help=QUOTA_FILE
         + (" A folder: quotas over time, a file for each time at which they changed." if folders else ""),
@@ -263,6 +268,7 @@ def broker_options(command: F) -> F:
     )(command)
     return click.option(
         "--broker-config",
+        callback=as_path,
         metavar="FILE",
         help="The broker's server.properties: static quota defaults, quota windows, threads.",
     )(command)

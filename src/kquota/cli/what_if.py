@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kquota.cli.arrivals import ArrivalChoice, arrival_options
-from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here
+from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
 from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, spark_options, usage_option, wide_console
+from kquota.cli.paths import as_path
 from kquota.cli.targets import broker_options, quotas_option, read_quotas
 from kquota.config import load_broker_config
 from kquota.metering.loading import load_callback
@@ -35,7 +36,9 @@ The old limits are those that DIR was analysed with, unless --against gives othe
 )
 @usage_option
 @quotas_option
-@click.option("--against", metavar="FILE", help="The old quotas, a quota file.  [default: DIR/quotas.yaml]")
+@click.option(
+    "--against", callback=as_path, metavar="FILE", help="The old quotas, a quota file.  [default: DIR/quotas.yaml]"
+)
 @arrival_options
 @click.option("--only-changed", is_flag=True, help="Leave out meters that the change does not touch.")
 @click.option(
@@ -44,7 +47,12 @@ The old limits are those that DIR was analysed with, unless --against gives othe
     help="Limits from a quota callback, package.module:Class or an installed one, which is given --quotas.",
 )
 @callback_options
-@click.option("--out", metavar="OUT", help="Where the table goes: missing, empty, or with --overwrite.  [default: DIR]")
+@click.option(
+    "--out",
+    callback=as_path,
+    metavar="OUT",
+    help="Where the table goes: missing, empty, or with --overwrite.  [default: DIR]",
+)
 @click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
 @broker_options
 @spark_options
@@ -58,21 +66,21 @@ def whatif(
     callback: str | None,
     callback_config: str | None,
     settings: tuple[str, ...],
+    cluster_metadata: str | None,
     out: str | None,
     overwrite: bool,
     broker_config: str | None,
     defines: tuple[str, ...],
-    master: str | None,
-    quiet: bool,
+    spark: dict[str, Any],
 ) -> None:
     """Other quotas on recorded usage: who would have been throttled, for how long, and who no longer.
 
     Each meter goes through Kafka's own statistic under its new limit: table `whatif`, and the worst on the terminal.
     What cannot be known from the recording is said, line by line.
     """
+    config = load_broker_config(broker_config, defines, has_callback=callback is not None)
     new = read_quotas(quotas)
     old = None if against is None else read_quotas(against)
-    config = load_broker_config(broker_config, defines)
     jobs = load_pipeline("jobs")
     setup = None
     if callback is not None:
@@ -84,13 +92,14 @@ def whatif(
             callback_settings(broker_config, defines, callback_config, settings),
             new.snapshot(),
             config,
+            read_cluster(cluster_metadata),
         )
-    elif callback_config is not None or settings:
-        raise click.UsageError("--callback-config and -C go with --callback.")
+    elif callback_config is not None or settings or cluster_metadata is not None:
+        raise click.UsageError("--callback-config, -C and --cluster-metadata go with --callback.")
     found = load_pipeline("what_if").what_if(
         Path(usage),
         new,
-        jobs.JobOptions(out=Path(out or usage), overwrite=overwrite, broker_config=config, master=master, quiet=quiet),
+        jobs.JobOptions(out=Path(out or usage), overwrite=overwrite, broker_config=config, **spark),
         against=old,
         arrivals=arrivals.load(),
         only_changed=only_changed,

@@ -6,10 +6,11 @@ Source: ``org.apache.kafka.server.quota.ClientQuotaCallback``, ``ClientQuotaMana
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
+from kquota.metering.cluster import Cluster
 from kquota.quotas import (
     CLIENT_ID,
     CONSUMER_BYTE_RATE,
@@ -30,10 +31,13 @@ __all__ = [
     "ConfigEntity",
     "ConfigEntityType",
     "DefaultQuotaCallback",
+    "HasStaticDefaults",
     "KafkaPrincipal",
     "MeterUsage",
     "NamesItsSources",
+    "Principal",
     "UsageAware",
+    "principal_of",
     "quota_source",
 ]
 
@@ -70,11 +74,21 @@ class ClientQuotaType(Enum):
 _TYPES = {quota_type.key: quota_type for quota_type in ClientQuotaType}
 
 
-class KafkaPrincipal(NamedTuple):
-    """Who is connected. Quotas look at the name alone."""
+@dataclass(frozen=True, slots=True)
+class KafkaPrincipal:
+    """Who is connected. Kafka's rules look at the name alone; a broker may make principals of a class of its own."""
 
     principal_type: str
     name: str
+
+
+Principal: TypeAlias = str | KafkaPrincipal
+"""A user's name, which is a principal of the type ``User``, or a principal."""
+
+
+def principal_of(user: Principal) -> KafkaPrincipal:
+    """The principal, as callbacks are given it."""
+    return KafkaPrincipal("User", user) if isinstance(user, str) else user
 
 
 class ConfigEntityType(Enum):
@@ -111,15 +125,6 @@ class CallbackQuotaEntity:
             for kind, named, of_default in kinds
             if kind in entries
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What a broker knows of the cluster: topics that are being deleted left out, leaders where there are any."""
-
-    cluster_id: str = ""
-    leaders: Mapping[tuple[str, int], int | None] = field(default_factory=dict)
-    """By topic and partition, the broker that leads it."""
 
 
 class ClientQuotaCallback(Protocol):
@@ -182,16 +187,29 @@ class UsageAware(Protocol):
         """What is used now, told about once a second; whether limits changed with it."""
 
 
+@runtime_checkable
+class HasStaticDefaults(Protocol):
+    """A callback that falls back to Kafka's rules, of which the static defaults are the last. Others have none."""
+
+    def use_static_defaults(self, static_defaults: Mapping[str, float]) -> None:
+        """The broker's ``quota.producer.default`` and ``quota.consumer.default``, by quota key; before any quota."""
+
+
 class DefaultQuotaCallback:
     """Kafka's own: eight levels of users and client ids, and the static defaults that old brokers had."""
 
-    def __init__(self, static_defaults: Mapping[str, float] | None = None) -> None:
-        self._static_defaults = dict(static_defaults or {})
+    def __init__(self) -> None:
+        self._static_defaults: Mapping[str, float] = {}
         self._values: dict[ClientQuotaType, dict[ClientQuotaEntity, float]] = {one: {} for one in ClientQuotaType}
         self._resolvers: dict[ClientQuotaType, QuotaResolver] = {}
 
     def configure(self, configs: Mapping[str, str]) -> None:
         """Nothing is configured."""
+
+    def use_static_defaults(self, static_defaults: Mapping[str, float]) -> None:
+        """Keep them, for clients that nothing else is set for."""
+        self._static_defaults = dict(static_defaults)
+        self._resolvers.clear()
 
     def is_used(self, quota_type: ClientQuotaType) -> bool:
         """Whether anything is set for the type; where not, nothing is counted."""

@@ -17,6 +17,7 @@ from kquota.metering.callback import (
     ClientQuotaCallback,
     ClientQuotaType,
     Cluster,
+    HasStaticDefaults,
     KafkaPrincipal,
     MeterUsage,
     UsageAware,
@@ -145,6 +146,11 @@ class CallbackProbe:
     def configure(self, configs: Mapping[str, str]) -> None:
         """Hand on."""
         self._timed(("configure",), lambda: self._callback.configure(configs))
+
+    def use_static_defaults(self, static_defaults: Mapping[str, float]) -> None:
+        """Hand on, if the callback has use for them."""
+        if isinstance(self._callback, HasStaticDefaults):
+            self._callback.use_static_defaults(static_defaults)
 
     def quota_metric_tags(
         self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str
@@ -301,8 +307,8 @@ def _shown(part: object) -> str:
         case ClientQuotaType():
             return part.name
         case KafkaPrincipal():
-            return repr(part.name)
+            return repr(part.name if part.principal_type == "User" else f"{part.principal_type}:{part.name}")
         case Cluster():
-            return f"a cluster with {len(part.leaders)} partitions"
+            return f"a cluster with {len(part.partitions)} partitions"
         case _:
             return repr(part)

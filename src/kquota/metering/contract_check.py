@@ -105,6 +105,7 @@ class ContractCheck:
         quotas: QuotaSnapshot,
         broker_config: BrokerConfig,
         *,
+        cluster: Cluster = Cluster(),  # noqa: B008 - it is frozen
         monotonic_ms: Callable[[], float],
         budget_ms: float = 1.0,
     ) -> None:
@@ -117,6 +118,7 @@ class ContractCheck:
         self._configs = configs
         self._quotas = quotas
         self._broker_config = broker_config
+        self._cluster = cluster
         self._monotonic_ms = monotonic_ms
         self._meters: dict[tuple[int, ClientQuotaType, frozenset[tuple[str, str]]], MeterOutcome] = {}
 
@@ -157,7 +159,7 @@ class ContractCheck:
             if isinstance(error.__cause__, InputError):
                 raise error.__cause__ from None
             return  # it was noted, and a broker would go on without it
-        ours.update_cluster_metadata(Cluster())
+        ours.update_cluster_metadata(self._cluster)
         for entity, values in self._quotas.items():
             for key, value in values.items():
                 if ClientQuotaType.find(key) is not None:

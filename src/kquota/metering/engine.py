@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Final, assert_never
 
 from kquota.config import BrokerConfig
@@ -13,11 +14,14 @@ from kquota.metering.callback import (
     ClientQuotaType,
     Cluster,
     DefaultQuotaCallback,
+    HasStaticDefaults,
     UsageAware,
     quota_source,
 )
 from kquota.metering.connections import ConnectionQuotas
+from kquota.metering.guard import CallbackGuard
 from kquota.metering.managers import MutationQuotaManager, RateQuotaManager, RequestQuotaManager
+from kquota.metering.meters import BucketMeter
 from kquota.metering.statistics import Windows
 from kquota.quotas import CONNECTION_CREATION_RATE, ClientQuotaEntity
 
@@ -28,11 +32,22 @@ USAGE_EVERY_MS: Final = 1_000
 
 
 class QuotaManagers:
-    """One manager of each type, as a broker has them, and its connections."""
+    """One manager of each type, as a broker has them, and its connections.
 
-    def __init__(self, config: BrokerConfig, callback: ClientQuotaCallback | None = None) -> None:
-        callback = callback or DefaultQuotaCallback(config.static_defaults)
+    :param mutation_meter: what partitions created and deleted are counted on.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        callback: ClientQuotaCallback | None = None,
+        *,
+        mutation_meter: type[BucketMeter] = BucketMeter,
+    ) -> None:
+        callback = callback or DefaultQuotaCallback()
         self._callback = callback
+        self._static_defaults = config.static_defaults
+        self._give_static_defaults(callback)
         self._quotas: dict[ClientQuotaType, dict[ClientQuotaEntity, float]] = {one: {} for one in ClientQuotaType}
         self._cluster: Cluster | None = None
         windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
@@ -42,7 +57,7 @@ class QuotaManagers:
         self.produce = RateQuotaManager(ClientQuotaType.PRODUCE, windows, callback)
         self.fetch = RateQuotaManager(ClientQuotaType.FETCH, windows, callback)
         self.request = RequestQuotaManager(windows, callback)
-        self.controller_mutation = MutationQuotaManager(mutation_windows, callback)
+        self.controller_mutation = MutationQuotaManager(mutation_windows, callback, meter=mutation_meter)
         self.connections = ConnectionQuotas(windows)
 
     def of(self, quota_type: ClientQuotaType) -> RateQuotaManager | MutationQuotaManager:
@@ -94,36 +109,61 @@ class QuotaManagers:
                 if callback.update_usage(quota_type, manager.usage(now_ms)):
                     manager.refresh()
 
-    def swap_callback(self, callback: ClientQuotaCallback, configs: Mapping[str, str]) -> None:
-        """Ask another callback from now on (KIP-257: ``client.quota.callback.class`` is dynamic).
+    def swap_callback(self, callback: ClientQuotaCallback, configs: Mapping[str, str]) -> Exception | None:
+        """Ask another callback from now on (KIP-257: ``client.quota.callback.class`` is dynamic); all or nothing.
 
-        It is configured, and given all quotas and the cluster, before it is asked for anything; then the one before it
-        is closed.
+        It is configured, given the static defaults, all quotas and the cluster, and asked for the limits of all meters
+        that there are. Only then is it used, and the one before it closed. A guard lets faults through until then.
 
-        :raises CallbackRefusedError: it raised while it was set up; the one before it stays, as if nothing had been.
+        :returns: what the one before raised when it was closed, if it did; the new one is used all the same.
+        :raises CallbackRefusedError: the new one raised, and was closed; the one before it stays, with all limits.
         """
         try:
-            callback.configure(configs)
-            for quota_type, quotas in self._quotas.items():
-                for entity, value in quotas.items():
-                    callback.update_quota(quota_type, CallbackQuotaEntity(entity), value)
-            if self._cluster is not None:
-                callback.update_cluster_metadata(self._cluster)
+            with callback.letting_faults_through() if isinstance(callback, CallbackGuard) else nullcontext():
+                self._set_up(callback, configs)
+                limits = {quota_type: self.of(quota_type).limits_by(callback) for quota_type in ClientQuotaType}
         except Exception as error:
-            reason = error if isinstance(error, KquotaError) else repr(error)
-            raise CallbackRefusedError(
-                f"the callback could not be set up, the one before it stays: {reason}"
-            ) from error
+            reason = f"the callback could not be set up, the one before it stays: {_reason(error)}"
+            closing = _closed(callback)
+            if closing is not None:
+                reason += f"; nor could it be closed: {_reason(closing)}"
+            raise CallbackRefusedError(reason) from error
         before, self._callback = self._callback, callback
         for quota_type in ClientQuotaType:
-            self.of(quota_type).use(callback)
-        before.close()
+            self.of(quota_type).use(callback, limits[quota_type])
+        return _closed(before)
 
     def expire(self, now_ms: int) -> None:
         """Drop the meters that are inactive."""
         for quota_type in ClientQuotaType:
             self.of(quota_type).expire(now_ms)
         self.connections.expire(now_ms)
+
+    def _set_up(self, callback: ClientQuotaCallback, configs: Mapping[str, str]) -> None:
+        callback.configure(configs)
+        self._give_static_defaults(callback)
+        for quota_type, quotas in self._quotas.items():
+            for entity, value in quotas.items():
+                callback.update_quota(quota_type, CallbackQuotaEntity(entity), value)
+        if self._cluster is not None:
+            callback.update_cluster_metadata(self._cluster)
+
+    def _give_static_defaults(self, callback: ClientQuotaCallback) -> None:
+        if isinstance(callback, HasStaticDefaults):
+            callback.use_static_defaults(self._static_defaults)
+
+
+def _closed(callback: ClientQuotaCallback) -> Exception | None:
+    """Close it; what it raised, if it did."""
+    try:
+        callback.close()
+    except Exception as error:  # noqa: BLE001 - whatever a callback raises
+        return error
+    return None
+
+
+def _reason(error: Exception) -> object:
+    return error if isinstance(error, KquotaError) else repr(error)
 
 
 class Housekeeping:

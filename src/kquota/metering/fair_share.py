@@ -69,8 +69,8 @@ class FairShareCallback(GroupQuotaCallback):
     it gets.
     """
 
-    def __init__(self, static_defaults: Mapping[str, float] | None = None) -> None:
-        super().__init__(static_defaults)
+    def __init__(self) -> None:
+        super().__init__()
         self._demands: dict[ClientQuotaType, dict[Tenant, float]] = {one: {} for one in ClientQuotaType}
         self._divisions: dict[ClientQuotaType, _Division] = {}
 

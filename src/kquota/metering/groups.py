@@ -45,8 +45,8 @@ class GroupQuotaCallback(DefaultQuotaCallback):
     those client ids.
     """
 
-    def __init__(self, static_defaults: Mapping[str, float] | None = None) -> None:
-        super().__init__(static_defaults)
+    def __init__(self) -> None:
+        super().__init__()
         self._groups: tuple[_Group, ...] = ()
         self._known: dict[tuple[str, str], str | None] = {}
 

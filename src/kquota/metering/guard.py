@@ -5,16 +5,19 @@ The one thing that cannot be helped is a call that blocks: it is made on the thr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from sys import float_info
 from typing import Any, Final, TypeVar
 
+from kquota.errors import CallbackRefusedError
 from kquota.metering.callback import (
     CallbackQuotaEntity,
     ClientQuotaCallback,
     ClientQuotaType,
     Cluster,
+    HasStaticDefaults,
     KafkaPrincipal,
     MeterUsage,
     UsageAware,
@@ -80,6 +83,7 @@ class CallbackGuard:
         self._report = report
         self._in_a_row = 0
         self._resting_until_ms: float | None = None
+        self._lets_through = False
         self._tags: dict[tuple[ClientQuotaType, KafkaPrincipal, str], Tags] = {}
         self._limits: dict[tuple[ClientQuotaType, frozenset[tuple[str, str]]], float | None] = {}
 
@@ -88,32 +92,47 @@ class CallbackGuard:
         """Whether the breaker keeps questions from the callback."""
         return self._resting_until_ms is not None and self._monotonic_ms() < self._resting_until_ms
 
+    @contextmanager
+    def letting_faults_through(self) -> Iterator[None]:
+        """While a callback is set up, so that one that cannot be used is not.
+
+        Meanwhile it is asked whatever the breaker says, what it raises is raised, and for an answer that is none
+        CallbackRefusedError.
+        """
+        self._lets_through = True
+        try:
+            yield
+        finally:
+            self._lets_through = False
+
     def configure(self, configs: Mapping[str, str]) -> None:
         """Not guarded: a callback that cannot be configured is not used at all."""
         self.callback.configure(configs)
+
+    def use_static_defaults(self, static_defaults: Mapping[str, float]) -> None:
+        """Handed on to a callback that has use for them."""
+        callback = self.callback
+        if isinstance(callback, HasStaticDefaults):
+            self._asked("use_static_defaults", lambda: callback.use_static_defaults(static_defaults))
 
     def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Tags:
         """The callback's, or the last ones, or the request's own user and client id."""
         question = quota_type, principal, client_id
         if not self._may_ask():
             return self._last_tags(question)
-        found: Tags | None = self._asked(
-            "quota_metric_tags", lambda: _plain(self.callback.quota_metric_tags(*question)), are_tags
-        )
+        found = self._asked("quota_metric_tags", lambda: _plain(self.callback.quota_metric_tags(*question)), are_tags)
         if found is None:
             return self._last_tags(question)
-        _keep(self._tags, question, found)
-        return found
+        tags: Tags = found[0]
+        _keep(self._tags, question, tags)
+        return tags
 
     def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Tags) -> float | None:
         """The callback's, or the last one, or none."""
         question = quota_type, frozenset(metric_tags.items())
         if not self._may_ask():
             return self._limits.get(question)
-        # None is an answer here, so it travels in a tuple.
-        found = self._asked(
-            "quota_limit", lambda: (self.callback.quota_limit(quota_type, metric_tags),), lambda one: is_limit(*one)
-        )
+        found = self._asked("quota_limit", lambda: self.callback.quota_limit(quota_type, metric_tags), is_limit)
         if found is None:
             return self._limits.get(question)
         _keep(self._limits, question, found[0])
@@ -124,43 +143,44 @@ class CallbackGuard:
         if not self._may_ask():
             return None
         found = self._asked(
-            "quota_source", lambda: (quota_source(self.callback, quota_type, metric_tags),), _is_text_or_none
+            "quota_source", lambda: quota_source(self.callback, quota_type, metric_tags), _is_text_or_none
         )
         return None if found is None else found[0]
 
     def update_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity, new_value: float) -> None:
         """Told whatever the breaker says: what is missed now is missed for good."""
-        self._told("update_quota", lambda: self.callback.update_quota(quota_type, quota_entity, new_value))
+        self._asked("update_quota", lambda: self.callback.update_quota(quota_type, quota_entity, new_value))
 
     def remove_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity) -> None:
         """Told whatever the breaker says."""
-        self._told("remove_quota", lambda: self.callback.remove_quota(quota_type, quota_entity))
+        self._asked("remove_quota", lambda: self.callback.remove_quota(quota_type, quota_entity))
 
     def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
         """The callback's; no, where it has no answer."""
         if not self._may_ask():
             return False
-        return self._asked("quota_reset_required", lambda: self.callback.quota_reset_required(quota_type)) is True
+        found = self._asked("quota_reset_required", lambda: self.callback.quota_reset_required(quota_type))
+        return found is not None and found[0] is True
 
     def update_cluster_metadata(self, cluster: Cluster) -> bool:
         """Told whatever the breaker says; where it has no answer, limits are asked for again."""
-        return (
-            self._asked("update_cluster_metadata", lambda: self.callback.update_cluster_metadata(cluster)) is not False
-        )
+        found = self._asked("update_cluster_metadata", lambda: self.callback.update_cluster_metadata(cluster))
+        return found is None or found[0] is not False
 
     def update_usage(self, quota_type: ClientQuotaType, usage: Iterable[MeterUsage]) -> bool:
         """The callback's; no, where it does not ask for usage or has no answer."""
         callback = self.callback
         if not isinstance(callback, UsageAware) or not self._may_ask():
             return False
-        return self._asked("update_usage", lambda: callback.update_usage(quota_type, usage)) is True
+        found = self._asked("update_usage", lambda: callback.update_usage(quota_type, usage))
+        return found is not None and found[0] is True
 
     def close(self) -> None:
         """Faults here concern nobody any more, and are counted all the same."""
-        self._told("close", self.callback.close)
+        self._asked("close", self.callback.close)
 
     def _may_ask(self) -> bool:
-        if self._resting_until_ms is None:
+        if self._resting_until_ms is None or self._lets_through:
             return True
         if self._monotonic_ms() >= self._resting_until_ms:
             self._resting_until_ms = None
@@ -169,16 +189,23 @@ class CallbackGuard:
         self.faults.not_asked += 1
         return False
 
-    def _asked(self, what: str, ask: Callable[[], T], is_right: Callable[[T], bool] = lambda _: True) -> T | None:
+    def _asked(
+        self, what: str, ask: Callable[[], T], is_right: Callable[[T], bool] = lambda _: True
+    ) -> tuple[T] | None:
+        """The answer, in a tuple, since it may be None; None where there is none that is right."""
         began_ms = self._monotonic_ms()
         try:
             answer = ask()
             right = is_right(answer)  # which asks the answer, and that may raise as well
-        except Exception as error:  # noqa: BLE001 - whatever a callback raises
+        except Exception as error:
+            if self._lets_through:
+                raise
             self.faults.raised += 1
             self._fault(f"{what} raised {_words(error)}")
             return None
         if not right:
+            if self._lets_through:
+                raise CallbackRefusedError(f"{what} answered {_words(answer)}")
             self.faults.nonsense += 1
             self._fault(f"{what} answered {_words(answer)}")
             return None
@@ -188,14 +215,7 @@ class CallbackGuard:
             self._fault(f"{what} took {took_ms:.1f} ms, {self._budget_ms:g} ms are the budget")
         else:
             self._in_a_row = 0
-        return answer
-
-    def _told(self, what: str, tell: Callable[[], None]) -> None:
-        def ask() -> bool:
-            tell()
-            return True
-
-        self._asked(what, ask)
+        return (answer,)
 
     def _fault(self, words: str) -> None:
         self._report(words)
@@ -238,8 +258,8 @@ def is_limit(answer: object) -> bool:
     return isinstance(answer, int) and not isinstance(answer, bool) and 0 < answer <= float_info.max
 
 
-def _is_text_or_none(answer: tuple[object]) -> bool:
-    return answer[0] is None or isinstance(answer[0], str)
+def _is_text_or_none(answer: object) -> bool:
+    return answer is None or isinstance(answer, str)
 
 
 def _words(value: object) -> str:

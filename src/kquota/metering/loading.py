@@ -6,12 +6,12 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final
 
+from kquota.config import CALLBACK_SETTING
 from kquota.errors import InputError
 from kquota.metering.callback import ClientQuotaCallback
 
-__all__ = ["CALLBACK_SETTING", "ENTRY_POINTS", "load_callback"]
+__all__ = ["ENTRY_POINTS", "load_callback"]
 
-CALLBACK_SETTING: Final = "client.quota.callback.class"
 ENTRY_POINTS: Final = "kquota.callbacks"
 _METHODS: Final = [
     name for name, member in vars(ClientQuotaCallback).items() if callable(member) and not name.startswith("_")

@@ -5,7 +5,7 @@ Sources: ``ClientQuotaManager``, ``ClientRequestQuotaManager``, ``ControllerMuta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from sys import float_info
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -14,8 +14,9 @@ from kquota.metering.callback import (
     ClientQuotaCallback,
     ClientQuotaType,
     DefaultQuotaCallback,
-    KafkaPrincipal,
     MeterUsage,
+    Principal,
+    principal_of,
 )
 from kquota.metering.delays import DelayQueue
 from kquota.metering.meters import (
@@ -45,7 +46,10 @@ M = TypeVar("M", bound=Meter)
 
 
 class QuotaManager(Generic[M]):
-    """The meters of one type, made when they are needed, with the limits that the callback gives them."""
+    """The meters of one type, made when they are needed, with the limits that the callback gives them.
+
+    A `user` is a name, or a principal where it is of another type or a class of its own.
+    """
 
     def __init__(self, quota_type: ClientQuotaType, windows: Windows, callback: ClientQuotaCallback) -> None:
         self.quota_type = quota_type
@@ -55,7 +59,7 @@ class QuotaManager(Generic[M]):
         self._callback = callback
         self._meters: dict[frozenset[tuple[str, str]], M] = {}
         # Only where the callback's tags cannot change between updates; with no meter where nothing is limited.
-        self._by_client: dict[tuple[str, str], M] = {}
+        self._by_client: dict[tuple[Principal, str], M] = {}
         self._default = _default(callback)
         # Dropped meters whose throttle times a broker still has.
         self._left: dict[frozenset[tuple[str, str]], M] = {}
@@ -74,33 +78,37 @@ class QuotaManager(Generic[M]):
             self._callback.update_quota(self.quota_type, described, value)
         self.refresh()
 
-    def use(self, callback: ClientQuotaCallback) -> None:
-        """Ask another callback from now on. Meters whose tags it gives, too, keep what was counted on them."""
+    def limits_by(self, callback: ClientQuotaCallback) -> list[float]:
+        """The limits that a callback gives to all meters, in their order."""
+        return [_limit(callback, self.quota_type, meter.tags) for meter in self._meters.values()]
+
+    def use(self, callback: ClientQuotaCallback, limits: Iterable[float]) -> None:
+        """Ask another callback from now on, which gave these limits to all meters. What was counted on them stays."""
         self._callback = callback
         self._default = _default(callback)
-        self.refresh()
+        self._by_client.clear()
+        for meter, limit in zip(self._meters.values(), limits, strict=True):
+            meter.limit = limit
 
     def refresh(self) -> None:
-        """Ask for the limits of all meters again."""
-        self._by_client.clear()
-        for meter in self._meters.values():
-            meter.limit = self._limit(meter.tags)
+        """Ask for the limits of all meters again. Where the callback raises, all are as they were."""
+        self.use(self._callback, self.limits_by(self._callback))
 
-    def meter(self, user: str, client_id: str) -> M | None:
+    def meter(self, user: Principal, client_id: str) -> M | None:
         """What the client's usage is counted on, made if it is not there; None where nothing is limited."""
         known = self._by_client.get((user, client_id))
         if known is not None:
             return known
         return self.meter_anyway(user, client_id) if self.is_enabled() else None
 
-    def meter_anyway(self, user: str, client_id: str) -> M:
+    def meter_anyway(self, user: Principal, client_id: str) -> M:
         """The same, also where nothing is limited: a broker that takes something back does not ask whether it is."""
         callback = self._callback
-        tags = callback.quota_metric_tags(self.quota_type, KafkaPrincipal("User", user), client_id)
+        tags = callback.quota_metric_tags(self.quota_type, principal_of(user), client_id)
         place = frozenset(tags.items())
         meter = self._meters.get(place)
         if meter is None:
-            meter = self._meters[place] = self._new_meter(tags, self._limit(tags))
+            meter = self._meters[place] = self._new_meter(tags, _limit(callback, self.quota_type, tags))
             left = self._left.pop(place, None)
             if left is not None:
                 meter.throttle_times = left.throttle_times
@@ -112,7 +120,7 @@ class QuotaManager(Generic[M]):
             self.refresh()
         return meter
 
-    def note_throttle(self, user: str, client_id: str, throttle_ms: int, now_ms: int) -> None:
+    def note_throttle(self, user: Principal, client_id: str, throttle_ms: int, now_ms: int) -> None:
         """A client was told to wait, because of this quota."""
         meter = self._by_client.get((user, client_id)) or self.meter_anyway(user, client_id)
         meter.throttle_times.record(throttle_ms, now_ms)
@@ -146,17 +154,18 @@ class QuotaManager(Generic[M]):
         for place in gone:
             del self._left[place]
 
-    def limit(self, user: str, client_id: str) -> float | None:
+    def limit(self, user: Principal, client_id: str) -> float | None:
         """The client's limit; None where it has none."""
-        tags = self._callback.quota_metric_tags(self.quota_type, KafkaPrincipal("User", user), client_id)
+        tags = self._callback.quota_metric_tags(self.quota_type, principal_of(user), client_id)
         return self._callback.quota_limit(self.quota_type, tags)
-
-    def _limit(self, tags: Mapping[str, str]) -> float:
-        limit = self._callback.quota_limit(self.quota_type, tags)
-        return UNLIMITED if limit is None else limit
 
     def _new_meter(self, tags: Mapping[str, str], limit: float) -> M:
         raise NotImplementedError
+
+
+def _limit(callback: ClientQuotaCallback, quota_type: ClientQuotaType, tags: Mapping[str, str]) -> float:
+    limit = callback.quota_limit(quota_type, tags)
+    return UNLIMITED if limit is None else limit
 
 
 def _default(callback: ClientQuotaCallback) -> DefaultQuotaCallback | None:
@@ -181,22 +190,22 @@ class RateQuotaManager(QuotaManager[RateMeter]):
         super().__init__(quota_type, windows, callback)
         self._bound_ms = bound_ms
 
-    def record(self, user: str, client_id: str, value: float, now_ms: int) -> Throttle | None:
+    def record(self, user: Principal, client_id: str, value: float, now_ms: int) -> Throttle | None:
         """Count what a request used; how long its client is to wait, if that is too much."""
         meter = self._by_client.get((user, client_id)) or self.meter(user, client_id)
         return None if meter is None else meter.record(value, now_ms)
 
-    def record_no_throttle(self, user: str, client_id: str, value: float, now_ms: int) -> None:
+    def record_no_throttle(self, user: Principal, client_id: str, value: float, now_ms: int) -> None:
         """Count what is known too late to make anybody wait for it."""
         meter = self.meter(user, client_id)
         if meter is not None:
             meter.record_unchecked(value, now_ms)
 
-    def unrecord(self, user: str, client_id: str, value: float, now_ms: int) -> None:
+    def unrecord(self, user: Principal, client_id: str, value: float, now_ms: int) -> None:
         """Take back what was counted, and not used after all."""
         self.meter_anyway(user, client_id).record_unchecked(-value, now_ms)
 
-    def max_value_in_quota_window(self, user: str, client_id: str) -> float:
+    def max_value_in_quota_window(self, user: Principal, client_id: str) -> float:
         """The most that one request can use without being over the limit for ever."""
         limit = self.limit(user, client_id) if self.is_enabled() else None
         if limit is None:
@@ -229,13 +238,19 @@ class StrictOutcome(NamedTuple):
 
 
 class MutationQuotaManager(QuotaManager[BucketMeter]):
-    """Partitions created and deleted (KIP-599)."""
+    """Partitions created and deleted (KIP-599).
 
-    def __init__(self, windows: Windows, callback: ClientQuotaCallback) -> None:
+    :param meter: what they are counted on: Kafka's token bucket, or the spread rate.
+    """
+
+    def __init__(
+        self, windows: Windows, callback: ClientQuotaCallback, *, meter: type[BucketMeter] = BucketMeter
+    ) -> None:
         super().__init__(ClientQuotaType.CONTROLLER_MUTATION, windows, callback)
+        self._meter = meter
 
-    def record_strict(self, user: str, client_id: str, partitions: float, now_ms: int) -> StrictOutcome:
-        """Reject if tokens are missing already; otherwise take them, however many, and do not make the client wait."""
+    def record_strict(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> StrictOutcome:
+        """Reject if it is too much already; otherwise count them, however many, and do not make the client wait."""
         meter = self.meter(user, client_id)
         if meter is None:
             return StrictOutcome(rejected=False, throttle=None)
@@ -245,14 +260,14 @@ class MutationQuotaManager(QuotaManager[BucketMeter]):
         meter.record_unchecked(partitions, now_ms)
         return StrictOutcome(rejected=False, throttle=None)
 
-    def record_permissive(self, user: str, client_id: str, partitions: float, now_ms: int) -> Throttle | None:
-        """Take the tokens; how long the client is to wait, if then some are missing."""
+    def record_permissive(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> Throttle | None:
+        """Count them; how long the client is to wait, if then it is too much."""
         meter = self.meter(user, client_id)
         return None if meter is None else meter.record(partitions, now_ms)
 
-    def unrecord(self, user: str, client_id: str, partitions: float, now_ms: int) -> None:
-        """Give tokens back."""
+    def unrecord(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> None:
+        """Take back what was counted."""
         self.meter_anyway(user, client_id).record_unchecked(-partitions, now_ms)
 
     def _new_meter(self, tags: Mapping[str, str], limit: float) -> BucketMeter:
-        return BucketMeter(tags, limit, self.windows)
+        return self._meter(tags, limit, self.windows)

@@ -7,9 +7,10 @@ limit counts too.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import nan
 from typing import Final, NamedTuple
 
-from kquota.metering.statistics import UNLIMITED, SampledRate, SampledTotal, TokenBucket, Windows
+from kquota.metering.statistics import UNLIMITED, SampledRate, SampledTotal, SpreadRate, TokenBucket, Windows
 from kquota.metering.throttling import LONGEST_MS, bucket_throttle_ms, rate_throttle_ms
 from kquota.quotas import MeterKey
 
@@ -20,6 +21,7 @@ __all__ = [
     "BucketMeter",
     "Meter",
     "RateMeter",
+    "SpreadMeter",
     "Throttle",
     "ThrottleTimes",
 ]
@@ -163,7 +165,7 @@ class BucketMeter:
     def check(self, now_ms: int) -> Throttle | None:
         """How long to wait, if tokens are missing. Looking is no use: an idle meter stays one."""
         tokens = self.bucket.measure(now_ms, self.limit)
-        return self._throttle(tokens, now_ms) if tokens < 0 else None
+        return self._told(bucket_throttle_ms(tokens, self.limit), tokens, now_ms) if tokens < 0 else None
 
     def record(self, value: float, now_ms: int) -> Throttle | None:
         """Take `value` tokens; how long to wait, if then some are missing."""
@@ -180,11 +182,42 @@ class BucketMeter:
         """Tokens that are there."""
         return self.bucket.measure(now_ms, self.limit)
 
-    def _throttle(self, tokens: float, now_ms: int) -> Throttle:
-        unbounded = bucket_throttle_ms(tokens, self.limit)
-        told = min(unbounded, LONGEST_MS)
-        self.waits_until_ms = now_ms + told
-        return Throttle(told, unbounded, tokens, self.limit, self.tags)
+    def _told(self, unbounded_ms: int, measured: float, now_ms: int) -> Throttle:
+        told_ms = min(unbounded_ms, LONGEST_MS)
+        self.waits_until_ms = now_ms + told_ms
+        return Throttle(told_ms, unbounded_ms, measured, self.limit, self.tags)
+
+
+class SpreadMeter(BucketMeter):
+    """Under the rate that KIP-599's page proposed before the bucket. Kafka has no such meter.
+
+    A change is admitted while the rate is not above the limit; otherwise its client waits until the windows are
+    forgotten that are too many.
+    """
+
+    __slots__ = ("spread",)
+
+    def __init__(self, tags: Mapping[str, str], limit: float, windows: Windows) -> None:
+        super().__init__(tags, limit, windows)
+        self.spread = SpreadRate(windows)
+
+    def check(self, now_ms: int) -> Throttle | None:
+        """How long to wait, if the rate is above the limit."""
+        measured = self.measure(now_ms)
+        if measured <= self.limit:
+            return None
+        wait_ms = rate_throttle_ms(measured, self.limit, self.spread.windows.span_ms)
+        return self._told(wait_ms, measured, now_ms)
+
+    def record_unchecked(self, value: float, now_ms: int) -> None:
+        """Count `value`, over the windows that have room; a negative one takes back."""
+        self.last_ms = now_ms
+        self.spread.record(value, now_ms, nan if self.limit == UNLIMITED else self.limit)
+        self.rate.record(value, now_ms)
+
+    def measure(self, now_ms: int) -> float:
+        """Units per second."""
+        return self.spread.measure(now_ms)
 
 
 Meter = RateMeter | BucketMeter

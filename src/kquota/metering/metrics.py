@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.connections import DISABLED, ConnectionQuotas
 from kquota.metering.engine import QuotaManagers
-from kquota.metering.meters import UNLIMITED, BucketMeter, Meter
+from kquota.metering.meters import UNLIMITED, BucketMeter, Meter, SpreadMeter
 from kquota.quotas import CLIENT_ID, IP, USER, jmx_sanitize, sanitize
 
 __all__ = ["CALLBACK", "SOCKET_SERVER", "Limit", "Metric", "kafka_tags", "read_limits", "read_metrics"]
@@ -111,8 +111,9 @@ def _usage(quota_type: ClientQuotaType, meter: Meter, now_ms: int) -> Iterator[M
     group, tags = quota_type.value, kafka_tags(meter.tags)
     sensor = f"{group}-{_suffix(tags)}"
     if isinstance(meter, BucketMeter):
-        tracks = "Tracking remaining tokens in the token bucket per user/client-id"
-        yield Metric(group, "tokens", tags, tracks, sensor, meter.measure(now_ms))
+        if not isinstance(meter, SpreadMeter):
+            tracks = "Tracking remaining tokens in the token bucket per user/client-id"
+            yield Metric(group, "tokens", tags, tracks, sensor, meter.measure(now_ms))
         rate = meter.rate.measure(now_ms)
         yield Metric(group, "mutation-rate", tags, "Tracking mutation-rate per user/client-id", sensor, rate)
         return

@@ -19,17 +19,19 @@ __all__ = ["SEPARATOR_SETTING", "TENANT_TAG", "PartitionQuotaCallback"]
 SEPARATOR_SETTING: Final = "kquota.tenant.separator"
 BROKER_SETTINGS: Final = ("node.id", "broker.id")
 TENANT_TAG: Final = "tenant"
+_NOT_SPLIT: Final = (ClientQuotaType.REQUEST, ClientQuotaType.CONTROLLER_MUTATION)
+"""A second of a thread is each broker's own, and of a cluster the controller alone counts mutations."""
 
 
 class PartitionQuotaCallback(DefaultQuotaCallback):
     """On a broker that leads a quarter of a tenant's partitions, the tenant has a quarter of its limit.
 
     On a broker that leads none of them it has the share of one, and all of it while it has no partitions. Request time
-    is not split: it is each broker's own. Who belongs to no tenant is limited as ever.
+    and mutations are not split. Who belongs to no tenant is limited as ever.
     """
 
-    def __init__(self, static_defaults: Mapping[str, float] | None = None) -> None:
-        super().__init__(static_defaults)
+    def __init__(self) -> None:
+        super().__init__()
         self._separator = "_"
         self._broker_id = 0
         self._shares: dict[str, float] = {}
@@ -43,7 +45,8 @@ class PartitionQuotaCallback(DefaultQuotaCallback):
         if not self._separator:
             raise InputError(f"{SEPARATOR_SETTING} is empty: it separates the tenant from the rest of a name")
         text = next((configs[name] for name in BROKER_SETTINGS if name in configs), "")
-        if not text.isascii() or not text.isdigit():
+        digits = text.removeprefix("-")  # -1 is a node whose id is not known, as the controller of a recording
+        if not digits.isascii() or not digits.isdigit():
             raise InputError(f"{' or '.join(BROKER_SETTINGS)}: the number of this broker is needed, not {text!r}")
         self._broker_id = int(text)
 
@@ -62,7 +65,7 @@ class PartitionQuotaCallback(DefaultQuotaCallback):
         if tenant is None:
             return super().quota_limit(quota_type, metric_tags)
         limit = self._whole_limit(quota_type, tenant)
-        if limit is None or quota_type is ClientQuotaType.REQUEST:
+        if limit is None or quota_type in _NOT_SPLIT:
             return limit
         return limit * self._shares.get(tenant, 1.0)
 
@@ -80,11 +83,11 @@ class PartitionQuotaCallback(DefaultQuotaCallback):
         """Count who leads what; whether any share is another now."""
         every: Counter[str] = Counter()
         here: Counter[str] = Counter()
-        for (topic, _), leader in cluster.leaders.items():
-            tenant = self._tenant_of(topic)
+        for one in cluster.partitions:
+            tenant = self._tenant_of(one.topic)
             if tenant is not None:
                 every[tenant] += 1
-                here[tenant] += leader == self._broker_id
+                here[tenant] += one.leader is not None and one.leader.id == self._broker_id
         shares = {tenant: max(here[tenant], 1) / count for tenant, count in every.items()}
         is_changed = shares != self._shares
         self._shares = shares

@@ -7,14 +7,21 @@ from sys import float_info
 from types import NoneType
 from typing import Any, Final, TypeAlias
 
-from kquota.config import BrokerConfig
+from kquota.config import CALLBACK_SETTING, BrokerConfig, is_read_from_broker
 from kquota.errors import CallbackRefusedError, InputError
-from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, DefaultQuotaCallback
+from kquota.metering.callback import (
+    ClientQuotaCallback,
+    ClientQuotaType,
+    Cluster,
+    DefaultQuotaCallback,
+    KafkaPrincipal,
+)
+from kquota.metering.cluster_json import cluster_from_json
 from kquota.metering.connections import DISABLED
 from kquota.metering.engine import EXPIRY_EVERY_MS, USAGE_EVERY_MS, QuotaManagers
-from kquota.metering.loading import CALLBACK_SETTING, load_callback
+from kquota.metering.loading import load_callback
 from kquota.metering.managers import RateQuotaManager
-from kquota.metering.meters import UNLIMITED, Throttle
+from kquota.metering.meters import UNLIMITED, BucketMeter, Throttle
 from kquota.metering.metrics import read_metrics
 from kquota.quotas import CONNECTION_CREATION_RATE, IP, ClientQuotaEntity, canonical_ip, is_literal_ip
 
@@ -42,20 +49,22 @@ class Replay:
         *,
         guard: Callable[[ClientQuotaCallback], ClientQuotaCallback] = lambda callback: callback,
         report: Callable[[str], None] = lambda _: None,
+        mutation_meter: type[BucketMeter] = BucketMeter,
     ) -> None:
         """Begin without quotas.
 
         :param settings: all of the broker's, for its callback; ``client.quota.callback.class`` among them names it.
-        :param guard: put before a callback that does not come with the engine.
-        :param report: told in words of a callback that could not be set up later on, so that the one before it stays.
+        :param guard: put before every callback but Kafka's own.
+        :param report: told in words of a callback that could not be set up later on, so that the one before it stays,
+            and of one that could not be closed.
+        :param mutation_meter: what partitions created and deleted are counted on.
         :raises InputError: there is no such callback, or it cannot be set up.
         """
-        self.managers = QuotaManagers(config)
+        self.managers = QuotaManagers(config, mutation_meter=mutation_meter)
         self.now_ms = 0
         """The last time in the trace."""
         self._expire_at_ms: int | None = None
         self._usage_at_ms = 0
-        self._static_defaults = config.static_defaults
         self._settings = settings or {}
         self._guard = guard
         self._report = report
@@ -67,6 +76,7 @@ class Replay:
         self._kinds: Mapping[str, Callable[[Operation], Answer | None]] = {
             "quota": self._quota,
             "callback": self._callback,
+            "cluster": self._cluster,
             "record": self._record,
             "unrecord": self._unrecord,
             "record_no_throttle": self._record_no_throttle,
@@ -79,10 +89,11 @@ class Replay:
         """What it does with each; one answer for each ``record`` and ``metrics``.
 
         Operations are ``quota`` (entity, key, value; None removes), ``callback`` (class, None for Kafka's own; configs,
-        over the broker's settings), ``record`` and ``unrecord`` (t_ms, user, client-id,
-        key, value; strict for mutations), ``record`` of a connection (t_ms, ip, key; listener), ``record_no_throttle``
-        (as ``unrecord``), ``exempt`` (t_ms, value: request time), ``metrics`` and ``time`` (t_ms). Who is told to wait
-        is muted for so long. Inactive meters are dropped every 30 seconds of the trace's time, counted from its first.
+        over the broker's settings), ``cluster`` (partitions and more: :mod:`kquota.metering.cluster_json`), ``record``
+        and ``unrecord`` (t_ms, user, client-id, key, value; principal-type, if it is not User; strict for mutations),
+        ``record`` of a connection (t_ms, ip, key; listener), ``record_no_throttle`` (as ``unrecord``), ``exempt``
+        (t_ms, value: request time), ``metrics`` and ``time`` (t_ms). Who is told to wait is muted for so long. Inactive
+        meters are dropped every 30 seconds of the trace's time, counted from its first.
 
         :raises InputError: an operation is none of these.
         """
@@ -116,10 +127,15 @@ class Replay:
             self._report(f"callback {operation['class']}: {error}")
 
     def _swap(self, name: str | None, settings: Mapping[str, str]) -> None:
-        if name is None:
-            self.managers.swap_callback(DefaultQuotaCallback(self._static_defaults), settings)
-        else:
-            self.managers.swap_callback(self._guard(load_callback(name)), settings)
+        callback = DefaultQuotaCallback() if name is None else load_callback(name)
+        # What is known of Kafka's own is known of it alone, without a guard.
+        guarded = callback if type(callback) is DefaultQuotaCallback else self._guard(callback)
+        closing = self.managers.swap_callback(guarded, settings)
+        if closing is not None:
+            self._report(f"the callback before could not be closed: {closing!r}")
+
+    def _cluster(self, operation: Operation) -> None:
+        self.managers.update_cluster_metadata(_cluster_of(operation))
 
     def _quota(self, operation: Operation) -> None:
         self.managers.update_quota(operation["key"], ClientQuotaEntity(operation["entity"]), operation["value"])
@@ -128,7 +144,7 @@ class Replay:
         if operation["key"] == CONNECTION_CREATION_RATE:
             return self._connection(operation["ip"], operation.get("listener", LISTENER))
         manager = self.managers.of(ClientQuotaType.of_key(operation["key"]))
-        user, client_id, value = operation["user"], operation["client-id"], operation["value"]
+        user, client_id, value = _user(operation), operation["client-id"], operation["value"]
         rejected: bool | None = None
         throttle: Throttle | None
         if isinstance(manager, RateQuotaManager):
@@ -174,12 +190,12 @@ class Replay:
 
     def _unrecord(self, operation: Operation) -> None:
         manager = self.managers.of(ClientQuotaType.of_key(operation["key"]))
-        manager.unrecord(operation["user"], operation["client-id"], operation["value"], self.now_ms)
+        manager.unrecord(_user(operation), operation["client-id"], operation["value"], self.now_ms)
 
     def _record_no_throttle(self, operation: Operation) -> None:
         manager = self.managers.of(ClientQuotaType.of_key(operation["key"]))
         assert isinstance(manager, RateQuotaManager)
-        manager.record_no_throttle(operation["user"], operation["client-id"], operation["value"], self.now_ms)
+        manager.record_no_throttle(_user(operation), operation["client-id"], operation["value"], self.now_ms)
 
     def _exempt(self, operation: Operation) -> None:
         self.managers.request.record_exempt(operation["value"], self.now_ms)
@@ -190,12 +206,21 @@ class Replay:
         return {"t_ms": self.now_ms, "metrics": metrics}
 
 
+def _cluster_of(operation: Operation) -> Cluster:
+    return cluster_from_json({name: value for name, value in operation.items() if name != "op"})
+
+
+def _user(operation: Operation) -> KafkaPrincipal:
+    return KafkaPrincipal(operation.get("principal-type", "User"), operation["user"])
+
+
 _NUMBER: Final = (int, float)
 _RECORD: Final = {"t_ms": int, "user": str, "client-id": str, "key": str, "value": _NUMBER}
 _CONNECTION: Final = {"t_ms": int, "ip": str, "key": str}
 _FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "quota": {"entity": Mapping, "key": str, "value": (int, float, NoneType)},
     "callback": {"class": (str, NoneType)},
+    "cluster": {"partitions": list},
     "record": _RECORD,
     "unrecord": _RECORD,
     "record_no_throttle": _RECORD,
@@ -237,6 +262,17 @@ def _fault(kind: str, operation: Operation) -> str | None:
         isinstance(configs, Mapping) and all(isinstance(value, str) for value in configs.values())
     ):
         return f"configs cannot be {configs!r}: an object of texts is expected"
+    of_broker = next(filter(is_read_from_broker, configs), None)
+    if kind == "callback" and of_broker is not None:
+        return f"configs cannot have {of_broker}: it is the broker's, and the same all through the trace"
+    if kind == "cluster":
+        try:
+            _cluster_of(operation)
+        except InputError as error:
+            return str(error)
+    principal_type = operation.get("principal-type", "User")
+    if not isinstance(principal_type, str) or not principal_type:
+        return f"principal-type cannot be {principal_type!r}: a text such as User is expected"
     key = operation.get("key")
     if key is None:
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kquota.metering.callback import ClientQuotaType
+from kquota.metering.callback import ClientQuotaType, Principal
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.managers import StrictOutcome
 from kquota.metering.meters import Throttle
@@ -41,7 +41,14 @@ class RequestQuotas:
         self.managers = managers
 
     def produce(
-        self, user: str, client_id: str, request_bytes: int, handler_percent: float, now_ms: int, *, acks: int = -1
+        self,
+        user: Principal,
+        client_id: str,
+        request_bytes: int,
+        handler_percent: float,
+        now_ms: int,
+        *,
+        acks: int = -1,
     ) -> Wait:
         """A produce request that was appended, just before its answer; the whole request counts, header included.
 
@@ -55,12 +62,12 @@ class RequestQuotas:
             request = self.managers.request.record(user, client_id, handler_percent, now_ms)
         return self._longest(user, client_id, ClientQuotaType.PRODUCE, bandwidth, request, now_ms)
 
-    def max_fetch_bytes(self, user: str, client_id: str, request_max_bytes: int) -> int:
+    def max_fetch_bytes(self, user: Principal, client_id: str, request_max_bytes: int) -> int:
         """The most that a fetch is answered with: what is more than a quota's whole window could never pass."""
         largest = self.managers.fetch.max_value_in_quota_window(user, client_id)
         return int(min(float(request_max_bytes), largest))
 
-    def fetch(self, user: str, client_id: str, response_bytes: int, handler_percent: float, now_ms: int) -> Wait:
+    def fetch(self, user: Principal, client_id: str, response_bytes: int, handler_percent: float, now_ms: int) -> Wait:
         """A consumer's fetch with its answer made. Where it has to wait, the answer goes out empty, and its bytes are
         taken back, whichever quota it is that makes it wait.
         """
@@ -73,7 +80,7 @@ class RequestQuotas:
 
     def mutation(
         self,
-        user: str,
+        user: Principal,
         client_id: str,
         controller: Throttle | StrictOutcome | None,
         handler_percent: float,
@@ -84,12 +91,12 @@ class RequestQuotas:
         throttle = controller.throttle if isinstance(controller, StrictOutcome) else controller
         return self._longest(user, client_id, ClientQuotaType.CONTROLLER_MUTATION, throttle, request, now_ms)
 
-    def other(self, user: str, client_id: str, handler_percent: float, now_ms: int) -> Wait:
+    def other(self, user: Principal, client_id: str, handler_percent: float, now_ms: int) -> Wait:
         """Any other request of a client."""
         request = self.managers.request.record(user, client_id, handler_percent, now_ms)
         return self._longest(user, client_id, ClientQuotaType.REQUEST, None, request, now_ms)
 
-    def sent(self, user: str, client_id: str, network_percent: float, now_ms: int) -> None:
+    def sent(self, user: Principal, client_id: str, network_percent: float, now_ms: int) -> None:
         """An answer went out: the network's time counts for the requests after it."""
         self.managers.request.record_no_throttle(user, client_id, network_percent, now_ms)
 
@@ -99,7 +106,7 @@ class RequestQuotas:
 
     def _longest(
         self,
-        user: str,
+        user: Principal,
         client_id: str,
         quota_type: ClientQuotaType,
         own: Throttle | None,

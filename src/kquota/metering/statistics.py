@@ -235,11 +235,14 @@ class TokenBucket:
     """KIP-599's bucket: it fills at the limit, up to all windows' worth, and may go below zero without bound.
 
     A limit is so much in a `unit` of time, and None is none: then nothing is taken, and there is always enough.
+
+    Kafka's ``record(config, value, timeMs)`` and ``measure(config, timeMs)`` are given windows and limit together, in
+    the first argument. Here the windows are the bucket's own, a broker's if none are given, and the limit comes last.
     """
 
     __slots__ = ("_tokens", "_unit_ms", "_updated_ms", "windows")
 
-    def __init__(self, windows: Windows, unit: TimeUnit = TimeUnit.SECONDS) -> None:
+    def __init__(self, windows: Windows = Windows(), unit: TimeUnit = TimeUnit.SECONDS) -> None:
         self.windows = windows
         self._unit_ms = unit.ms
         self._tokens = 0.0

@@ -18,6 +18,7 @@ from kquota.errors import InputError
 from kquota.files import DatedQuotas
 from kquota.pipeline.arrow_source import ArrowSource, ParquetSource
 from kquota.pipeline.ingest import IngestResult, ingest_logs
+from kquota.pipeline.kept_frames import keep
 from kquota.pipeline.metrics_ingest import MetricSource, MetricsResult, ingest_metrics
 from kquota.pipeline.sources.log_files import LogFile
 from kquota.pipeline.table_files import location, table_folder, write_table
@@ -217,7 +218,7 @@ def resolve_step(
     :param quotas: those in force from `start_ms`, when the usage begins.
     """
     with progress.stage("resolve the limits"), ThreadPoolExecutor(1, "clients") as pool:
-        clients = resolved(to_client_totals(usage), quotas, start_ms, broker_config).persist()
+        clients = keep(resolved(to_client_totals(usage), quotas, start_ms, broker_config))
         have_periods = have_changed(clients)
         written = pool.submit(write_table, last_limits(clients).select(*CLIENTS.columns), staging, CLIENTS)
         known = (F.col("user").isNotNull() & F.col("client_id").isNotNull()) | F.col("ip").isNotNull()
@@ -281,9 +282,11 @@ def utilisation_step(
 
     def find_throttled() -> int:
         throttled = to_throttled(usage, clients, broker_config).persist()
-        write_table(throttled, staging, THROTTLED)
-        named = throttled.where(F.col("meter").isNotNull()).agg(F.count_distinct("key", "meter")).first()
-        throttled.unpersist()
+        try:
+            write_table(throttled, staging, THROTTLED)
+            named = throttled.where(F.col("meter").isNotNull()).agg(F.count_distinct("key", "meter")).first()
+        finally:
+            throttled.unpersist()
         return 0 if named is None else int(named[0])
 
     # Neither needs the other, and the planning of one leaves a core to the other.

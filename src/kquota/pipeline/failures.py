@@ -10,6 +10,7 @@ from kquota.errors import InputError, KquotaError
 __all__ = ["explained"]
 
 _DAMAGED: Final = re.compile(r"while reading file (?:file:/*(?=/))?(.+?\.parquet)")
+_NOT_FOUND: Final = re.compile(r"FileNotFoundError: .*?'(.+?)'|FileNotFoundException: File file:(/.+?) does not exist")
 _TRACEBACK: Final = "Traceback (most recent call last):"
 
 
@@ -25,6 +26,11 @@ def explained(error: Exception) -> Exception:
         return KquotaError("no space left on the device: free some, or give an --out elsewhere; earlier results stand")
     if (damaged := _DAMAGED.search(text)) is not None:
         return InputError(f"{damaged[1]} cannot be read, it is damaged: run the step that wrote it again")
+    if (missing := _NOT_FOUND.search(text)) is not None:
+        return KquotaError(
+            f"a worker of Spark cannot find {missing[1] or missing[2]}: what is read and written has to be on a file "
+            "system that this machine and all workers have mounted under the same path"
+        )
     return KquotaError(f"Spark failed: {_last_error(text)}")
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from kquota.pipeline.session import SHUFFLE_PARTITIONS
 from kquota.pipeline.workers import forget_zip_importers
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ BLOCKS: Final[StructType] = from_arrow_schema(_BLOCKS)
 """Rows of one bucket as bytes, which only who wrote them can read."""
 
 _BUCKETS_PER_PARTITION: Final = 4
+_PARTITIONS: Final = 200
+"""Spark's default, where its setting is no number: ``auto`` lets Databricks choose, but not for what is dealt here."""
 _SPARSE: Final = 64
 """So many times more numbers than rows are not looked through."""
 
@@ -46,7 +49,8 @@ Ints = npt.NDArray[np.int64]
 
 def bucket_count(spark: SparkSession) -> int:
     """How many buckets rows should be dealt into: a few for each partition of a shuffle."""
-    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1) * _BUCKETS_PER_PARTITION
+    partitions = str(spark.conf.get(SHUFFLE_PARTITIONS))
+    return (int(partitions) if partitions.isdigit() else _PARTITIONS) * _BUCKETS_PER_PARTITION
 
 
 def gather(

@@ -15,6 +15,7 @@ from kquota.pipeline.sources.log_files import LogFile, LogRange, cut_into_ranges
 from kquota.pipeline.sources.log_times import IN_ORDER_MS, LogTimes
 from kquota.pipeline.sources.range_reader import IngestOptions
 from kquota.pipeline.sources.request_log import stage_request_logs
+from kquota.pipeline.table_files import check_shared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,6 +107,7 @@ def ingest_logs(
     :param timezone: IANA name of the zone that the brokers logged in.
     :param keep_requests: None keeps them on up to :data:`AUTO_KEEP_LINES` lines.
     :param topics: partition counts of topics from before the log begins.
+    :raises NotSharedError: the workers do not share `staging` with this machine.
     """
     parallelism = spark.sparkContext.defaultParallelism
     ranges = cut_into_ranges(files, parallelism=parallelism)
@@ -116,6 +118,7 @@ def ingest_logs(
     with progress.stage("read the logs", lambda: lines_read.value, estimate):
         tasks = group_ranges(ranges, parallelism=parallelism)
         stretches = stage_request_logs(spark, ranges, tasks, options, lines_read=lines_read) if ranges else []
+        check_shared(staging, (file for stretch in stretches for file in stretch.files))
 
     with progress.stage("put the pieces together"), ThreadPoolExecutor(1, "rejected") as pool:
         rejected = pool.submit(finish_rejected, spark, staging, stretches, ranges, cluster)

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from kquota.pipeline.analysis import (
     write_summary,
 )
 from kquota.pipeline.failures import explained
+from kquota.pipeline.kept_frames import freeing_frames, keep
 from kquota.pipeline.kept_quotas import in_force, keep_quotas, kept_quotas
 from kquota.pipeline.metrics_ingest import MetricSource
 from kquota.pipeline.output import OutputDirectory
@@ -37,7 +38,7 @@ from kquota.pipeline.overview import MeterLine, UnexplainedLine, unexplained_thr
 from kquota.pipeline.progress import Progress
 from kquota.pipeline.report import write_report
 from kquota.pipeline.report.charts import check_extra
-from kquota.pipeline.session import start_session
+from kquota.pipeline.session import active_session, start_session
 from kquota.pipeline.sources.log_files import LogFile, find_log_files
 from kquota.pipeline.sources.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
 from kquota.pipeline.sources.metric_mapping import MetricRule, parse_metric_rules
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Analysis",
     "JobOptions",
+    "add_to",
     "analyze",
     "before_quotas",
     "check_time_zone",
@@ -82,12 +84,15 @@ _OF_QUOTAS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What all jobs take. `master` is a Spark master URL, None for ``local[*]`` or what spark-submit says."""
+    """What all jobs take. `master` is a Spark master URL, None for what Spark's settings say, otherwise ``local[*]``;
+    `conf` are settings of Spark. Both are for a session that the job starts: one that is there is used as it is.
+    """
 
     out: Path
     overwrite: bool = False
     broker_config: BrokerConfig = field(default_factory=BrokerConfig)
     master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
     quiet: bool = False
 
     def progress(self) -> Progress:
@@ -157,18 +162,28 @@ def metric_inputs(
 def _spark(
     options: JobOptions, progress: Progress, *, log_bytes: int = 0, table_bytes: int = 0
 ) -> Iterator[SparkSession]:
-    """A Spark session that ends with the job; what goes wrong in it is told in a line, not in a stack of frames.
+    """The Spark session that is there, which is left as it was found; otherwise one that ends with the job.
+
+    What goes wrong in it is told in a line, not in a stack of frames.
 
     :raises KquotaError: the work failed.
+    :raises InputError: there is a session, and the options are for another.
     """
+    joined = active_session()
+    if joined is not None and (options.master is not None or options.conf):
+        raise InputError("a Spark session is running in this process: it has its own master and settings, give none")
     with progress.stage("start Spark"):
-        spark = start_session(master=options.master, log_bytes=log_bytes, table_bytes=table_bytes)
+        spark = joined or start_session(
+            master=options.master, conf=options.conf, log_bytes=log_bytes, table_bytes=table_bytes
+        )
     try:
-        yield spark
+        with freeing_frames() if joined else nullcontext():
+            yield spark
     except Exception as error:
         raise explained(error) from error
     finally:
-        spark.stop()
+        if joined is None:
+            spark.stop()
 
 
 def spark_for(
@@ -330,19 +345,17 @@ def utilisation(options: JobOptions) -> Analysis:
     The limits are those of the directory's quotas.yaml, or of its folder `quotas` where they changed.
     """
     progress = options.progress()
-    with OutputDirectory.existing(options.out) as output, spark_for(options, progress) as spark:
+    tables = ("utilisation", "throttled", "calibration")
+    with OutputDirectory.existing(options.out, *tables) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
         of_its_time = in_force(kept_quotas(options.out), summary)
         usage = read_usage(spark, options.out)
         totals = to_client_totals(usage)
-        clients = resolved(totals, of_its_time, summary.get("start_ms"), options.broker_config).persist()
+        clients = keep(resolved(totals, of_its_time, summary.get("start_ms"), options.broker_config))
         part = utilisation_step(usage, clients, output.staging, options.broker_config, progress)
         part |= calibration_step(spark, clients, options.out, output.staging, options.broker_config, progress)
-        summary = extended(summary, part, progress)
-        write_summary(output.staging, summary)
         worst, unexplained = _worst(spark, output.staging, clients)
-        for name in ("utilisation", "throttled", "calibration", "summary.json"):
-            output.publish(name)
+        summary = add_to(output, tables, part, progress)
     return Analysis(options.out, summary, worst, unexplained)
 
 
@@ -350,9 +363,12 @@ def report(options: JobOptions) -> Path:
     """The report of an existing directory, from its tables; returns where it is."""
     check_extra()
     progress = options.progress()
-    OutputDirectory.existing(options.out)
-    with spark_for(options, progress) as spark, progress.stage("write the report"):
-        return write_report(spark, options.out, generated=_now())
+    name = "report.html"
+    with OutputDirectory.existing(options.out, name) as output, spark_for(options, progress) as spark:
+        with progress.stage("write the report"):
+            write_report(spark, options.out, target=output.staging / name, generated=_now())
+        output.publish(name)
+    return options.out / name
 
 
 def read_summary(directory: Path) -> dict[str, Any]:
@@ -372,6 +388,18 @@ def read_summary(directory: Path) -> dict[str, Any]:
 def before_quotas(summary: Mapping[str, Any]) -> dict[str, Any]:
     """summary.json without what steps say in it that quotas were given to."""
     return {name: part for name, part in summary.items() if name not in _OF_QUOTAS}
+
+
+def add_to(
+    output: OutputDirectory, tables: Sequence[str], part: Mapping[str, Any], progress: Progress
+) -> dict[str, Any]:
+    """Publish tables of a step that were staged, and its part of summary.json, which other steps add to, too."""
+    with output.updating():
+        summary = extended(read_summary(output.path), part, progress)
+        write_summary(output.staging, summary)
+        for name in (*tables, "summary.json"):
+            output.publish(name)
+    return summary
 
 
 def extended(summary: dict[str, Any], part: Mapping[str, Any], progress: Progress) -> dict[str, Any]:

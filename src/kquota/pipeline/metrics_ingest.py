@@ -21,7 +21,7 @@ from kquota.pipeline.sources.metric_files import MetricFile, MetricInputs, find_
 from kquota.pipeline.sources.metric_reader import read_metric_file
 from kquota.pipeline.sources.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
 from kquota.pipeline.sources.staging import StagedFile, write_usage
-from kquota.pipeline.table_files import take_in
+from kquota.pipeline.table_files import check_shared, take_in
 from kquota.pipeline.tables import REJECTED, USAGE
 from kquota.pipeline.transforms.identities import plain_strings
 from kquota.pipeline.transforms.metered_usage import Conflict, Intervals, MeteredCounts, metered_usage
@@ -154,6 +154,7 @@ def ingest_metrics(
     files, options = source.files, MetricOptions(str(staging), cluster, source.broker_id, source.inputs)
     with progress.stage("read the metrics"):
         manifests = _read_files(spark, files, options)
+        check_shared(staging, (file for manifest in manifests for file in manifest.files))
         _check(manifests, files, options)
     with progress.stage("metrics to usage"):
         spans = {broker: Intervals.joined(list(stretches)) for broker, stretches in covered.items()}

@@ -8,8 +8,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from kquota.files import UNOWNED, OwnerMap, OwnerRule
-from kquota.pipeline.analysis import read_table, read_usage, write_summary
-from kquota.pipeline.jobs import JobOptions, check_time_zone, extended, read_summary, spark_for
+from kquota.pipeline.analysis import read_table, read_usage
+from kquota.pipeline.jobs import JobOptions, add_to, check_time_zone, spark_for
+from kquota.pipeline.kept_frames import keep
 from kquota.pipeline.kept_quotas import last_quotas
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.table_files import write_table
@@ -38,13 +39,12 @@ def showback(rules: Sequence[OwnerRule], timezone: str, options: JobOptions) -> 
     check_time_zone(timezone)
     progress = options.progress()
     directory = options.out
-    with OutputDirectory.existing(directory) as output, spark_for(options, progress) as spark:
-        summary = read_summary(directory)
+    with OutputDirectory.existing(directory, SHOWBACK.name) as output, spark_for(options, progress) as spark:
         has_quotas = (directory / "quotas.yaml").is_file()
         owners = OwnerMap(rules, last_quotas(directory) if has_quotas else None)
         limits = next((table for table in (LIMITS, CLIENTS) if (directory / table.name).is_dir()), None)
         with progress.stage("add up by owner"):
-            days = with_owners(to_client_days(read_usage(spark, directory), ZoneInfo(timezone)), owners).persist()
+            days = keep(with_owners(to_client_days(read_usage(spark, directory), ZoneInfo(timezone)), owners))
             table = to_showback(days, None if limits is None else read_table(spark, directory, limits))
             write_table(table, output.staging, SHOWBACK)
             unowned = tuple(row.asDict() for row in to_unowned(days).collect())
@@ -55,7 +55,5 @@ def showback(rules: Sequence[OwnerRule], timezone: str, options: JobOptions) -> 
             "owners": len({row["owner"] for row in rows} - {UNOWNED}),
             "unowned": len(unowned),
         }
-        write_summary(output.staging, extended(summary, {"showback": part}, progress))
-        for name in (SHOWBACK.name, "summary.json"):
-            output.publish(name)
+        add_to(output, [SHOWBACK.name], {"showback": part}, progress)
     return Showback(rows, unowned, bool(owners), limits is not None)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from kquota.files import UNOWNED, Objective, OwnerMap, QuotaFile, QuotaFileEntry, write_yaml
-from kquota.pipeline.analysis import read_table, read_usage, write_summary
-from kquota.pipeline.jobs import JobOptions, extended, read_summary, spark_for
+from kquota.pipeline.analysis import read_table, read_usage
+from kquota.pipeline.jobs import JobOptions, add_to, spark_for
+from kquota.pipeline.kept_frames import keep
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.replay.arrivals import Arrivals
 from kquota.pipeline.table_files import write_table
@@ -112,24 +113,22 @@ class _Recording:
 
     def publish(self, table: Table, part: Mapping[str, Any]) -> None:
         """Put the table that was staged in place of the old one, and its part into summary.json."""
-        write_summary(self.output.staging, extended(read_summary(self.output.path), part, self.progress))
-        for name in (table.name, "summary.json"):
-            self.output.publish(name)
+        add_to(self.output, [table.name], part, self.progress)
 
 
 @contextmanager
 def _recording(
-    usage: Path, quotas: QuotaFile, options: JobOptions, arrivals: Arrivals, unlimited_by: str | None
+    usage: Path, quotas: QuotaFile, options: JobOptions, arrivals: Arrivals, unlimited_by: str | None, *, adds: Table
 ) -> Iterator[_Recording]:
     progress = options.progress()
-    with OutputDirectory.existing(usage) as output, spark_for(options, progress, usage) as spark:
+    with OutputDirectory.existing(usage, adds.name) as output, spark_for(options, progress, usage) as spark:
         cells = read_usage(spark, usage)
         with progress.stage("find the meters"):
             clients = recorded_clients(spark, usage)
             defaults = options.broker_config.static_defaults
             meters = to_meters(clients, quotas.snapshot(), static_defaults=defaults, unlimited_by=unlimited_by)
             replay = Replay(arrivals, options.broker_config, recorded_times(read_usage(spark, usage)))
-        yield _Recording(spark, output, progress, cells, meters.persist(), replay)
+        yield _Recording(spark, output, progress, cells, keep(meters), replay)
 
 
 def sweep(
@@ -142,7 +141,7 @@ def sweep(
     unlimited_by: str | None = None,
 ) -> Swept:
     """Try the limits of a grid on all meters, into the table `curve` of the directory."""
-    with _recording(usage, quotas, options, arrivals, unlimited_by) as found:
+    with _recording(usage, quotas, options, arrivals, unlimited_by, adds=CURVE) as found:
         with found.progress.stage("replay under all limits"):
             curve = found.stage(to_curve(held_by_cells(found.usage, found.meters, found.replay, grid)), CURVE)
         totals = curve.agg(
@@ -166,19 +165,19 @@ def recommend(
     unlimited_by: str | None = None,
 ) -> Recommended:
     """Find the limits to set, into the table `recommendations` of the directory, and as a quota file."""
-    with _recording(usage, quotas, options, arrivals, unlimited_by) as found:
-        meters = with_rules(found.meters.where(F.col("key").isin(*wanted.keys)), owners).persist()
+    with _recording(usage, quotas, options, arrivals, unlimited_by, adds=RECOMMENDATIONS) as found:
+        meters = keep(with_rules(found.meters.where(F.col("key").isin(*wanted.keys)), owners))
         kept = None
         if wanted.owners:
             is_wanted = F.col("owner").isin(*wanted.owners)
             kept = kept_limits(read_table(found.spark, usage, USAGE), meters.where(~is_wanted))
             meters = meters.where(is_wanted)
         with found.progress.stage("find what is needed"):
-            needed = _needed(found, meters, wanted, grid).persist()
+            needed = keep(_needed(found, meters, wanted, grid))
             values = rule_values(needed, meters)
-            values = cut_to_capacity(values, needed, meters, wanted.capacity or {}, kept).persist()
+            values = keep(cut_to_capacity(values, needed, meters, wanted.capacity or {}, kept))
         with found.progress.stage("replay what is recommended"):
-            held = held_by_cells(found.usage, with_values(meters, values).persist(), found.replay).persist()
+            held = keep(held_by_cells(found.usage, keep(with_values(meters, values)), found.replay))
             table = found.stage(to_recommendations(values, held, meters, wanted.reason()), RECOMMENDATIONS)
             rows = tuple(table.orderBy(F.col("owner") == UNOWNED, "owner", "entity", "key").collect())
         unmet = tuple(row for row in rows if _is_unmet(row, wanted.objectives))

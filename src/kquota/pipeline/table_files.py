@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from kquota.errors import InputError
+from kquota.errors import InputError, KquotaError
 from kquota.pipeline.sources.staging import StagedFile
 from kquota.pipeline.tables import (
     CALIBRATION,
@@ -28,7 +30,7 @@ from kquota.pipeline.tables import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["location", "table_folder", "take_in", "write_table"]
+__all__ = ["NotSharedError", "check_shared", "location", "table_folder", "take_in", "write_table"]
 
 _EMPTY: Final = "empty.parquet"
 _END: Final = b"PAR1"
@@ -73,22 +75,54 @@ def location(folder: Path) -> str:
     return f"file://{folder.absolute()}"
 
 
+class NotSharedError(KquotaError):
+    """What workers wrote does not come to where the driver reads it."""
+
+    def __init__(self, folder: Path, written: str, found: str) -> None:
+        super().__init__(
+            f"Spark's workers wrote {written} to {folder}, and {found} here: the directory has to be on a file system "
+            "that this machine and all workers have mounted under the same path"
+        )
+
+
 def write_table(frame: DataFrame, staging: Path, table: Table) -> None:
-    """Write a table under `staging`."""
-    frame = table.conform(frame)
-    frame.write.partitionBy(*table.partition_by).parquet(location(staging / table.name))
+    """Write a table under `staging`.
+
+    :raises NotSharedError: the workers wrote it elsewhere.
+    """
+    folder = staging / table.name
+    written = Observation()
+    frame = table.conform(frame).observe(written, F.count(F.lit(1)).alias("rows"))
+    frame.write.partitionBy(*table.partition_by).parquet(location(folder))
+    rows = sum(pq.read_metadata(path).num_rows for path in folder.rglob("*.parquet"))
+    if rows != written.get["rows"]:
+        raise NotSharedError(folder, f"{written.get['rows']:,} rows", f"{rows:,} are")
     _ensure_file(staging, table)
 
 
 def take_in(staging: Path, table: Table, files: Iterable[StagedFile]) -> None:
-    """Make a table of those of the staged files that were written for it."""
-    for file in files:
-        if file.kind == table.name:
-            (staging / table.name / _EMPTY).unlink(missing_ok=True)
-            target = staging / table.name / file.partition
-            target.mkdir(parents=True, exist_ok=True)
-            (staging / file.path).rename(target / Path(file.path).name)
+    """Make a table of those of the staged files that were written for it.
+
+    :raises NotSharedError: the workers wrote one elsewhere.
+    """
+    own = [file for file in files if file.kind == table.name]
+    check_shared(staging, own)
+    for file in own:
+        (staging / table.name / _EMPTY).unlink(missing_ok=True)
+        target = staging / table.name / file.partition
+        target.mkdir(parents=True, exist_ok=True)
+        (staging / file.path).rename(target / Path(file.path).name)
     _ensure_file(staging, table)
+
+
+def check_shared(staging: Path, files: Iterable[StagedFile]) -> None:
+    """See that files are here that workers say they wrote.
+
+    :raises NotSharedError: one is not.
+    """
+    for file in files:
+        if not (staging / file.path).is_file():
+            raise NotSharedError(staging, file.path, "it is not")
 
 
 def _ensure_file(staging: Path, table: Table) -> None:

@@ -13,7 +13,8 @@ from kquota.config import BrokerConfig
 from kquota.errors import InputError
 from kquota.files import NO_IMPACT, Impact, QuotaFile
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
-from kquota.pipeline.jobs import JobOptions, before_quotas, extended, read_summary, spark_for
+from kquota.pipeline.jobs import JobOptions, add_to, before_quotas, extended, read_summary, spark_for
+from kquota.pipeline.kept_frames import keep
 from kquota.pipeline.kept_quotas import last_quotas
 from kquota.pipeline.output import OutputDirectory
 from kquota.pipeline.replay.arrivals import Arrivals
@@ -74,7 +75,11 @@ def what_if(
             "logs again with --keep-requests"
         )
     is_own = options.out.resolve() == usage.resolve()
-    output = OutputDirectory.existing(usage) if is_own else OutputDirectory(options.out, overwrite=options.overwrite)
+    output = (
+        OutputDirectory.existing(usage, WHATIF.name)
+        if is_own
+        else OutputDirectory(options.out, overwrite=options.overwrite)
+    )
     old = against.snapshot() if against is not None else recorded_quotas(usage)
     with output, spark_for(options, progress, usage) as spark:
         change = Change(
@@ -86,13 +91,13 @@ def what_if(
             callback=callback,
         )
         part = what_if_step(spark, usage, output.staging, change, options.broker_config, progress)
-        recorded = read_summary(usage)
-        summary = extended(recorded if is_own else before_quotas(recorded), {"whatif": part}, progress)
-        write_summary(output.staging, summary)
         rows = worst_rows(read_table(spark, output.staging, WHATIF), WORST_SHOWN)
-        for name in ("whatif", "summary.json"):
-            output.publish(name)
-        if not is_own:
+        if is_own:
+            add_to(output, [WHATIF.name], {"whatif": part}, progress)
+        else:
+            write_summary(output.staging, extended(before_quotas(read_summary(usage)), {"whatif": part}, progress))
+            for name in ("whatif", "summary.json"):
+                output.publish(name)
             output.remove_others(("whatif", "summary.json"))
     return WhatIf(options.out, part, rows)
 
@@ -196,9 +201,9 @@ def replay_both(
     usage = read_usage(spark, directory)
     with progress.stage("resolve both quotas"):
         clients = recorded_clients(spark, directory)
-        bindings = to_bindings(clients, change.old, change.new, static_defaults=config.static_defaults).persist()
+        bindings = keep(to_bindings(clients, change.old, change.new, static_defaults=config.static_defaults))
         if change.only_changed:
-            bindings = changed(bindings).persist()
+            bindings = keep(changed(bindings))
         replay = Replay(change.arrivals, config, recorded_times(read_usage(spark, directory)))
     # Where a part of the usage is from metrics, only cells have all of it.
     has_all_requests = (directory / REQUESTS.name).is_dir() and not read_summary(directory).get("metrics")
@@ -209,23 +214,25 @@ def replay_both(
 
     with progress.stage("replay under both quotas"):
         if change.callback is not None:
-            by_callback = held_by_callback(requests(), change.callback, replay).persist()
+            by_callback = keep(held_by_callback(requests(), change.callback, replay))
             held_old = held_by_requests(requests(), under_old(bindings), replay)
             held_new = by_callback.drop("members")
-            bindings = callback_bindings(by_callback, bindings).persist()
+            bindings = keep(callback_bindings(by_callback, bindings))
         elif grain == "request":
             held_old = held_by_requests(requests(), under_old(bindings), replay)
-            held_new = held_by_requests(requests(), under_new(bindings), replay).persist()
+            held_new = keep(held_by_requests(requests(), under_new(bindings), replay))
         else:
             held_old, held_new = held_by_cells_under(usage, bindings, (OLD, NEW), replay)
-        table = to_what_if(
-            bindings,
-            held_new,
-            held_old,
-            model=change.arrivals.model,
-            grain=grain,
-            is_recorded=change.is_recorded,
-        ).persist()
+        table = keep(
+            to_what_if(
+                bindings,
+                held_new,
+                held_old,
+                model=change.arrivals.model,
+                grain=grain,
+                is_recorded=change.is_recorded,
+            )
+        )
         table.count()
     return Replayed(table, held_new, bindings, replay, grain)
 

@@ -174,7 +174,7 @@ def test_a_wrong_password_is_told(authority: Authority, tmp_path: Path) -> None:
 def test_no_key_is_copied_without_a_password(
     password: str | None, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key store in PEM is read where it is, remarks between included; what stands in the settings is encrypted."""
+    """A key store in PEM is read where it is, remarks between included; one in the settings is encrypted."""
     read: list[tuple[Path, str]] = []
     load = ssl.SSLContext.load_cert_chain
 

@@ -1,4 +1,4 @@
-"""Where secrets of a client may stand, and that no error repeats one."""
+"""Where secrets of a client may be, and that no error repeats one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_file_of_settings_is_taken_as_java_takes_it(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_there_is_said_by_its_setting(value: str, reason: str) -> None:
-    """What stands there may be a password that begins so."""
+    """It may be a password that begins so."""
     with pytest.raises(InputError, match=f"-X ssl.key.password: .*{reason}") as refused:
         load_client_properties(None, [f"ssl.key.password={value}"])
     assert SECRET not in str(refused.value)

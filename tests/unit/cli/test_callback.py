@@ -10,9 +10,14 @@ from typing import Any
 import click
 import pytest
 
+from kquota.admin import QuotaAdmin
 from kquota.cli import run
 from kquota.cli.callback import callback
+from kquota.config import BrokerConfig
 from kquota.files import QuotaFile, write_yaml
+from kquota.metering.cluster import Cluster
+from kquota.metering.cluster_json import cluster_from_json
+from kquota.metering.replay import Replay
 from kquota.quotas import ClientQuotaEntity
 from tests.kit.analysis_directory import AnalysisDirectory
 
@@ -197,3 +202,74 @@ def test_the_help_has_examples_with_options_that_there_are(capsys: pytest.Captur
     assert len(examples) >= 3
     for line in examples:
         assert {word for word in line.split() if word.startswith("-")} <= options
+
+
+def test_a_setting_of_the_broker_is_none_of_the_callbacks(
+    usage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would have no effect there."""
+    path = tmp_path / "callback.properties"
+    path.write_text("quota.producer.default=1000\n")
+    for given in (["-C", "quota.producer.default=1000"], ["--callback-config", str(path)]):
+        assert run(["callback", "test", "default", "--usage", usage, *given]) == 2
+        assert "quota.producer.default is the broker's setting, not the callback's" in capsys.readouterr().err
+    found = as_json(capsys, "default", "--usage", usage, "-D", "quota.producer.default=10")
+    limits = {tuple(meter["meter"].items()): meter["limit_max"] for meter in found["meters"]}
+    assert limits[("client-id", "app"),] == 10
+
+
+LED = {"topic": "prefix_t", "partition": 0, "leader": 0}
+
+
+def cluster_file(tmp_path: Path, fields: object) -> str:
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps(fields))
+    return str(path)
+
+
+def test_a_cluster_may_be_given(usage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A callback whose limits depend on who leads what is given all of it, on each broker."""
+    quotas = tmp_path / "tenants.yaml"
+    quotas.write_text("- {entity: {user: 'car'}, values: {producer_byte_rate: 800}}\n")
+    separator = ["-C", "kquota.tenant.separator=r", "--quotas", str(quotas)]
+    partitions = [{**LED, "topic": "caro", "partition": number, "leader": number and 2} for number in range(4)]
+    found = as_json(capsys, "partitions", "--usage", usage, *separator)
+    [carol] = [meter for meter in found["meters"] if meter["meter"] == {"tenant": "ca"}]
+    assert (carol["broker_id"], carol["limit_max"]) == (2, 800)
+    given = cluster_file(tmp_path, {"partitions": partitions})
+    found = as_json(capsys, "partitions", "--usage", usage, *separator, "--cluster-metadata", given)
+    [carol] = [meter for meter in found["meters"] if meter["meter"] == {"tenant": "ca"}]
+    assert (carol["broker_id"], carol["limit_max"]) == (2, 600)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"), [({"partitions": [LED, LED]}, "stands twice"), ({}, "missing required field `partitions`")]
+)
+def test_a_cluster_that_cannot_be_read(
+    fields: object, reason: str, usage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = cluster_file(tmp_path, fields)
+    assert run(["callback", "test", "partitions", "--usage", usage, "--cluster-metadata", path]) == 2
+    told = capsys.readouterr().err
+    assert f"--cluster-metadata {path}: this is no cluster: " in told
+    assert reason in told
+    Path(path).write_text("{")
+    assert run(["callback", "test", "partitions", "--usage", usage, "--cluster-metadata", path]) == 2
+    assert f"--cluster-metadata {path}: this is not JSON" in capsys.readouterr().err
+    assert run(["callback", "test", "partitions", "--usage", usage, "--cluster-metadata", "absent.json"]) == 2
+    assert "--cluster-metadata absent.json: cannot be read: No such file" in capsys.readouterr().err
+    assert run(["pipeline", "whatif", "--usage", usage, "--quotas", "q", "--cluster-metadata", path]) == 2
+
+
+def test_the_metadata_of_a_cluster_is_such_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And, with an op, a line of a trace."""
+    known = Cluster.of_leaders("prod", {("acme_orders", 0): 1, ("acme_orders", 1): None})
+    monkeypatch.setattr(QuotaAdmin, "cluster", lambda _: known)
+    assert run(["callback", "cluster", "--bootstrap-server", "127.0.0.1:1"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert cluster_from_json(written).partitions == tuple(known.partitions)
+    assert list(Replay(BrokerConfig()).answers([{"op": "cluster", **written}])) == []
+    assert run(["callback", "cluster"]) == 2
+    assert "--bootstrap-server HOST:PORT" in capsys.readouterr().err

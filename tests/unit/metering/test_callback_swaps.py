@@ -170,11 +170,14 @@ class Model:
     meters: dict[tuple[ClientQuotaType, frozenset[tuple[str, str]]], list[Event]] = field(default_factory=dict)
 
     def swap(self, callback: ClientQuotaCallback) -> None:
-        callback.configure(CONFIGS)
+        unguarded = callback.callback if isinstance(callback, CallbackGuard) else callback
+        unguarded.configure(CONFIGS)
         for (quota_type, entity), value in reversed(self.quotas.items()):
-            callback.update_quota(quota_type, CallbackQuotaEntity(entity), value)
+            unguarded.update_quota(quota_type, CallbackQuotaEntity(entity), value)
         if self.cluster is not None:
-            callback.update_cluster_metadata(self.cluster)
+            unguarded.update_cluster_metadata(self.cluster)
+        for quota_type, tags in self.meters:
+            unguarded.quota_limit(quota_type, dict(tags))
         self.callback = callback
 
     def update(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity, value: float | None) -> None:
@@ -306,7 +309,7 @@ def test_every_answer_is_the_models(at_first: list[Any], trace: list[Any]) -> No
             case "swap", name, watched:
                 current = swapped(model, engine, current, name, watched=watched)
             case "cluster", leaders:
-                model.cluster = Cluster("c", leaders)
+                model.cluster = Cluster.of_leaders("c", leaders)
                 model.callback.update_cluster_metadata(model.cluster)
                 engine.managers.update_cluster_metadata(model.cluster)
             case _:
@@ -319,16 +322,16 @@ def swapped(
 ) -> ClientQuotaCallback:
     """Swap in both; the engine's callback that is in use then. Kafka's own is known as such only where not watched."""
     callback = CALLBACKS[name]()
-    if watched and name != "default":
+    if watched and name not in ("default", "raising"):
         expected = {(quota_type, entity, value) for (quota_type, entity), value in model.quotas.items()}
         callback = Watched(callback, expected, model.cluster)
     try:
         model.swap(CALLBACKS[name]())
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, LookupError) as error:
         with pytest.raises(CallbackRefusedError, match=re.escape(repr(error))):
             engine.managers.swap_callback(callback, CONFIGS)
         assert not (isinstance(current, Watched) and current.is_closed)
-        assert not (isinstance(callback, Watched) and callback.is_asked)
+        assert not isinstance(callback, Watched) or (callback.is_closed and not callback.is_asked)
         return current
     engine.managers.swap_callback(callback, CONFIGS)
     assert not isinstance(current, Watched) or current.is_closed

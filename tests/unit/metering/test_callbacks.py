@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kquota.cli import run
 from kquota.config import BrokerConfig
 from kquota.errors import CallbackRefusedError, InputError
 from kquota.metering.callback import (
@@ -21,6 +24,7 @@ from kquota.metering.callback import (
     ConfigEntityType,
     DefaultQuotaCallback,
     KafkaPrincipal,
+    Principal,
 )
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.fair_share import FairShareCallback
@@ -28,6 +32,8 @@ from kquota.metering.groups import GroupQuotaCallback
 from kquota.metering.guard import KEPT_ANSWERS, CallbackGuard
 from kquota.metering.loading import ENTRY_POINTS, load_callback
 from kquota.metering.partitions import PartitionQuotaCallback
+from kquota.metering.replay import Replay
+from kquota.metering.requests import RequestQuotas
 from kquota.quotas import ClientQuotaEntity, MeterKey
 
 NOW = 1_700_000_000_000
@@ -75,6 +81,20 @@ def test_the_examples_of_the_documentation(page: Path, capsys: pytest.CaptureFix
     assert examples
     for program, printed in examples:
         exec(program, {"__name__": "example"})
+        assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_the_traces_of_the_documentation(
+    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They run as the page says, and print what it shows."""
+    monkeypatch.chdir(PAGES[0].parents[2])
+    text = page.read_text(encoding="utf-8")
+    commands = re.findall(r"```console\n\$ kquota (engine replay .*?)\n(.*?)```", text, re.DOTALL)
+    assert bool(commands) == (page.stem == "partitions")
+    for command, printed in commands:
+        assert run(shlex.split(command)) == 0
         assert capsys.readouterr().out == printed
 
 
@@ -126,6 +146,80 @@ def test_meters_with_equal_tags_keep_what_was_counted() -> None:
     assert managers.produce.record("team_a", "c", 1e12, NOW) is None
 
 
+class ByType(DefaultQuotaCallback):
+    """One limit for all service accounts, and Kafka's rules for everybody else."""
+
+    def quota_metric_tags(
+        self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str
+    ) -> Mapping[str, str]:
+        if isinstance(principal, Employee):
+            return {"department": principal.department}
+        if principal.principal_type == "ServiceAccount":
+            return {"type": principal.principal_type}
+        return super().quota_metric_tags(quota_type, principal, client_id)
+
+    def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
+        return 10.0 if "user" not in metric_tags else super().quota_limit(quota_type, metric_tags)
+
+
+@dataclass(frozen=True)
+class Employee(KafkaPrincipal):
+    """What a broker's own principal builder may make."""
+
+    department: str
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_the_principal_reaches_the_callback_as_it_is(is_guarded: bool) -> None:
+    """Its type and its class; a name alone is a principal of the type User."""
+    callback = CallbackGuard(ByType(), monotonic_ms=Clock()) if is_guarded else ByType()
+    managers = QuotaManagers(BrokerConfig(), callback)
+
+    def tags(user: Principal) -> dict[str, str]:
+        for manager in (managers.produce, managers.fetch, managers.request):
+            manager.record(user, "c", 1, NOW)
+            manager.record_no_throttle(user, "c", 1, NOW)
+            manager.unrecord(user, "c", 1, NOW)
+            manager.note_throttle(user, "c", 1, NOW)
+        managers.controller_mutation.record_strict(user, "c", 1, NOW)
+        managers.controller_mutation.record_permissive(user, "c", 1, NOW)
+        managers.controller_mutation.unrecord(user, "c", 1, NOW)
+        RequestQuotas(managers).produce(user, "c", 1, 0.1, NOW)
+        found = [managers.of(quota_type).meter(user, "c") for quota_type in ClientQuotaType]
+        assert len({meter.key for meter in found if meter is not None}) == 1
+        assert found[0] is not None
+        return {tag: value for tag, value in found[0].tags.items() if value}
+
+    assert tags("bob") == tags(KafkaPrincipal("User", "bob")) == {"client-id": "c"}
+    assert tags(KafkaPrincipal("ServiceAccount", "bob")) == {"type": "ServiceAccount"}
+    assert tags(Employee("User", "bob", "sales")) == {"department": "sales"}
+    assert tags(Employee("User", "bob", "legal")) == {"department": "legal"}
+    assert managers.produce.limit(KafkaPrincipal("ServiceAccount", "eve"), "d") == 10
+
+
+def test_kafkas_rules_look_at_the_name_alone() -> None:
+    managers = QuotaManagers(BrokerConfig())
+    managers.update_quota("producer_byte_rate", ClientQuotaEntity({"user": "bob"}), 5)
+    meter = managers.produce.meter("bob", "c")
+    assert meter is not None
+    assert managers.produce.meter(KafkaPrincipal("ServiceAccount", "bob"), "c") is meter
+
+
+def test_a_trace_says_of_which_type_a_principal_is() -> None:
+    settings = {"client.quota.callback.class": f"{__name__}:ByType"}
+    record = {"op": "record", "t_ms": NOW, "user": "u", "client-id": "c", "key": "producer_byte_rate", "value": 1}
+    of_type = {**record, "principal-type": "ServiceAccount"}
+    taken_back = {**of_type, "op": "unrecord"}
+    answers = list(Replay(BrokerConfig(), settings).answers([record, of_type, taken_back, of_type]))
+    assert [(answer["meter"], answer["value"]) for answer in answers] == [
+        ({"client-id": "c"}, 0.1),
+        ({"type": "ServiceAccount"}, 0.1),
+        ({"type": "ServiceAccount"}, 0.1),
+    ]
+    with pytest.raises(InputError, match="operation 1: principal-type cannot be ''"):
+        list(Replay(BrokerConfig()).answers([{**record, "principal-type": ""}]))
+
+
 def test_equal_tags_are_one_meter_in_any_order() -> None:
     class Turning(Groups):
         def quota_metric_tags(self, quota_type: Any, principal: Any, client_id: Any) -> Mapping[str, str]:
@@ -150,6 +244,110 @@ def test_a_callback_that_cannot_be_set_up_changes_nothing() -> None:
         managers.swap_callback(Broken(), {})
     assert ("close",) not in before.calls
     assert managers.produce.record("team_a", "c", 1000, NOW) is not None
+
+
+class Stubborn(Groups):
+    """Raises in one of its methods, from the call on that is given; tells what it was called."""
+
+    def __init__(self, method: str, limit: float = 1.0, after: int = 0) -> None:
+        super().__init__(limit)
+        self.method, self.after = method, after
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("method", "after", "calls") or name != self.method:
+            return super().__getattribute__(name)
+        original = super().__getattribute__(name)
+
+        def call(*arguments: Any) -> Any:
+            answer = original(*arguments)
+            self.after -= 1
+            if self.after < 0:
+                raise LookupError(f"no {name}")
+            return answer
+
+        return call
+
+
+def limits(managers: QuotaManagers) -> list[float]:
+    return [meter.limit for quota_type in ClientQuotaType for meter in managers.of(quota_type).meters()]
+
+
+def managers_with_meters(callback: Groups) -> QuotaManagers:
+    """Of two groups, on two types, under a quota and in a cluster."""
+    managers = QuotaManagers(BrokerConfig(), callback)
+    managers.update_quota("producer_byte_rate", ClientQuotaEntity({"user": "a"}), 5)
+    managers.update_cluster_metadata(Cluster("c1"))
+    for name in ("one_a", "two_a"):
+        assert managers.produce.record(name, "c", 1, NOW) is None
+        assert managers.fetch.record(name, "c", 1, NOW) is None
+    return managers
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize("method", ["configure", "update_quota", "update_cluster_metadata", "quota_limit"])
+def test_a_swap_is_all_or_nothing(method: str, after: int, is_guarded: bool) -> None:
+    """Whatever the new one raises in, and when: the one before stays with all limits, and the new one is closed."""
+    before, new = Groups(10), Stubborn(method, after=after)
+    managers = managers_with_meters(before)
+    callback = CallbackGuard(new, monotonic_ms=Clock()) if is_guarded else new
+    if after and method != "quota_limit":
+        assert managers.swap_callback(callback, {}) is None
+        assert limits(managers) == [1] * 4
+        return
+    with pytest.raises(CallbackRefusedError, match=f"the one before it stays: .*no {method}"):
+        managers.swap_callback(callback, {})
+    assert limits(managers) == [10] * 4
+    assert ("close",) not in before.calls
+    assert new.calls[-1] == ("close",)
+    managers.update_quota("producer_byte_rate", ClientQuotaEntity({"user": "b"}), 6)
+    assert before.calls[-1] == ("update_quota", PRODUCE, "user=b", 6)
+    assert not (isinstance(callback, CallbackGuard) and callback.faults.raised)
+
+
+def test_a_guarded_callback_that_answers_nonsense_is_not_used() -> None:
+    """It has no last right answer yet, so that all would be without a limit."""
+    managers = managers_with_meters(Groups(10))
+    guard = CallbackGuard(Groups(math.nan), monotonic_ms=Clock())
+    with pytest.raises(CallbackRefusedError, match="quota_limit answered nan"):
+        managers.swap_callback(guard, {})
+    assert limits(managers) == [10] * 4
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_one_that_cannot_be_closed_is_replaced_all_the_same(is_guarded: bool) -> None:
+    """And the caller is given what it raised; behind a guard, it is one of its faults."""
+    before, words = Stubborn("close", 10), list[str]()
+    managers = managers_with_meters(before)
+    if is_guarded:
+        managers.swap_callback(CallbackGuard(before, monotonic_ms=Clock(), report=words.append), {})
+    closing = managers.swap_callback(Groups(20), {})
+    told = words if is_guarded else [f"close raised {closing!r}"]
+    assert told == ["close raised LookupError('no close')"]
+    assert limits(managers) == [20] * 4
+
+
+def test_a_new_one_that_can_neither_be_used_nor_closed() -> None:
+    """Both are told."""
+
+    class Hopeless(Stubborn):
+        def configure(self, configs: Mapping[str, str]) -> None:
+            raise InputError("no settings")
+
+    managers = managers_with_meters(Groups(10))
+    with pytest.raises(CallbackRefusedError, match=r"no settings; nor could it be closed: LookupError\('no close'\)"):
+        managers.swap_callback(Hopeless("close"), {})
+    assert limits(managers) == [10] * 4
+
+
+def test_limits_that_cannot_be_asked_for_again_stay() -> None:
+    """All of a type, and not those alone that come after the fault."""
+    callback = Stubborn("quota_limit", 10, after=5)  # four for the new meters
+    managers = managers_with_meters(callback)
+    callback.limit = 20
+    with pytest.raises(LookupError):
+        managers.produce.refresh()
+    assert limits(managers) == [10] * 4
 
 
 class Faulty(Groups):

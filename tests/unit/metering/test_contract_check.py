@@ -397,3 +397,19 @@ def test_a_cluster_is_told_of_without_partitions() -> None:
 
     checked(Seen, [])
     assert clusters == [Cluster()]
+
+
+def test_limits_follow_a_cluster_that_is_given() -> None:
+    """Each broker is its own part of it."""
+    entity = ClientQuotaEntity({"user": "acme_"})
+    check = ContractCheck(
+        PartitionQuotaCallback,
+        {},
+        {entity: {"producer_byte_rate": 800.0}},
+        BrokerConfig(),
+        cluster=Cluster.of_leaders("c", {("acme_t", 0): 1, ("acme_t", 1): 2, ("acme_t", 2): 2, ("acme_t", 3): 2}),
+        monotonic_ms=lambda: 0.0,
+    )
+    for broker_id in (1, 2):
+        check.broker(broker_id, [TrafficRecord(NOW, PRODUCE, "acme_a", "c", 1.0)])
+    assert {meter.broker_id: meter.highest_limit for meter in check.meters()} == {1: 200.0, 2: 600.0}

@@ -51,7 +51,9 @@ class Broker:
         self.managers.update_quota("consumer_byte_rate", entity, fetch)
 
     def lead(self, *leaders: int, topic: str = "group0_topic") -> None:
-        self.managers.update_cluster_metadata(Cluster("c", {(topic, n): leader for n, leader in enumerate(leaders)}))
+        self.managers.update_cluster_metadata(
+            Cluster.of_leaders("c", {(topic, n): leader for n, leader in enumerate(leaders)})
+        )
 
     def throttled(self, user: str) -> tuple[bool, bool]:
         """Whether the user's producer was, and its consumer: of 10,000 B/s each, after a minute of silence."""

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from kquota.cli import run
-from kquota.config import BrokerConfig
+from kquota.config import CALLBACK_SETTING, BrokerConfig
 from kquota.errors import InputError
-from kquota.metering.loading import CALLBACK_SETTING
 from kquota.metering.replay import Replay, replay
 
 NOW = 1_700_000_000_000
@@ -72,6 +71,37 @@ def test_strict_mutations_say_whether_they_were_rejected() -> None:
     assert ("rejected" in permissive, permissive["throttle_ms"]) == (False, 4000)
 
 
+@pytest.mark.parametrize(
+    ("statistic", "values", "waits"),
+    [("token-bucket", [-60, -55, 0], [0, 11_000, 0]), ("spread-rate", [5.6, 5.55, 5], [0, 11_000, 0])],
+)
+def test_the_two_statistics_of_kip_599(
+    statistic: str, values: list[float], waits: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A burst of 560 under 5 per second over 100 s is admitted, and the next change after 12 s."""
+    trace = tmp_path / "trace.jsonl"
+    changes = [(0, 560), (1000, 1), (12_000, 0)]
+    lines = [
+        quota({"user": "alice"}, 5, MUTATION),
+        *(record(NOW + at_ms, partitions, MUTATION, strict=True) for at_ms, partitions in changes),
+        {"op": "quota", "entity": {"user": "alice"}, "key": MUTATION, "value": None},
+        {"op": "quota", "entity": {"user": "bob"}, "key": MUTATION, "value": 1},
+        record(NOW + 13_000, 1_000_000, MUTATION),
+        record(NOW + 13_000, 1, MUTATION, op="unrecord"),
+        {"op": "metrics", "t_ms": NOW + 13_000},
+    ]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    windows = ["-D", "controller.quota.window.num=100", "--mutation-statistic", statistic]
+    assert run(["engine", "replay", str(trace), *windows]) == 0
+    *found, metrics = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [one["rejected"] for one in found[:3]] == [False, True, False]
+    assert [one["value"] for one in found[:3]] == pytest.approx(values)
+    assert [one["throttle_ms"] for one in found[:3]] == waits
+    assert (found[3]["limit"], found[3]["throttle_ms"]) == (None, 0)
+    names = {one["name"] for one in metrics["metrics"] if one["group"] == "ControllerMutation"}
+    assert ("tokens" in names, "mutation-rate" in names) == (statistic == "token-bucket", True)
+
+
 @pytest.mark.parametrize(("wait_ms", "throttle_ms"), [(3_629_999, 36_000_000 - 3_629_999), (3_630_000, 0)])
 def test_idle_meters_begin_anew(wait_ms: int, throttle_ms: int) -> None:
     """At the first half minute of the trace's time that comes more than an hour after the last record."""
@@ -101,6 +131,10 @@ def test_idle_meters_begin_anew(wait_ms: int, throttle_ms: int) -> None:
         ({"op": "time", "t_ms": 2**63}, "t_ms cannot be 9223372036854775808"),
         (record(NOW, 1, strict=True), "strict goes with controller_mutation_rate"),
         (quota({"user": "a"}, 1, "nonsense"), "key nonsense"),
+        (
+            {"op": "callback", "class": None, "configs": {"quota.producer.default": "1"}},
+            "configs cannot have quota.producer.default: it is the broker's",
+        ),
     ],
 )
 def test_what_is_no_operation_is_refused(operation: Mapping[str, Any], reason: str) -> None:
@@ -203,6 +237,27 @@ def test_a_callback_that_follows_usage_is_told_of_it_each_second() -> None:
     assert found[-1]["limit"] == 1_000
 
 
+def test_a_swap_that_is_refused_is_told_after_any_number_of_faults(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mute_callback.py").write_text(
+        "from kquota.metering.callback import DefaultQuotaCallback\n"
+        "class Mute(DefaultQuotaCallback):\n"
+        "    def quota_metric_tags(self, quota_type, principal, client_id):\n"
+        "        raise ValueError('no tags today')\n"
+    )
+    trace = tmp_path / "trace.jsonl"
+    swap = {"op": "callback", "class": "groups", "configs": {"kquota.groups": "[]"}}
+    lines = [quota({"user": "alice"}, 1_000), *(record(NOW + at, 1) for at in range(20)), swap]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setattr(sys, "path", [*sys.path])
+        assert run(["engine", "replay", str(trace), "-D", "client.quota.callback.class=mute_callback:Mute"]) == 0
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("kquota: callback groups: the callback could not be set up, the one before it stays: ")
+
+
 def test_faults_of_a_callback_are_told_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "broken_callback.py").write_text(
         "from kquota.metering.callback import DefaultQuotaCallback\n"
@@ -221,5 +276,5 @@ def test_faults_of_a_callback_are_told_on_standard_error(tmp_path: Path, capsys:
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 20
     assert "no tags today" in printed.err
-    assert printed.err.count("no tags today") == 10
+    assert printed.err.count("kquota: ") == 11
     assert "more faults" in printed.err

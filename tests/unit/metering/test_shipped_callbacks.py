@@ -80,7 +80,7 @@ def test_groups_that_cannot_be_read_are_refused(text: str, reason: str) -> None:
 
 def leaders(**topics: str) -> Cluster:
     """Of each topic the leaders, a digit for each partition, ``-`` for none."""
-    return Cluster(
+    return Cluster.of_leaders(
         "c",
         {
             (topic, number): None if leader == "-" else int(leader)
@@ -95,6 +95,7 @@ def test_a_tenants_limit_is_split_by_its_leaders() -> None:
     managers = managers_of(PartitionQuotaCallback(), {"node.id": "1"})
     managers.update_quota("producer_byte_rate", user("acme_"), 800_000)
     managers.update_quota("request_percentage", user("acme_"), 50)
+    managers.update_quota("controller_mutation_rate", user("acme_"), 10)
     assert managers.produce.limit("acme_alice", "c") == 800_000
     managers.update_cluster_metadata(leaders(acme_orders="1"))
     assert managers.produce.limit("acme_alice", "c") == 800_000
@@ -104,6 +105,7 @@ def test_a_tenants_limit_is_split_by_its_leaders() -> None:
     assert throttle is not None
     assert (throttle.limit, dict(throttle.tags)) == (8000, {"tenant": "acme"})
     assert managers.request.limit("acme_alice", "c") == 50
+    assert managers.controller_mutation.limit("acme_alice", "c") == 10
     managers.update_cluster_metadata(leaders(acme_orders="22-2"))
     assert managers.produce.limit("acme_alice", "c") == 200_000
     managers.update_cluster_metadata(leaders())

@@ -112,6 +112,15 @@ def test_the_example_of_kip_599() -> None:
     assert bucket.measure(NOW + 12_000, 5) == 0
 
 
+def test_a_bucket_of_nothing_but_defaults() -> None:
+    """KIP-599's ``TokenBucket()`` is one of seconds; over the windows that a broker has if nobody sets any."""
+    bucket, other = TokenBucket(), TokenBucket(Windows(11, 1000), TimeUnit.SECONDS)
+    for one in (bucket, other):
+        one.record(60, NOW, 5)
+    assert bucket.measure(NOW + 500, 5) == other.measure(NOW + 500, 5) == -2.5
+    assert TokenBucket(unit=TimeUnit.MINUTES).measure(NOW, 60) == 11
+
+
 def test_the_example_of_the_spread_rate() -> None:
     """The page's other proposal: 99 windows of 5 and one of 65, a rate of 5.6, 12 seconds, then admitted."""
     rate = SpreadRate(Windows(100, 1000))

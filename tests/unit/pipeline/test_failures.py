@@ -1,5 +1,6 @@
 """What becomes of failures inside Spark: one line that says what to do."""
 
+import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
@@ -39,6 +40,22 @@ def test_a_damaged_file_is_named() -> None:
     error = explained(PySparkException(f"Job aborted\n{text}\n\tat a.b.C(D.java:1)"))
     assert isinstance(error, InputError)
     assert str(error) == "/a b/usage/x.parquet cannot be read, it is damaged: run the step that wrote it again"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "FileNotFoundError: [Errno 2] No such file or directory: '/a b/x.parquet'",
+        "FileNotFoundError: [Errno 2] Failed to open local file '/a b/x.parquet'. Detail: [errno 2] No such file",
+        "Caused by: java.io.FileNotFoundException: File file:/a b/x.parquet does not exist",
+    ],
+)
+def test_a_file_that_is_not_where_a_worker_runs(line: str) -> None:
+    """A log, or what another worker wrote: on a disk of one machine."""
+    error = explained(PySparkException(f"Job aborted\n{line}\n\tat a.b.C(D.java:1)"))
+    assert str(error).startswith(
+        "a worker of Spark cannot find /a b/x.parquet: what is read and written has to be on a"
+    )
 
 
 class JavaError:

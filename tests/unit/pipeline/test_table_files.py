@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kquota.errors import InputError
-from kquota.pipeline.table_files import table_folder
+from kquota.pipeline.sources.staging import write_staged
+from kquota.pipeline.table_files import NotSharedError, check_shared, table_folder, take_in
 from kquota.pipeline.tables import OCCASIONAL, TABLES, USAGE, UTILISATION
 
 
@@ -54,3 +55,17 @@ def test_steps_are_named_as_the_command_line_has_them(tmp_path: Path) -> None:
             table_folder(tmp_path, table)
         assert str(caught.value).split("pipeline ")[1].split("`")[0] in pipeline.commands
     assert UTILISATION.name in pipeline.commands
+
+
+def test_files_that_workers_wrote_elsewhere(tmp_path: Path) -> None:
+    """They say which they wrote; what is not here is no table without rows."""
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    files = [write_staged(folder, USAGE.name, pa.table({"x": [1]})) for folder in (here, elsewhere)]
+    message = r"wrote staged/usage/.* and it is not here: the directory has to be on a file system"
+    with pytest.raises(NotSharedError, match=message):
+        check_shared(here, files)
+    with pytest.raises(NotSharedError, match=message):
+        take_in(here, USAGE, files)
+    assert not (here / USAGE.name).exists()
+    take_in(here, USAGE, files[:1])
+    assert table_folder(here, USAGE) == here / USAGE.name

@@ -32,6 +32,7 @@ class CallbackSetup:
     configs: Mapping[str, str]
     quotas: QuotaSnapshot
     broker_config: BrokerConfig
+    cluster: Cluster = Cluster()  # noqa: RUF009 - it is frozen
 
     def managers(self, broker_id: int) -> QuotaManagers:
         """A broker's managers, with a callback of their own.
@@ -45,7 +46,7 @@ class CallbackSetup:
         managers.swap_callback(
             load_callback(self.name), {"broker.id": str(broker_id), "node.id": str(broker_id), **self.configs}
         )
-        managers.update_cluster_metadata(Cluster())
+        managers.update_cluster_metadata(self.cluster)
         for entity, values in self.quotas.items():
             for key, value in values.items():
                 if ClientQuotaType.find(key) is not None:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["write_report"]
 
 
-def write_report(spark: SparkSession, directory: Path, *, top: int = 12, generated: datetime) -> Path:
-    """Write DIR/report.html about the tables that `kquota analyze --out DIR` wrote, and return its path.
+def write_report(
+    spark: SparkSession, directory: Path, *, target: Path | None = None, top: int = 12, generated: datetime
+) -> Path:
+    """Write a page about the tables that `kquota analyze --out DIR` wrote, by default DIR/report.html; return its path.
 
     The page appears whole or not at all. `top` meters are drawn over time; `generated` (with a time zone) is printed in
     its footer.
@@ -37,7 +39,7 @@ def write_report(spark: SparkSession, directory: Path, *, top: int = 12, generat
         report = build_report(spark, directory, bounds)
     loaded.result()
     page = render_page(report, generated=generated)
-    target = directory / "report.html"
+    target = target or directory / "report.html"
     try:
         _replace(target, page)
     except OSError as error:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from kquota.errors import InputError
+from kquota.files.local_paths import local_path
 
 __all__ = [
     "LogFile",
@@ -113,7 +114,11 @@ def split_broker(pattern: str) -> tuple[int | None, str]:
 
 
 def matching_files(pattern: str) -> list[str]:
-    """The files that a path or a glob stands for, sorted, as absolute paths."""
+    """The files that a path or a glob stands for, sorted, as absolute paths.
+
+    :raises InputError: it is a URL of a storage that is not served.
+    """
+    pattern = local_path(pattern)
     # Path.glob takes no absolute patterns.
     matching = glob.glob(pattern, recursive=True)  # noqa: PTH207
     paths = [pattern] if Path(pattern).is_file() else sorted(matching)

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kquota.pipeline.gathering import order_of
+from kquota.pipeline.kept_frames import keep
 from kquota.pipeline.replay.arrivals import ArrivalModel, Outcome
 from kquota.pipeline.transforms.counted_times import CONTROLLER
 from kquota.pipeline.transforms.held import HELD, Candidates, Replay, only_its_limit
@@ -65,7 +66,7 @@ def held_by_cells_under(
     :param clients: one row per cluster, user, client_id, ip and key, with the columns that `quotas` name.
     """
     meters = TriedMeters.of(clients, quotas)
-    held = _held(usage, meters, clients.sparkSession, replay, only_its_limit).persist()
+    held = keep(_held(usage, meters, clients.sparkSession, replay, only_its_limit))
     return [held.where(F.col(_UNDER).bitwiseAND(1 << place) != 0).drop(_UNDER) for place in range(len(quotas))]
 
 

@@ -1,0 +1,18 @@
+"""Options that take a path."""
+
+from __future__ import annotations
+
+import click
+
+from kquota.errors import InputError
+from kquota.files.local_paths import local_path
+
+__all__ = ["as_path"]
+
+
+def as_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A callback of click: the path that was given, also as ``file:///path``; other URLs are refused."""
+    try:
+        return None if value is None else local_path(value)
+    except InputError as error:
+        raise click.BadParameter(str(error), ctx, param) from None

@@ -1,0 +1,40 @@
+"""Paths as they are given: those of a mounted file system, and none of a storage that is not served."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from kquota.errors import InputError
+
+__all__ = ["check_local", "local_path"]
+
+# Hadoop writes also `hdfs:/path`, and so does `pathlib` with what was `s3a://bucket/key`. One letter is a drive.
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+_OF_THIS_MACHINE: Final = re.compile(r"file:(?://(?:localhost)?)?(?=/(?!/))", re.IGNORECASE)
+
+
+def local_path(text: str) -> str:
+    """The path that a text names: itself, or that of a URL ``file:///path`` (taken literally, as Hadoop does).
+
+    :raises InputError: it is a URL of another scheme, such as ``s3a://bucket/key``, or of another host.
+    """
+    url = _URL.match(text)
+    if url is None:
+        return text
+    if (here := _OF_THIS_MACHINE.match(text)) is not None:
+        return text[here.end() :]
+    raise InputError(
+        f"{text}: {url[1]}: URLs are not served: give a path, or file:///path, on a file system that this machine and "
+        "all workers of Spark have mounted"
+    )
+
+
+def check_local(path: Path) -> None:
+    """Refuse a path that was made of a URL, where it would name a folder such as ``s3a:``.
+
+    :raises InputError: it was.
+    """
+    if local_path(str(path)) != str(path):
+        raise InputError(f"{path} is a URL and no path: give the path alone")
