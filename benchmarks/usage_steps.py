@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from kquota.clock import SystemClock
 from kquota.config import BrokerConfig
@@ -54,9 +53,8 @@ class _NearMean:
 
     count: int
 
-    def __call__(self, limit: float, cell_rates: npt.NDArray[np.float64]) -> Sequence[float]:
-        del limit
-        mean = float(cell_rates.mean())
+    def __call__(self, limit: float, mean: float, highest: float) -> Sequence[float]:
+        del limit, highest
         limits: list[float] = np.geomspace(0.8 * mean, 1.25 * mean, self.count).tolist()
         return limits
 

@@ -37,7 +37,15 @@ class AnalysisDirectory:
         assert not unknown, f"{table.name} has no column {unknown}"
         defaults: Row = dict.fromkeys(table.columns)
         defaults |= {"cluster": ""}
-        for name in ("broker_id", "requests", "throttled_requests", "throttle_ms", "throttle_max_ms", "connections"):
+        for name in (
+            "broker_id",
+            "requests",
+            "throttled_requests",
+            "throttle_ms",
+            "throttle_max_ms",
+            "connections",
+            "unknown_amounts",
+        ):
             if name in defaults:
                 defaults[name] = 0
         self.rows[table.name].append(defaults | values)
@@ -171,6 +179,7 @@ class AnalysisDirectory:
             "reason": "the lowest with throttled_share<=0.01",
             "predicted_throttled_share": 0.004,
             "predicted_max_delay_ms": 250.0,
+            "predicted_throttled_requests": 3,
         }
         self.add(tables.RECOMMENDATIONS, entity=entity, value_now=now, value_new=new, **(given | values))
 

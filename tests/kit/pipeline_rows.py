@@ -40,6 +40,7 @@ def usage_rows(spark: SparkSession, *cells: dict[str, Any]) -> DataFrame:
                 "throttled_requests": 0,
                 "throttle_ms": 0,
                 "throttle_max_ms": 0,
+                "unknown_amounts": 0,
                 "date": None,
             }
             | cell

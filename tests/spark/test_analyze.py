@@ -135,7 +135,8 @@ def test_bad_lines_cost_only_themselves(quotas: Path, tmp_path: Path, capsys: py
 def test_broken_and_empty_compressed_files(quotas: Path, tmp_path: Path) -> None:
     """A broken tail is one rejected line; what was there before it counts; an empty file has nothing."""
     text = (GOLDEN / "3.9.1" / "kafka-request.log").read_bytes()
-    (tmp_path / "cut.gz").write_bytes(gzip.compress(text)[:-5000])
+    # Without its first line it is no copy of the other.
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(text.partition(b"\n")[2])[:-5000])
     (tmp_path / "whole.log.2026-01-01-00.gz").write_bytes(gzip.compress(text))
     (tmp_path / "empty.gz").touch()
     (tmp_path / "nothing.gz").write_bytes(gzip.compress(b""))
@@ -147,6 +148,40 @@ def test_broken_and_empty_compressed_files(quotas: Path, tmp_path: Path) -> None
     [rejected] = rows(tmp_path / "out", "rejected")
     assert "broken compressed file" in rejected["reason"]
     assert rejected["line"] == found["good"] - whole + 1
+
+
+def test_logs_of_two_brokers_are_not_added_up_as_those_of_one(
+    quotas: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (GOLDEN / "3.9.1" / "kafka-request.log").read_bytes()
+    for broker in (1, 2):
+        path = tmp_path / f"logs/broker-{broker}/kafka-request.log"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(text.replace(b'"connection":"127.0.0.1:', b'"connection":"10.0.0.%d:' % broker))
+    assert analyze("--log", tmp_path / "logs/*/*", "--quotas", quotas, "--out", tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    for named in ("broker 0", "broker-1/kafka-request.log (10.0.0.1:", "broker-2/kafka-request.log (10.0.0.2:"):
+        assert named in error
+    assert "say whose each is, with --log 1=GLOB --log 2=GLOB, or --log 'logs/broker-{broker}/*'" in error
+    assert not (tmp_path / "out").exists()
+
+    by_path = tmp_path / "logs/broker-{broker}/*"
+    assert analyze("--log", by_path, "--quotas", quotas, "--out", tmp_path / "out") == 0
+    assert {row["broker_id"] for row in rows(tmp_path / "out", "usage")} == {1, 2}
+    assert "overlaps" not in summary(tmp_path / "out")
+
+
+def test_a_copy_of_a_log_is_named_and_not_counted(
+    quotas: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = GOLDEN / "3.9.1" / "kafka-request.log"
+    (tmp_path / "copy.gz").write_bytes(gzip.compress(log.read_bytes()))
+    assert analyze(log, tmp_path / "copy.gz", "--quotas", quotas, "--out", tmp_path / "out") == 0
+    found = summary(tmp_path / "out")
+    assert found["lines"] == len(log.read_bytes().splitlines())
+    assert [one["file"] for one in found["inputs"]] == [str(log.resolve())]
+    assert found["repeated"] == [{"file": str(tmp_path / "copy.gz"), "of": str(log.resolve())}]
+    assert f"not counted: {tmp_path}" in capsys.readouterr().out
 
 
 def test_a_log_without_lines_gives_empty_tables(quotas: Path, tmp_path: Path) -> None:

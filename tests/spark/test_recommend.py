@@ -108,3 +108,15 @@ def test_owners_that_there_are_not(usage: str, capsys: pytest.CaptureFixture[str
     assert recommend(usage, "--owners", "owners.csv", "--owner", "others") == 0
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("quotas: []\n", "no rule of others is measured here\n")
+
+
+def test_every_objective_is_judged_where_a_capacity_cuts_the_values(
+    usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert recommend(usage, "--objective", "throttled_requests<=0") == 0
+    assert capsys.readouterr().err == ""
+    wanted = ["--objective", "throttled_requests<=0", "--capacity", "producer_byte_rate=900"]
+    assert recommend(usage, *wanted) == 1
+    assert "kquota: cannot be met: user=alice producer_byte_rate: at " in capsys.readouterr().err
+    rows = pq.read_table(Path(usage) / "recommendations").to_pylist()
+    assert all(row["predicted_throttled_requests"] > 0 for row in rows)

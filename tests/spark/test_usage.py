@@ -1,6 +1,8 @@
 """Usage comes out the same however the log is cut, whatever failed attempts left behind."""
 
+import gzip
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -26,14 +28,16 @@ GOLDEN = Path("tests/data/golden/4.3.0/kafka-request.log")
 COMPARED = [name for name in USAGE.columns if name != "connections"]
 
 
-def ingest(spark: "SparkSession", staging: Path, logs: Sequence[Path], *, keep_requests: bool = False) -> IngestResult:
+def ingest(
+    spark: "SparkSession", staging: Path, logs: Sequence[Path], *, keep_requests: bool = False, timezone: str = "UTC"
+) -> IngestResult:
     staging.mkdir(exist_ok=True)
     return ingest_logs(
         spark,
         find_log_files([str(path) for path in logs]),
         staging,
         cluster="c",
-        timezone="UTC",
+        timezone=timezone,
         keep_requests=keep_requests,
         default_partitions=1,
         topics={},
@@ -68,6 +72,39 @@ def test_usage_is_the_same_however_the_log_is_cut(
     halves = ingest(spark, tmp_path / "halves", [tmp_path / "half-1.log", tmp_path / "half-0.log"])
     assert cells(spark, tmp_path / "halves") == expected
     assert (halves.good, halves.followers, halves.forwarded) == (whole.good, whole.followers, whole.forwarded)
+
+
+def test_the_same_log_under_two_names_counts_once(spark: "SparkSession", tmp_path: Path) -> None:
+    """A rotated log, its packed copy in an archive, and a copy that was made before it went on."""
+    whole = ingest(spark, tmp_path / "whole", [GOLDEN])
+    text = GOLDEN.read_bytes()
+    (tmp_path / "archive.gz").write_bytes(gzip.compress(text))
+    (tmp_path / "early").write_bytes(text[: len(text) // 2])
+    again = ingest(spark, tmp_path / "again", [tmp_path / "archive.gz", tmp_path / "early", GOLDEN])
+    assert [Path(log.path).name for log in again.repeated] == ["archive.gz", "early"]
+    assert {log.of for log in again.repeated} == {str(GOLDEN.resolve())}
+    assert replace(again, repeated=()) == whole
+    assert cells(spark, tmp_path / "again") == cells(spark, tmp_path / "whole")
+
+
+def test_an_hour_that_came_twice_is_two_hours(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Summer time ends within the log, whose ranges are read on their own."""
+    line = next(line for line in GOLDEN.read_bytes().splitlines() if b'"requestApiKeyName":"PRODUCE"' in line)
+    body = line.partition(b"]")[2]
+    hours = (f"02:{minute:02}" for _ in range(2) for minute in range(60))
+    text = b"".join(b"[2026-10-25 %s:30,000]%s\n" % (hour.encode(), body) for hour in hours)
+    (tmp_path / "log").write_bytes(b"[2026-10-25 01:59:30,000]" + body + b"\n" + text)
+    monkeypatch.setattr(log_files, "MIN_RANGE_BYTES", 20_000)
+    monkeypatch.setattr(log_files, "MAX_RANGE_BYTES", 20_000)
+    result = ingest(spark, tmp_path / "out", [tmp_path / "log"], timezone="Europe/Berlin")
+    assert (result.good, result.set_back, result.unknown_hours) == (121, {}, ())
+    assert result.start_ms is not None
+    assert result.end_ms is not None
+    assert (result.end_ms - result.start_ms) // 60_000 == 120
+    usage = read_table(spark, tmp_path / "out", USAGE).where("key = 'producer_byte_rate'").collect()
+    assert {row.requests for row in usage} == {1}
 
 
 def test_what_a_failed_attempt_left_behind_does_not_count(spark: "SparkSession", tmp_path: Path) -> None:

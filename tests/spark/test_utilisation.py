@@ -95,10 +95,15 @@ def test_unknown_amounts_are_no_zero_for_the_sum_and_no_error(spark: "SparkSessi
     """A second whose amount is unknown is active and adds nothing."""
     frame = usage(
         spark,
-        {"second": 0, "amount": None, "key": CONTROLLER_MUTATION_RATE},
-        {"second": 1, "amount": 22.0, "key": CONTROLLER_MUTATION_RATE},
+        {"second": 0, "amount": None, "requests": 2, "unknown_amounts": 2, "key": CONTROLLER_MUTATION_RATE},
+        {"second": 1, "amount": 22.0, "requests": 2, "unknown_amounts": 1, "key": CONTROLLER_MUTATION_RATE},
     )
-    assert [row.rate for row in rates(frame, {"alice": {CONTROLLER_MUTATION_RATE: 1.0}})] == [0.0, 2.0]
+    rules = {"alice": {CONTROLLER_MUTATION_RATE: 1.0}}
+    assert [(row.rate, row.unknown_amounts) for row in rates(frame, rules)] == [(0.0, 2), (2.0, 1)]
+    clients = resolved(frame, rules)
+    assert [(row.amount, row.unknown_amounts) for row in clients.collect()] == [(22.0, 3)]
+    [line] = to_utilisation(frame, clients, PLAIN).collect()
+    assert (line.requests, line.unknown_amounts) == (4, 3)
 
 
 def throttled(frame: "DataFrame", rules: dict[str, dict[str, float]], config: BrokerConfig = PLAIN) -> "list[Row]":

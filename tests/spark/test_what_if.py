@@ -246,6 +246,31 @@ def test_a_sweep_is_what_single_runs_say(spark: SparkSession) -> None:
             assert row == swept[row.meter, limit]
 
 
+def test_amounts_that_are_not_known_are_named_beside_what_they_make_too_small(spark: SparkSession) -> None:
+    """By cell and by request: in what-ifs, curves and recommendations."""
+    deletion = {"second": 5, "amount": None, "amount_max": None, "unknown_amounts": 1}
+    usage = usage_rows(spark, *minute(1000.0), deletion, *minute(10.0, user="bob"))
+    rules = {"user=alice": 5000.0, "user=bob": 5000.0}
+    rows = {row.meter: row.unknowns for row in what_if(usage, {}, rules)}
+    assert rows == {"user=alice": ["amounts"], "user=bob": []}
+
+    requests = request_rows(spark, *({"second": second, "amount": 1000.0} for second in range(9)), {"second": 5})
+    clients = to_client_totals(usage)
+    bindings = to_bindings(clients, {}, quotas(rules), static_defaults={})
+    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
+    [held] = held_by_requests(requests, under_new(bindings), replay).collect()
+    assert (held.recorded, held.requests, held.unknown_amounts) == (9000.0, 10, 1)
+
+    meters = to_meters(clients, quotas(rules), static_defaults={}, unlimited_by=None)
+    curve = to_curve(held_by_cells(usage, meters, replay, Grid(limits=(900.0,)))).collect()
+    assert {(row.meter, row.unknown_amounts) for row in curve} == {("user=alice", 1), ("user=bob", 0)}
+    reasons = {entity: row.reason for entity, row in recommended(usage, rules, {}).items()}
+    assert reasons == {
+        "user=alice": "because; too low by what 1 requests of unknown amount used",
+        "user=bob": "because",
+    }
+
+
 def test_a_curve_falls_as_the_limit_rises(spark: SparkSession) -> None:
     usage = usage_rows(spark, *minute(1000.0), *minute(3000.0, start=60, seconds=20), *minute(200.0, start=80))
     replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options
+from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, saying_whose_logs, spark_options
 from kquota.cli.metrics import metric_options
 from kquota.cli.paths import as_path
 from kquota.cli.quotas_over_time import history_option, read_over_time
@@ -22,6 +22,7 @@ Examples:
   kquota analyze --log /var/log/kafka/kafka-request.log --quotas quotas.yaml --out report
   kquota analyze --log '1=broker1/kafka-request.log*' --log '2=broker2/kafka-request.log*' \\
                  --quotas quotas.yaml --timezone Europe/Berlin --out report --overwrite
+  kquota analyze --log 'logs/broker-{broker}/*' --quotas quotas.yaml --out report
   kquota analyze --log 'logs/*' --bootstrap-server broker:9093 --command-config admin.properties --out report
   kquota analyze kafka-request.log.*.gz --quotas quotas.yaml --broker-config server.properties --out report
   kquota analyze --log 'logs/*' --quotas quotas-by-date --out report
@@ -86,14 +87,15 @@ def analyze(
     quotas = read_over_time(target, as_of_history)
     topics = read_topics(topics_file)
     jobs = load_jobs()
-    analysis = jobs.analyze(
-        patterns,
-        quotas,
-        jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
-        jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, **spark),
-        broker_id=broker_id,
-        metrics=jobs.metric_inputs(**metrics),
-        max_rejected=jobs.RejectLimit.parse(max_rejected),
-        report=report,
-    )
+    with saying_whose_logs():
+        analysis = jobs.analyze(
+            patterns,
+            quotas,
+            jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
+            jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, **spark),
+            broker_id=broker_id,
+            metrics=jobs.metric_inputs(**metrics),
+            max_rejected=jobs.RejectLimit.parse(max_rejected),
+            report=report,
+        )
     print_analysis(analysis)

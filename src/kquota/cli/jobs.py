@@ -1,7 +1,8 @@
 """Options and print-outs that `analyze` and the steps of `pipeline` share."""
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -28,6 +29,7 @@ __all__ = [
     "plain_cell",
     "print_analysis",
     "read_topics",
+    "saying_whose_logs",
     "spark_options",
     "usage_option",
     "wide_console",
@@ -36,6 +38,9 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 UNITS = {PRODUCER_BYTE_RATE: "B/s", CONSUMER_BYTE_RATE: "B/s", REQUEST_PERCENTAGE: "%"}
+_MAX_BROKER_ID = 2**31 - 1
+_WHOSE_LOG = "with --log 1=GLOB --log 2=GLOB, or --log 'logs/broker-{broker}/*'"
+_SHOWN_LOGS = 5
 _SHOWN_REASONS = 5
 _SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "numba")
 
@@ -74,17 +79,18 @@ def log_options(command: F) -> F:
         ),
         click.option(
             "--broker-id",
-            type=click.IntRange(0),
+            type=click.IntRange(0, _MAX_BROKER_ID),
             default=0,
             show_default=True,
-            help="The broker of the logs that do not say N= themselves.",
+            help="The broker of the logs whose option does not say it.",
         ),
         click.option(
             "--log",
             "logs",
             multiple=True,
             metavar="[N=]GLOB",
-            help="A request log, or a quoted glob of them, plain or gzip; N is the id of their broker. Repeatable.",
+            help="A request log, or a quoted glob of them, plain or gzip; N is the id of their broker. Of many "
+            "brokers: {broker} stands for the id in the path, as in 'logs/broker-{broker}/*'. Repeatable.",
         ),
     ):
         command = option(command)
@@ -170,6 +176,15 @@ def load_pipeline(module: str) -> Any:
         raise
 
 
+@contextmanager
+def saying_whose_logs() -> Iterator[None]:
+    """Around what reads logs: logs of several brokers that were given as those of one are told with the option."""
+    try:
+        yield
+    except load_pipeline("log_overlaps").MixedBrokersError as error:
+        raise InputError(f"{error}: say whose each is, {_WHOSE_LOG}") from None
+
+
 def read_topics(path: str | None) -> dict[str, int]:
     """Partition counts by topic from a CSV file.
 
@@ -207,6 +222,8 @@ def print_analysis(analysis: "Analysis") -> None:
                 "(?) may be this limit: the client has more than one, and the log does not mark throttles of a "
                 "request percentage.\n"
             )
+        if any(line.unknown_amounts for line in analysis.meters):
+            console.print("(+) or more: the amounts of some requests are not known, and in no figure of the meter.\n")
     for line in analysis.unexplained:
         console.print(
             f"broker {line.broker_id}: {_requests(line)} on {line.key} were throttled"
@@ -241,7 +258,10 @@ def _summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     has_log = metrics is None or any(one.get("source") == "request-log" for one in summary["inputs"])
     if has_log:
         yield _counts(summary)
+        yield from _repeated(summary.get("repeated", ()))
+        yield from map(_overlap, summary.get("overlaps", ()))
         yield from map(_set_back, summary.get("set_back", ()))
+        yield from map(_unknown_hour, summary.get("unknown_hours", ()))
     if metrics is not None:
         yield from metric_lines(metrics)
     if "limited_meters" in summary:
@@ -271,12 +291,38 @@ def _counts(summary: Mapping[str, Any]) -> str:
     return text + (f" (not counted: {', '.join(left_out)})" if left_out else "")
 
 
+def _repeated(logs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for log in logs[:_SHOWN_LOGS]:
+        yield f"not counted: {log['file']}: all of it stands in {log['of']}"
+    if len(logs) > _SHOWN_LOGS:
+        yield f"not counted: {len(logs) - _SHOWN_LOGS:,} more copies of logs (`repeated` in summary.json)"
+
+
+def _overlap(logs: Mapping[str, Any]) -> str:
+    one, other = logs["files"]
+    if logs["overlap_ms"]:
+        found, follows = f"overlap by {duration(logs['overlap_ms'])}", "lines that stand in both count twice"
+    else:
+        found, follows = "are of different addresses", "a broker may have come back with another one"
+    return (
+        f"broker {logs['broker_id']}: its logs {one} and {other} {found}: {follows}, and if they are of two brokers, "
+        f"what both used is added up: say whose each is, {_WHOSE_LOG}"
+    )
+
+
 def _set_back(step: Mapping[str, Any]) -> str:
     return (
         f"broker {step['broker_id']}: its log goes back in time by {duration(step['by_ms'])} after "
         f"{moment(step['from_ms'])}: the clock was set back, or summer time ended; what was used before and after "
         "counts on the same seconds, so that rates and waits of that time are too high; cut the log there, and analyse "
         "both parts on their own"
+    )
+
+
+def _unknown_hour(log: Mapping[str, Any]) -> str:
+    return (
+        f"broker {log['broker_id']}: {log['file']} begins in the hour that the end of summer time repeats, and does "
+        "not say in which of the two: the first is taken; put it behind the log before it, in one file, to know"
     )
 
 
@@ -308,8 +354,8 @@ def _meter_table(meters: "tuple[MeterLine, ...]") -> Any:
             line.key,
             f"{format_number(line.limit)} {UNITS.get(line.key, '/s')}",
             f"{line.limit_source} (level {line.level})",
-            _share(line.rate_p95, line.limit),
-            _share(line.rate_max, line.limit),
+            _share(line.rate_p95, line.limit) + (" (+)" if line.unknown_amounts else ""),
+            _share(line.rate_max, line.limit) + (" (+)" if line.unknown_amounts else ""),
             f"{line.seconds_over_100:,} of {line.seconds_active:,} s",
             _throttled(line) + (" (?)" if line.ambiguous and line.episodes else ""),
             duration(line.throttle_ms) if line.throttle_ms else "-",

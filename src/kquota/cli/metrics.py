@@ -46,14 +46,15 @@ def metric_options(command: F) -> F:
             "--jmx",
             multiple=True,
             metavar="[N=]GLOB",
-            help="What Kafka's JmxTool printed, plain or gzip; N is the id of the broker. Repeatable.",
+            help="What Kafka's JmxTool printed, plain or gzip; N is the id of the broker, {broker} stands for it in "
+            "the path. Repeatable.",
         ),
         click.option(
             "--prometheus",
             multiple=True,
             metavar="[N=]GLOB",
             help="Answers of Prometheus to query_range, or scrapes in its text format, plain or gzip; N is the id of "
-            "the broker. Repeatable.",
+            "the broker, {broker} stands for it in the path. Repeatable.",
         ),
     )
 

@@ -5,7 +5,15 @@ from typing import Any
 
 import click
 
-from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, spark_options, usage_option
+from kquota.cli.jobs import (
+    load_jobs,
+    log_options,
+    print_analysis,
+    read_topics,
+    saying_whose_logs,
+    spark_options,
+    usage_option,
+)
 from kquota.cli.metrics import metric_options
 from kquota.cli.paths import as_path
 from kquota.cli.quotas_over_time import history_option, read_over_time
@@ -40,6 +48,7 @@ def pipeline() -> None:
     epilog="""\b
 Examples:
   kquota pipeline ingest --log '1=broker1/kafka-request.log*' --cluster prod --out usage
+  kquota pipeline ingest --log 'logs/broker-{broker}/*' --out usage
   kquota pipeline ingest --prometheus 'range-*.json.gz' --broker-label pod --out usage
   kquota pipeline ingest --prometheus '1=scrapes/broker1-*.prom' --prometheus '2=scrapes/broker2-*.prom' --out usage
   kquota pipeline ingest --jmx 1=jmx.csv --out usage"""
@@ -80,14 +89,15 @@ def ingest(
     config = load_broker_config(broker_config, defines)
     topics = read_topics(topics_file)
     jobs = load_jobs()
-    analysis = jobs.ingest(
-        patterns,
-        jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
-        jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, **spark),
-        broker_id=broker_id,
-        metrics=jobs.metric_inputs(**metrics),
-        max_rejected=jobs.RejectLimit.parse(max_rejected),
-    )
+    with saying_whose_logs():
+        analysis = jobs.ingest(
+            patterns,
+            jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
+            jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, **spark),
+            broker_id=broker_id,
+            metrics=jobs.metric_inputs(**metrics),
+            max_rejected=jobs.RejectLimit.parse(max_rejected),
+        )
     print_analysis(analysis)
 
 

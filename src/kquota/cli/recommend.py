@@ -174,7 +174,8 @@ def _write(found: Recommended, out_file: str | None, owners: tuple[str, ...]) ->
                 f"no limit above zero was found: {row.reason}"
                 if row.value_new is None
                 else f"at {format_number(row.value_new)} it is muted {row.predicted_throttled_share:.2%} of the time, "
-                f"longest wait {duration(row.predicted_max_delay_ms)}"
+                f"{row.predicted_throttled_requests:,} requests told to wait, longest wait "
+                f"{duration(row.predicted_max_delay_ms)}"
             ),
             err=True,
         )

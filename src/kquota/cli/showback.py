@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["showback"]
 
-_COLUMNS: Final = ("cluster", "owner", "date", "key", "amount", "limit", "share")
+_COLUMNS: Final = ("cluster", "owner", "date", "key", "amount", "limit", "share", "unknown_amounts")
 _SHOWN_UNOWNED: Final = 10
 
 
@@ -116,7 +116,7 @@ def _text(rows: Sequence[Mapping[str, Any]], units: Any) -> Iterator[str]:
             (
                 row["key"],
                 _plain(row["owner"]),
-                units.amount_figure(row["key"], row["amount"]).text,
+                units.amount_figure(row["key"], row["amount"]).text + (" (+)" if row["unknown_amounts"] else ""),
                 "-" if row["share"] is None else units.share(row["share"]),
                 "-" if row["limit"] is None else units.rate_figure(row["key"], row["limit"]).text,
             )

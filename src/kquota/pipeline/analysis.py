@@ -122,11 +122,13 @@ def ingest_step(
         topics=settings.topics,
         progress=progress,
     )
+    left_out = {log.path for log in result.repeated}
     summary: dict[str, Any] = {
         "kquota": __version__,
         "inputs": [
             {"file": file.path, "source": "request-log", "broker_id": file.broker_id, "bytes": file.size_bytes}
             for file in files
+            if file.path not in left_out
         ]
         + metrics.summary(),
         "timezone": settings.timezone,
@@ -144,6 +146,15 @@ def ingest_step(
         "kept_requests": result.kept_requests,
         "settings": _settings(broker_config),
     }
+    if result.repeated:
+        summary["repeated"] = [{"file": log.path, "of": log.of} for log in result.repeated]
+    if result.overlaps:
+        summary["overlaps"] = [
+            {"broker_id": one.broker_id, "files": list(one.paths), "overlap_ms": round(one.overlap_ms)}
+            for one in result.overlaps
+        ]
+    if result.unknown_hours:
+        summary["unknown_hours"] = [{"broker_id": log.broker_id, "file": log.path} for log in result.unknown_hours]
     if result.set_back:
         summary["set_back"] = [
             {"broker_id": broker_id, "from_ms": round(times.back_from_ms), "by_ms": round(times.back_ms)}

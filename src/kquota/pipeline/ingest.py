@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kquota.pipeline.log_overlaps import LogOverlap, ReadLog, find_overlaps
 from kquota.pipeline.pieces import finish_rejected, finish_usage
 from kquota.pipeline.sources.cells import CELL_MS
 from kquota.pipeline.sources.log_files import LogFile, LogRange, cut_into_ranges, group_ranges
 from kquota.pipeline.sources.log_times import IN_ORDER_MS, LogTimes
 from kquota.pipeline.sources.range_reader import IngestOptions
+from kquota.pipeline.sources.repeated_hours import RangeStarts, range_starts, with_range_starts
+from kquota.pipeline.sources.repeated_logs import Digests, RepeatedLog, digests_of, repeated_logs
 from kquota.pipeline.sources.request_log import stage_request_logs
 from kquota.pipeline.table_files import check_shared
+from kquota.pipeline.workers import on_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +78,12 @@ class IngestResult:
     """By broker the times of its files, each from its first to its last line: from and up to ms; in any order."""
     set_back: Mapping[int, LogTimes]
     """By broker whose clock was set back while it logged: the file with the largest step."""
+    repeated: tuple[RepeatedLog, ...] = ()
+    """Logs that were not read, because others hold all of their lines."""
+    overlaps: tuple[LogOverlap, ...] = ()
+    """Logs of one broker that may be of several, or hold the same lines."""
+    unknown_hours: tuple[LogFile, ...] = ()
+    """Logs that begin in an hour that came twice, and do not say in which of the two."""
 
 
 def estimate_lines(files: Iterable[LogFile], *, sample_bytes: int = 256 * 1024) -> int:
@@ -110,7 +120,14 @@ def ingest_logs(
     :raises NotSharedError: the workers do not share `staging` with this machine.
     """
     parallelism = spark.sparkContext.defaultParallelism
-    ranges = cut_into_ranges(files, parallelism=parallelism)
+    repeated = repeated_logs(files, lambda compared: on_workers(spark, digests_of, compared, Digests))
+    files = [file for place, file in enumerate(files) if place not in repeated]
+    ranges, unknown_hours = with_range_starts(
+        files,
+        cut_into_ranges(files, parallelism=parallelism),
+        timezone,
+        lambda searches: on_workers(spark, range_starts, searches, RangeStarts),
+    )
     estimate = estimate_lines(files)
     keep = keep_requests if keep_requests is not None else estimate <= AUTO_KEEP_LINES
     options = IngestOptions(str(staging), cluster, timezone, keep, default_partitions)
@@ -120,6 +137,8 @@ def ingest_logs(
         stretches = stage_request_logs(spark, ranges, tasks, options, lines_read=lines_read) if ranges else []
         check_shared(staging, (file for stretch in stretches for file in stretch.files))
 
+    times = _times_of_files(stretches, ranges)
+    overlaps = find_overlaps(_read_logs(stretches, ranges, times))
     with progress.stage("put the pieces together"), ThreadPoolExecutor(1, "rejected") as pool:
         rejected = pool.submit(finish_rejected, spark, staging, stretches, ranges, cluster)
         unknown = finish_usage(spark, staging, stretches, cluster=cluster, topics=topics, keep_requests=keep)
@@ -148,7 +167,10 @@ def ingest_logs(
         kept_requests=keep,
         tables=("usage", "rejected", "requests") if keep else ("usage", "rejected"),
         covered=_covered(stretches, ranges),
-        set_back=_set_back(stretches, ranges),
+        set_back=_set_back(times),
+        repeated=tuple(repeated.values()),
+        overlaps=tuple(overlaps),
+        unknown_hours=tuple(unknown_hours),
     )
 
 
@@ -166,14 +188,33 @@ def _covered(stretches: Iterable[Stretch], ranges: Sequence[LogRange]) -> dict[i
     return covered
 
 
-def _set_back(stretches: Iterable[Stretch], ranges: Sequence[LogRange]) -> dict[int, LogTimes]:
-    """As :attr:`IngestResult.set_back`. Of several files of a broker it is not known that one follows the other."""
+def _times_of_files(stretches: Iterable[Stretch], ranges: Sequence[LogRange]) -> dict[tuple[int, int], LogTimes]:
+    """By broker and file those of its lines."""
     of_file: dict[tuple[int, int], LogTimes] = {}
     # Ranges of a file are in its order, and so are the stretches of a range.
     for stretch in sorted(stretches, key=lambda stretch: stretch.range):
         if stretch.times is not None:
             place = (stretch.broker_id, ranges[stretch.range].file)
             of_file[place] = of_file[place].and_those(stretch.times) if place in of_file else stretch.times
+    return of_file
+
+
+def _read_logs(
+    stretches: Iterable[Stretch], ranges: Sequence[LogRange], times: Mapping[tuple[int, int], LogTimes]
+) -> list[ReadLog]:
+    """What each file said of its times, and of the addresses of its broker."""
+    addresses: dict[int, set[str]] = defaultdict(set)
+    for stretch in stretches:
+        addresses[ranges[stretch.range].file].update(stretch.addresses)
+    paths = {piece.file: piece.path for piece in ranges}
+    return [
+        ReadLog(paths[file], broker_id, of_file, frozenset(addresses[file]))
+        for (broker_id, file), of_file in times.items()
+    ]
+
+
+def _set_back(of_file: Mapping[tuple[int, int], LogTimes]) -> dict[int, LogTimes]:
+    """As :attr:`IngestResult.set_back`. Of several files of a broker it is not known that one follows the other."""
     worst: dict[int, LogTimes] = {}
     for (broker_id, _), times in sorted(of_file.items()):
         if times.back_ms > max(IN_ORDER_MS, worst[broker_id].back_ms if broker_id in worst else 0.0):

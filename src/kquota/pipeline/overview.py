@@ -41,6 +41,8 @@ class MeterLine:
     throttle_ms: int | None
     ambiguous: bool
     episodes: int = 0
+    unknown_amounts: int = 0
+    """So many of its requests are in no rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFram
             throttle_ms=row["_ms"] if row["_episodes"] else 0,
             ambiguous=bool(row["_ambiguous"]),
             episodes=row["_episodes"] or 0,
+            unknown_amounts=row.unknown_amounts or 0,
         )
         for row in worst.collect()
     ]

@@ -199,12 +199,8 @@ def _needed(found: _Recording, meters: DataFrame, wanted: Wanted, grid: Grid) ->
 def _is_unmet(row: Row, objectives: Sequence[Objective]) -> bool:
     if row.value_new is None:
         return True
-    predicted = {"throttled_share": row.predicted_throttled_share, "max_delay_ms": row.predicted_max_delay_ms}
-    return any(
-        predicted[one.name] is not None and predicted[one.name] > one.most
-        for one in objectives
-        if one.name in predicted
-    )
+    predicted = ((row[f"predicted_{one.name}"], one.most) for one in objectives)
+    return any(value is not None and value > most for value, most in predicted)
 
 
 def _as_file(rows: Sequence[Row], quotas: QuotaFile) -> tuple[QuotaFile, dict[ClientQuotaEntity, list[str]]]:

@@ -126,6 +126,7 @@ USAGE: Final = _table(
     ("throttled_requests", _LONG),
     ("throttle_ms", _LONG),
     ("throttle_max_ms", _LONG),
+    ("unknown_amounts", _LONG),
     ("date", _DATE),
     partition_by=("date",),
 )
@@ -140,6 +141,7 @@ CLIENTS: Final = _table(
     ("requests", _LONG),
     ("throttled_requests", _LONG),
     ("throttle_ms", _LONG),
+    ("unknown_amounts", _LONG),
     ("limit", _DOUBLE),
     ("limit_source", _TEXT),
     ("level", _INT),
@@ -181,6 +183,7 @@ UTILISATION: Final = _table(
     ("requests", _LONG),
     ("throttled_requests", _LONG),
     ("throttle_ms", _LONG),
+    ("unknown_amounts", _LONG),
 )
 
 THROTTLED: Final = _table(
@@ -270,6 +273,7 @@ CURVE: Final = _table(
     ("throttled_ms", _DOUBLE),
     ("max_delay_ms", _DOUBLE),
     ("amount", _DOUBLE),
+    ("unknown_amounts", _LONG),
 )
 
 RECOMMENDATIONS: Final = _table(
@@ -283,6 +287,7 @@ RECOMMENDATIONS: Final = _table(
     ("reason", _TEXT),
     ("predicted_throttled_share", _DOUBLE),
     ("predicted_max_delay_ms", _DOUBLE),
+    ("predicted_throttled_requests", _LONG),
     ("owner", _TEXT),
 )
 
@@ -296,6 +301,7 @@ SHOWBACK: Final = _table(
     ("amount", _DOUBLE),
     ("limit", _DOUBLE),
     ("share", _DOUBLE),
+    ("unknown_amounts", _LONG),
 )
 
 TABLES: Final = {

@@ -1,12 +1,30 @@
 """What the terminal says of an analysis."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kquota.cli.jobs import print_analysis
 from kquota.pipeline.jobs import Analysis
+from kquota.pipeline.overview import MeterLine
 
+METER = MeterLine(
+    broker_id=0,
+    meter="user=ops",
+    key="controller_mutation_rate",
+    limit=10.0,
+    limit_source="user=ops",
+    level=3,
+    clients=1,
+    rate_p95=5.0,
+    rate_max=6.0,
+    seconds_active=60,
+    seconds_over_100=0,
+    throttled_requests=0,
+    throttle_ms=0,
+    ambiguous=False,
+)
 COUNTS = {"good": 7, "rejected": 2, "blank": 1, "start_ms": 0}
 
 
@@ -21,3 +39,35 @@ def test_a_clock_that_was_set_back_is_told_with_its_place(capsys: pytest.Capture
     assert "cut the log there, and analyse both parts on their own" in text
     print_analysis(Analysis(tmp_path, COUNTS))
     assert "goes back" not in capsys.readouterr().out
+
+
+def test_logs_that_were_left_out_or_may_be_mixed_up_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    overlaps = [
+        {"broker_id": 0, "files": ["a", "b"], "overlap_ms": 60_000},
+        {"broker_id": 1, "files": ["c", "d"], "overlap_ms": 0},
+    ]
+    repeated = [{"file": f"{number}.gz", "of": f"{number}"} for number in range(7)]
+    print_analysis(Analysis(tmp_path, COUNTS | {"overlaps": overlaps, "repeated": repeated}))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "not counted: 0.gz: all of it stands in 0 not counted: 1.gz" in text
+    assert "not counted: 2 more copies of logs" in text
+    assert "broker 0: its logs a and b overlap by 1.0 min: lines that stand in both count twice, and if they" in text
+    assert "broker 1: its logs c and d are of different addresses: a broker may have come back with another" in text
+    assert "say whose each is, with --log 1=GLOB --log 2=GLOB, or --log 'logs/broker-{broker}/*'" in text
+
+
+def test_a_log_that_begins_in_one_of_two_hours_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    print_analysis(Analysis(tmp_path, COUNTS | {"unknown_hours": [{"broker_id": 2, "file": "a.log"}]}))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "broker 2: a.log begins in the hour that the end of summer time repeats, and does not say in which" in text
+
+
+def test_rates_that_lack_unknown_amounts_are_marked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    print_analysis(Analysis(tmp_path, COUNTS, (METER,)))
+    assert "(+)" not in capsys.readouterr().out
+    print_analysis(Analysis(tmp_path, COUNTS, (replace(METER, unknown_amounts=2),)))
+    text = " ".join(capsys.readouterr().out.split())
+    assert "50 % (+) 60 % (+)" in text
+    assert "(+) or more: the amounts of some requests are not known, and in no figure of the meter." in text

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.pipeline.ingest import _set_back
+from kquota.pipeline.ingest import _set_back, _times_of_files
 from kquota.pipeline.sources.log_files import LogRange
 from kquota.pipeline.sources.log_times import LogTimes
 from kquota.pipeline.sources.staging import Stretch
@@ -54,7 +54,7 @@ def test_a_clock_that_was_set_back_is_told_by_broker() -> None:
     """Within a file, in whatever order its pieces come. Files may overlap, and lines be a bit out of order."""
     files = [(0, 1), (0, 1), (0, 1), (1, 1), (2, 2), (3, 3)]
     ranges = [LogRange(file, f"{file}.log", broker, 0, 1, compressed=False, weight=1) for file, broker in files]
-    found = _set_back(
+    times = _times_of_files(
         [
             stretch(2, 1, 25, 30),
             stretch(0, 1, 0, 10),
@@ -66,7 +66,7 @@ def test_a_clock_that_was_set_back_is_told_by_broker() -> None:
         ],
         ranges,
     )
-    assert {broker: (one.back_from_ms - START_MS, one.back_ms) for broker, one in found.items()} == {
+    assert {broker: (one.back_from_ms - START_MS, one.back_ms) for broker, one in _set_back(times).items()} == {
         1: (40_000.0, 15_000.0),
         3: (7_199_000.0, 3_598_000.0),
     }

@@ -46,7 +46,8 @@ def test_a_rate_stands_for_the_time_back_to_the_reading_before(tmp_path: Path) -
     assert {(row["source"], row["grain"], row["user"], row["client_id"], row["ip"]) for row in rows} == {
         ("prometheus", "client", "alice", "etl", None)
     }
-    unknown = ("amount_max", "requests", "connections", "throttled_requests", "throttle_ms", "throttle_max_ms")
+    unknown = {"amount_max", "requests", "connections", "throttled_requests", "throttle_ms", "throttle_max_ms"}
+    unknown |= {"unknown_amounts"}
     assert {row[name] for row in rows for name in unknown} == {None}
     assert (counts.meters, counts.cells, counts.steps) == (1, {"prometheus": 3}, {60_000: 3})
     assert (counts.start_ms, counts.end_ms) == ((T - 60) * 1000, (T + 120) * 1000)

@@ -14,6 +14,7 @@ from kquota.pipeline.replay.summed_cells import summed
 from kquota.pipeline.transforms.held_cells import CELL
 
 FEW = st.integers(0, 2)
+COUNTS = st.sampled_from([0, 1, 2, 2**31, 2**40])
 ROWS = st.lists(
     st.tuples(
         FEW,
@@ -23,8 +24,9 @@ ROWS = st.lists(
         st.sampled_from([250, 1_000]),
         st.integers(0, 9).map(float),
         st.integers(0, 9).map(float),
-        FEW,
-        FEW,
+        COUNTS,
+        COUNTS,
+        COUNTS,
     ),
     max_size=40,
 )
@@ -58,6 +60,7 @@ def test_cells_are_summed_by_meter_broker_client_and_time(rows: list[tuple[float
             sum(one[3] for one in those),
             sum(one[4] for one in those),
             max(one[0] for one in those),
+            sum(one[5] for one in those),
         )
         for meter, those in sorted(by_meter.items())
     ]

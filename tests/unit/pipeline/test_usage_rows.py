@@ -38,6 +38,7 @@ def cell(**changes: Any) -> dict[str, Any]:
         "throttled_requests": 0,
         "throttle_ms": 0,
         "throttle_max_ms": 0,
+        "unknown_amounts": 0,
     }
     return row | changes
 
@@ -46,9 +47,9 @@ def test_rows_of_one_cell_are_added_up() -> None:
     """Sums, largest values, and connections that several pieces of the log saw counted once."""
     edges = [
         cell(connection_id=5, amount=2.0, amount_max=2.0, throttle_ms=30, throttle_max_ms=30, throttled_requests=1),
-        cell(connection_id=5, amount=None, amount_max=None),
+        cell(connection_id=5, amount=None, amount_max=None, unknown_amounts=1),
         cell(connection_id=-6, amount=4.0, amount_max=3.0, requests=2, throttle_ms=9, throttle_max_ms=9),
-        cell(connection_id=5, client_id="", amount=None, amount_max=None),
+        cell(connection_id=5, client_id="", amount=None, amount_max=None, unknown_amounts=1),
     ]
     whole = [cell(connections=1, amount=8.0, amount_max=8.0)]
     rows = [
@@ -65,9 +66,10 @@ def test_rows_of_one_cell_are_added_up() -> None:
             throttled_requests=1,
             throttle_ms=39,
             throttle_max_ms=30,
+            unknown_amounts=1,
             connections=2,
         ),
-        cell(client_id="", amount=None, amount_max=None, connections=1),
+        cell(client_id="", amount=None, amount_max=None, unknown_amounts=1, connections=1),
     ]
 
 

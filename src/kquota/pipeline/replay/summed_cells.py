@@ -21,6 +21,7 @@ _METER: Final = np.dtype(
         ("requests", np.int64),
         ("told_requests", np.int64),
         ("cell_ms", np.int64),
+        ("unknown_amounts", np.int64),
     ]
 )
 
@@ -35,8 +36,9 @@ class SummedCells(NamedTuple):
     requests: Ints
     client: Ints
     meters: npt.NDArray[np.void]
-    """By meter and broker: these two, its `first` cell, and what is summed of all of them: amount, requests, and
-    told_requests, those that were throttled; and `largest` amount of a request, and longest `cell_ms`."""
+    """By meter and broker: these two, its `first` cell, and what is summed of all of them: amount, requests,
+    unknown_amounts, and told_requests, those that were throttled; and `largest` amount of a request, and longest
+    `cell_ms`."""
 
 
 def summed(cells: npt.NDArray[np.void], order: Ints) -> SummedCells:
@@ -58,7 +60,7 @@ def _sum(
 ) -> tuple[int, int]:
     row, found = -1, -1
     meter, broker_id, who, when = -1, 0, 0, 0
-    told, counted, longest, largest, total = 0, 0, 0, 0.0, 0.0
+    told, counted, unknown, longest, largest, total = 0, 0, 0, 0, 0.0, 0.0
     for place in order:
         cell = cells[place]
         is_other = found < 0 or cell.meter != meter or cell.broker_id != broker_id
@@ -69,26 +71,29 @@ def _sum(
             size_ms[row], requests[row], amount[row] = 0, 0, 0.0
         if is_other:
             if found >= 0:
-                _note(meters[found], total, largest, counted, told, longest)
+                _note(meters[found], total, largest, counted, told, unknown, longest)
             found += 1
             meters[found].meter = meter = cell.meter
             meters[found].broker_id = broker_id = cell.broker_id
             meters[found].first = row
-            told, counted, longest, largest, total = 0, 0, 0, 0.0, 0.0
+            told, counted, unknown, longest, largest, total = 0, 0, 0, 0, 0.0, 0.0
         size_ms[row] = max(size_ms[row], cell.cell_ms)
         amount[row] += cell.amount
         requests[row] += cell.requests
         total += cell.amount
         counted += cell.requests
         told += cell.throttled_requests
+        unknown += cell.unknown_amounts
         largest = max(largest, cell.amount_max)
         longest = max(longest, cell.cell_ms)
     if found >= 0:
-        _note(meters[found], total, largest, counted, told, longest)
+        _note(meters[found], total, largest, counted, told, unknown, longest)
     return row + 1, found + 1
 
 
 @inlined
-def _note(meter: Any, amount: float, largest: float, requests: int, told_requests: int, cell_ms: int) -> None:
+def _note(
+    meter: Any, amount: float, largest: float, requests: int, told_requests: int, unknown_amounts: int, cell_ms: int
+) -> None:
     meter.amount, meter.largest, meter.requests = amount, largest, requests
-    meter.told_requests, meter.cell_ms = told_requests, cell_ms
+    meter.told_requests, meter.unknown_amounts, meter.cell_ms = told_requests, unknown_amounts, cell_ms

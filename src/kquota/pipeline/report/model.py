@@ -198,7 +198,10 @@ class MeterThrottle:
 
 @dataclass(frozen=True, slots=True)
 class MeterUse:
-    """How close a meter came to its limit, on the broker where it came closest."""
+    """How close a meter came to its limit, on the broker where it came closest.
+
+    `unknown_amounts`: so many of its requests, on all brokers, are in no figure.
+    """
 
     broker_id: int
     brokers: int
@@ -208,6 +211,7 @@ class MeterUse:
     seconds_active: int | None
     seconds_over_80: int | None
     seconds_over_100: int | None
+    unknown_amounts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +243,8 @@ class LimitedClient:
     use: MeterUse | None
     told: MeterThrottle | None
     sharers: Sharers
+    unknown_amounts: int = 0
+    """So many of its requests are not in `amount`."""
 
     @property
     def ratio_p95(self) -> float | None:
@@ -273,6 +279,8 @@ class UnlimitedClient:
     throttled_requests: int | None
     throttle_ms: int | None
     by_request_time: bool = False
+    unknown_amounts: int = 0
+    """So many of its requests are not in `amount`."""
 
 
 @dataclass(frozen=True, slots=True)

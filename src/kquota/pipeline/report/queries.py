@@ -217,8 +217,8 @@ def _closeness(rate: str = "rate_p95") -> Column:
 def _use_by_meter(utilisation: DataFrame, bounds: model.Bounds) -> DataFrame:
     """utilisation, all brokers of a meter together.
 
-    cluster, meter, key, limit_source, brokers; `closeness`, `at`: how close it came to its limit and the figures of the
-    broker where that was; `closest`: (broker_id, limit) of the brokers to draw.
+    cluster, meter, key, limit_source, brokers, meter_unknown_amounts; `closeness`, `at`: how close it came to its limit
+    and the figures of the broker where that was; `closest`: (broker_id, limit) of the brokers to draw.
     """
     figures = ("rate_p95", "rate_max", "peak_1s", "seconds_active", "seconds_over_80", "seconds_over_100")
     by_closeness = F.struct(_closeness(), _closeness("rate_max"), -F.col("broker_id"))
@@ -231,6 +231,7 @@ def _use_by_meter(utilisation: DataFrame, bounds: model.Bounds) -> DataFrame:
             F.count_distinct("broker_id").alias("brokers"),
             F.max(_closeness()).alias("closeness"),
             F.max_by(F.struct("broker_id", *figures), by_closeness).alias("at"),
+            F.sum("unknown_amounts").alias("meter_unknown_amounts"),
             F.slice(closest_first, 1, bounds.brokers_per_meter).alias("closest"),
         )
     )
@@ -247,7 +248,7 @@ def _name(row: Row) -> model.MeterName:
 
 
 def _use(row: Row) -> model.MeterUse:
-    return model.MeterUse(brokers=row.brokers, **row["at"].asDict())
+    return model.MeterUse(brokers=row.brokers, unknown_amounts=row.meter_unknown_amounts or 0, **row["at"].asDict())
 
 
 def _told(row: Row) -> model.MeterThrottle | None:
@@ -331,6 +332,7 @@ def _limited(clients: DataFrame, use: DataFrame, bounds: model.Bounds) -> model.
                 use=_use(row) if row["at"] is not None else None,
                 told=_told(row),
                 sharers=model.Sharers(row.sharers, tuple(_client(one) for one in row.largest if one is not None)),
+                unknown_amounts=row.unknown_amounts or 0,
             )
             for row in rows
         ),
@@ -371,6 +373,7 @@ def _unlimited(clients: DataFrame, bounds: model.Bounds) -> tuple[model.Unlimite
                     throttled_requests=row.throttled_requests,
                     throttle_ms=row.throttle_ms,
                     by_request_time=row.by_request_time,
+                    unknown_amounts=row.unknown_amounts or 0,
                 )
                 for row in of_one
             ),

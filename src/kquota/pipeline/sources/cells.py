@@ -55,6 +55,7 @@ _TAIL: Final = (
     ("throttled_requests", pa.int64()),
     ("throttle_ms", pa.int64()),
     ("throttle_max_ms", pa.int64()),
+    ("unknown_amounts", pa.int64()),
 )
 USAGE_SCHEMA: Final = pa.schema([*_HEAD, ("connections", pa.int32()), *_TAIL])
 """The `usage` table without its partition column."""
@@ -114,8 +115,9 @@ class Charges:
 class Cells:
     """Columns, one element per cell, in order of second, client and key.
 
-    `amount` is the sum of the known amounts, NaN where none is known. `connections` counts those that a cell was
-    charged for; where cells are summed by connection it is the number of that one.
+    `amount` is the sum of the known amounts, NaN where none is known; `unknown_amounts` counts the requests whose
+    amount is not. `connections` counts those that a cell was charged for; where cells are summed by connection it is
+    the number of that one.
     """
 
     second: Ints
@@ -127,6 +129,7 @@ class Cells:
     throttled_requests: Ints
     throttle_ms: Ints
     throttle_max_ms: Ints
+    unknown_amounts: Ints
     connections: Ints
 
     def usage(self, names: Names, *, cluster: str, broker_id: int) -> list[tuple[date, pa.Table]]:
@@ -170,6 +173,7 @@ class Cells:
             "throttled_requests": pa.array(self.throttled_requests[rows]),
             "throttle_ms": pa.array(self.throttle_ms[rows]),
             "throttle_max_ms": pa.array(self.throttle_max_ms[rows]),
+            "unknown_amounts": pa.array(self.unknown_amounts[rows]),
         }
 
 
@@ -177,7 +181,7 @@ def to_cells(charges: Charges, *, by_connection: bool = False) -> Cells:
     """Sum charges to cells, or to one for each connection of a cell."""
     if not len(charges):
         no_ints, no_floats = np.empty(0, np.int64), np.empty(0, np.float64)
-        return Cells(*(no_ints,) * 3, no_floats, no_floats, *(no_ints,) * 5)
+        return Cells(*(no_ints,) * 3, no_floats, no_floats, *(no_ints,) * 6)
     # One sort by (second, client, key, connection), packed into one number each; the parts are counted up from 0 so
     # that their product stays far below 2**63.
     seconds, second = np.unique(charges.second, return_inverse=True)
@@ -204,6 +208,7 @@ def to_cells(charges: Charges, *, by_connection: bool = False) -> Cells:
         throttled_requests=np.add.reduceat((throttle_ms > 0).astype(np.int64), starts),
         throttle_ms=np.add.reduceat(throttle_ms, starts),
         throttle_max_ms=np.maximum.reduceat(throttle_ms, starts),
+        unknown_amounts=np.add.reduceat((~known).astype(np.int64), starts),
         connections=packed[starts] % width
         if by_connection
         else np.add.reduceat(first_of_connection.astype(np.int64), starts),

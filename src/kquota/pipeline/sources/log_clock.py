@@ -18,14 +18,34 @@ _MILLISECONDS: Final = {b"%03d" % number: number for number in range(1000)}
 
 
 class LogClock:
-    """Reads times as :func:`~kquota.pipeline.sources.request_line.decode_lines` hands them out."""
+    """Reads times as :func:`~kquota.pipeline.sources.request_line.decode_lines` hands them out.
+
+    Where clocks are put back, as at the end of summer time, an hour of times comes twice. Lines are in order: each such
+    time is the one of the two that is nearer to the line before.
+    """
 
     def __init__(self, zone: tzinfo) -> None:
         """Take the zone of times without an offset."""
         self._seconds = _Seconds(zone)
 
-    def epoch_ms(self, times: Sequence[bytes]) -> Floats:
+    def epoch_ms(self, times: Sequence[bytes], before_ms: float | None = None) -> Floats:
         """Epoch milliseconds by line.
+
+        :param before_ms: of the line before the first; None where it is not known: a time that comes twice is then the
+            first of the two.
+        :raises RejectedLineError: one is not a time.
+        """
+        seconds, found = self._seconds, self.first_ms(times)
+        if seconds.later_by_ms and len(found) and seconds.may_repeat(found):
+            for line, first_ms in enumerate(found.tolist()):
+                second_ms = first_ms + seconds.later_by_ms.get(first_ms // 1000 * 1000, 0.0)
+                if before_ms is not None and abs(second_ms - before_ms) < abs(first_ms - before_ms):
+                    found[line] = second_ms
+                before_ms = float(found[line])
+        return found
+
+    def first_ms(self, times: Sequence[bytes]) -> Floats:
+        """Epoch milliseconds by line, of a time that comes twice the first.
 
         :raises RejectedLineError: one is not a time.
         """
@@ -35,6 +55,21 @@ class LogClock:
         except KeyError:
             raise RejectedLineError(_IMPOSSIBLE_TIME) from None
 
+    def only_times(self, times: Sequence[bytes]) -> Sequence[bytes]:
+        """Those that are times."""
+        try:
+            self.first_ms(times)
+        except RejectedLineError:
+            return [] if len(times) == 1 else [one for time in times for one in self.only_times([time])]
+        return times
+
+    def later_by_ms(self, time: bytes) -> float:
+        """How much later the time came again; 0 where it did not.
+
+        :raises RejectedLineError: it is not a time.
+        """
+        return self._seconds.later_by_ms.get(self._seconds[time[:-4]], 0.0)
+
 
 class _Seconds(dict[bytes, float]):
     """Epoch milliseconds of a logged second, e.g. ``2026-01-02 03:04:05`` or the same with ``+01:00``."""
@@ -42,14 +77,26 @@ class _Seconds(dict[bytes, float]):
     def __init__(self, zone: tzinfo) -> None:
         super().__init__()
         self._zone = zone
+        self.later_by_ms: dict[float, float] = {}
+        """By epoch milliseconds of a second that came twice, the first time: until the second time."""
+        self._first_ms, self._last_ms = np.inf, -np.inf
+
+    def may_repeat(self, found: Floats) -> bool:
+        """Whether any of some times may have come twice."""
+        return bool(found.max() >= self._first_ms and found.min() < self._last_ms + 1000)
 
     def __missing__(self, logged: bytes) -> float:
         try:
             text = logged.decode("ascii")
             zone = self._zone if len(text) == 19 else _offset(text[19:])
-            epoch_ms = datetime.fromisoformat(text[:19]).replace(tzinfo=zone).timestamp() * 1000
+            time = datetime.fromisoformat(text[:19]).replace(tzinfo=zone)
+            epoch_ms, again_ms = time.timestamp() * 1000, time.replace(fold=1).timestamp() * 1000
         except (ValueError, OverflowError, OSError):
             raise RejectedLineError(_IMPOSSIBLE_TIME) from None
+        # Of a time that was left out, as at the beginning of summer time, it is the other way round.
+        if again_ms > epoch_ms:
+            self.later_by_ms[epoch_ms] = again_ms - epoch_ms
+            self._first_ms, self._last_ms = min(self._first_ms, epoch_ms), max(self._last_ms, epoch_ms)
         return self.setdefault(logged, epoch_ms)
 
 

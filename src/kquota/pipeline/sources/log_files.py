@@ -6,19 +6,19 @@ each other. A compressed log cannot be entered in the middle and is one range.
 
 from __future__ import annotations
 
-import glob
 import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from io import RawIOBase
 from pathlib import Path
 from typing import Final
 
 from kquota.errors import InputError
-from kquota.files.local_paths import local_path
+from kquota.pipeline.sources.file_patterns import matching_files
 
 __all__ = [
     "LogFile",
@@ -26,10 +26,10 @@ __all__ = [
     "cut_into_ranges",
     "find_log_files",
     "group_ranges",
-    "matching_files",
+    "last_time",
     "read_blocks",
+    "read_chunks",
     "read_head",
-    "split_broker",
 ]
 
 MIB: Final = 1024 * 1024
@@ -63,6 +63,8 @@ class LogFile:
     compressed: bool
     first_time: bytes = b""
     """As logged; only to guess the order of files."""
+    first_line: bytes = b""
+    """A digest: files that begin alike may be copies."""
 
     @property
     def plain_bytes(self) -> int:
@@ -81,48 +83,31 @@ class LogRange:
     end: int
     compressed: bool
     weight: int
+    before_ms: float | None = None
+    """When the line before was completed, where only that tells which of two hours of the same times it begins in."""
 
 
 def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFile]:
-    """Expand ``[N=]GLOB`` patterns; N is the broker of those files, `broker_id` where it is not given.
+    """Expand patterns of :func:`~kquota.pipeline.sources.file_patterns.matching_files`; `broker_id` is that of the
+    files whose pattern does not say it.
 
-    :raises InputError: a pattern matches no file, a file cannot be read, or is compressed in a way other than gzip.
+    :raises InputError: a pattern cannot be used or matches no file, a file cannot be read, or is compressed in a way
+        other than gzip.
     """
     found: dict[str, LogFile] = {}
     for pattern in patterns:
-        given, path_pattern = split_broker(pattern)
-        broker = broker_id if given is None else given
-        files = matching_files(path_pattern)
+        files = matching_files(pattern)
         if not files:
             raise InputError(
-                f"no such log: {path_pattern}: give a file, or a quoted glob such as '/var/log/kafka/*request.log*'"
+                f"no such log: {pattern}: give a file, or a quoted glob such as '/var/log/kafka/*request.log*'"
             )
-        for path in files:
+        for path, given in files:
+            broker = broker_id if given is None else given
             known = found.get(path)
             if known is not None and known.broker_id != broker:
                 raise InputError(f"{path} is given as the log of broker {known.broker_id} and of broker {broker}")
             found[path] = _inspect(path, broker)
     return list(found.values())
-
-
-def split_broker(pattern: str) -> tuple[int | None, str]:
-    """``3=logs/*`` is broker 3 and ``logs/*``; None where no broker is given."""
-    head, equals, rest = pattern.partition("=")
-    if equals and rest and head.isascii() and head.isdigit():
-        return int(head), rest
-    return None, pattern
-
-
-def matching_files(pattern: str) -> list[str]:
-    """The files that a path or a glob stands for, sorted, as absolute paths.
-
-    :raises InputError: it is a URL of a storage that is not served.
-    """
-    pattern = local_path(pattern)
-    # Path.glob takes no absolute patterns.
-    matching = glob.glob(pattern, recursive=True)  # noqa: PTH207
-    paths = [pattern] if Path(pattern).is_file() else sorted(matching)
-    return [str(Path(path).resolve()) for path in paths if Path(path).is_file()]
 
 
 def read_head(path: str) -> tuple[bytes, int, bool]:
@@ -146,10 +131,20 @@ def read_head(path: str) -> tuple[bytes, int, bool]:
     return head, size, compressed
 
 
+def last_time(path: str) -> bytes:
+    """The last time in a plain log, as logged; empty where its end has none."""
+    with Path(path).open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, 2) - _HEAD_BYTES))
+        times = _TIME.findall(stream.read())
+    return times[-1].replace(b"T", b" ") if times else b""
+
+
 def _inspect(path: str, broker_id: int) -> LogFile:
     head, size, compressed = read_head(path)
     time = _TIME.search(head)
-    return LogFile(path, broker_id, size, compressed, time[0].replace(b"T", b" ") if time else b"")
+    first_time = time[0].replace(b"T", b" ") if time else b""
+    first_line = blake2b(head[:_HEAD_BYTES].partition(b"\n")[0], digest_size=16).digest()
+    return LogFile(path, broker_id, size, compressed, first_time, first_line)
 
 
 def cut_into_ranges(files: Iterable[LogFile], *, parallelism: int) -> list[LogRange]:
@@ -198,6 +193,20 @@ def read_blocks(piece: LogRange, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator
         yield from _read_compressed_blocks(piece.path, chunk_bytes)
     else:
         yield from _read_plain_blocks(piece, chunk_bytes)
+
+
+def read_chunks(path: str, *, compressed: bool, chunk_bytes: int = MIB) -> Iterator[bytes]:
+    """The bytes of a log, decompressed.
+
+    :raises EOFError: a compressed file ends within its data.
+    :raises zlib.error: a compressed file is damaged.
+    """
+    if compressed:
+        yield from _decompress(path, chunk_bytes)
+        return
+    with Path(path).open("rb", buffering=0) as stream:
+        while chunk := stream.read(chunk_bytes):
+            yield chunk
 
 
 class _Splitter:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kquota.errors import InputError
-from kquota.pipeline.sources.log_files import GZIP_RATIO, matching_files, read_head, split_broker
+from kquota.pipeline.sources.file_patterns import matching_files
+from kquota.pipeline.sources.log_files import GZIP_RATIO, read_head
 from kquota.pipeline.sources.metric_mapping import MetricRule
 
 __all__ = [
@@ -34,7 +35,7 @@ _ORDINAL: Final = re.compile(r"[A-Za-z].*-(\d{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class MetricInputs:
-    """What was given: ``[N=]GLOB`` patterns, and how brokers, replicas and other systems' series are told."""
+    """What was given: patterns of files, and how brokers, replicas and other systems' series are told."""
 
     prometheus: tuple[str, ...] = ()
     jmx: tuple[str, ...] = ()
@@ -73,11 +74,10 @@ def find_metric_files(inputs: MetricInputs) -> list[MetricFile]:
     found: dict[str, MetricFile] = {}
     for source, patterns in ((PROMETHEUS, inputs.prometheus), (JMX, inputs.jmx)):
         for pattern in patterns:
-            broker, path_pattern = split_broker(pattern)
-            paths = matching_files(path_pattern)
-            if not paths:
-                raise InputError(f"--{source} {path_pattern}: no such file: give a file, or a quoted glob")
-            for path in paths:
+            files = matching_files(pattern)
+            if not files:
+                raise InputError(f"--{source} {pattern}: no such file: give a file, or a quoted glob")
+            for path, broker in files:
                 known = found.get(path)
                 if known is not None and (known.broker_id, known.source) != (broker, source):
                     raise InputError(f"{path} is given twice, for different brokers or as different metrics")
@@ -109,7 +109,7 @@ def parse_broker_ids(given: Sequence[str]) -> dict[str, int]:
     ids = {}
     for text in given:
         value, equals, number = text.rpartition("=")
-        if not equals or not value or not (number.isascii() and number.isdigit()):
+        if not equals or not value or not (number.isascii() and number.isdigit() and len(number) < 10):
             raise InputError(f"--broker {text}: write it as VALUE=N, such as --broker 10.0.0.1:9404=1")
         ids[value] = int(number)
     return ids

@@ -25,7 +25,7 @@ from kquota.pipeline.sources.log_times import LogTimes
 from kquota.pipeline.sources.mutated_topics import MutatedTopic, MutationLine, mutated_topics, told_throttle_ms
 from kquota.pipeline.sources.names import Names, OriginNumbers, client_of
 from kquota.pipeline.sources.request_line import LogLine, RejectedLineError, decode_lines
-from kquota.pipeline.sources.rows import COLUMNS, Rows, to_rows
+from kquota.pipeline.sources.rows import COLUMNS, FirstSeconds, Rows, to_rows
 from kquota.pipeline.sources.samples import printable
 from kquota.pipeline.sources.settling import Settled, Settling
 from kquota.pipeline.sources.staging import (
@@ -45,7 +45,7 @@ STRETCH_LINES: Final = 524_288
 MAX_ORIGINS: Final = 262_144
 """A worker forgets whom it has seen, and on which connections, when there are more."""
 
-_CONNECTION: Final = re.compile(r".*:\d+-(?P<ip>.*):\d+(?:-\d+)+")
+_CONNECTION: Final = re.compile(r"(?P<address>.*:\d+)-(?P<ip>.*):\d+(?:-\d+)+")
 _KEY: Final = COLUMNS.index("key")
 
 
@@ -101,12 +101,14 @@ class RangeReader:
         """Begin a range: the one that `index` stands for in what is handed over."""
         self._index = index
         self._broker_id = piece.broker_id
+        self._before_ms = piece.before_ms
         self._line = 0
 
     def _forget_names(self) -> None:
         self._settling = Settling()
         self._origins = OriginNumbers()
         self._connections_told = set[int]()
+        self._address_of = dict[int, str]()
 
     def _begin_stretch(self) -> None:
         self.stretch_lines = 0
@@ -151,9 +153,10 @@ class RangeReader:
         :raises RejectedLineError: one of them is not good.
         """
         times, requests = decode_lines(block)
-        end_ms = self._clock.epoch_ms(times)
+        end_ms = self._clock.epoch_ms(times, self._before_ms)
         rows = to_rows(requests, end_ms, self._origins, first_line=self._line + 1)
         # From here on nothing refuses the lines.
+        self._before_ms = float(end_ms[-1])
         for at in np.flatnonzero(rows[_KEY] == MUTATION).tolist():
             self._add_mutation(requests[at], dict(zip(COLUMNS, rows[:, at].tolist(), strict=True)))
         if self._options.keep_requests:
@@ -193,6 +196,7 @@ class RangeReader:
         """
         goes_on = goes_on and len(self._origins) < MAX_ORIGINS
         rows = Rows(self._blocks, self._origins)
+        seen = rows.first_seconds()
         settled = self._settling.settle(rows.charges, rows.floats("end_ms"), goes_on=goes_on)
         stretch = Stretch(
             range=self._index,
@@ -205,18 +209,19 @@ class RangeReader:
             followers=rows.followers,
             unknown_amounts=rows.unknown_amounts,
             versions=rows.versions(),
-            files=list(self._write(rows, settled)),
+            files=list(self._write(rows, seen, settled)),
             seen=rows.seconds_seen(),
             final=settled.final_seconds,
             open=settled.open_seconds,
             times=LogTimes.of(rows.floats("end_ms")),
+            addresses=self._addresses(seen),
         )
         self._begin_stretch()
         if not goes_on:
             self._forget_names()
         return stretch
 
-    def _write(self, rows: Rows, settled: Settled) -> Iterator[StagedFile]:
+    def _write(self, rows: Rows, seen: FirstSeconds, settled: Settled) -> Iterator[StagedFile]:
         folder, cluster, broker = self._options.staging, self._options.cluster, self._broker_id
         names = self._origins.names
         for day, usage in to_cells(settled.final).usage(names, cluster=cluster, broker_id=broker):
@@ -232,14 +237,23 @@ class RangeReader:
             count = len(self._mutations)
             columns = [(cluster,) * count, (broker,) * count, *zip(*self._mutations, strict=True)]
             yield write_staged(folder, "mutations", _table(columns, MUTATIONS_SCHEMA))
-        if connections := self._new_connections(rows, names):
+        if connections := self._new_connections(seen, names):
             yield write_staged(folder, "connections", _table(list(zip(*connections, strict=True)), CONNECTIONS_SCHEMA))
         if self._rejected:
             yield write_staged(folder, "rejected", _table(list(zip(*self._rejected, strict=True)), REJECTED_SCHEMA))
 
-    def _new_connections(self, rows: Rows, names: Names) -> list[tuple[int, str, str | None, int]]:
+    def _addresses(self, seen: FirstSeconds) -> list[str]:
+        """Those of the broker, as connections name them."""
+        names = self._origins.names.connections
+        for number, _ in seen:
+            if number not in self._address_of:
+                match = _CONNECTION.fullmatch(names[number])
+                self._address_of[number] = match["address"] if match else ""
+        return sorted({self._address_of[number] for number, _ in seen} - {""})
+
+    def _new_connections(self, seen: FirstSeconds, names: Names) -> list[tuple[int, str, str | None, int]]:
         """Connections that no earlier stretch told of, with the second that they were first seen in."""
-        new = [(number, second) for number, second in rows.first_seconds() if number not in self._connections_told]
+        new = [(number, second) for number, second in seen if number not in self._connections_told]
         self._connections_told.update(number for number, _ in new)
         named = ((names.connections[number], second) for number, second in new)
         return [(self._broker_id, name, _remote_ip(name), second) for name, second in named]

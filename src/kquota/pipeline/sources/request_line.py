@@ -383,8 +383,21 @@ def _take_apart(line: bytes) -> tuple[bytes, bytes]:
     end = body.rfind(b"}") + 1
     if not end or _LOGGER.fullmatch(body[end:]) is None:
         raise RejectedLineError("broken JSON: the line ends within it")
-    time = _TIME.search(line[:at])
+    time = _first_time(line[:at])
     if time is None:
         raise RejectedLineError("no time before `Completed request:`")
+    return time, body[:end]
+
+
+def logged_time(line: bytes) -> bytes | None:
+    """The completion time of a line as :func:`decode_lines` gives it; None where it has none."""
+    at = line.find(_COMPLETED)
+    return _first_time(line[:at]) if at >= 0 else None
+
+
+def _first_time(text: bytes) -> bytes | None:
+    time = _TIME.search(text)
+    if time is None:
+        return None
     date, clock, fraction, offset = time.groups(b"")
-    return b"%b %b%b,%b" % (date, clock, offset, fraction[:3].ljust(3, b"0")), body[:end]
+    return b"%b %b%b,%b" % (date, clock, offset, fraction[:3].ljust(3, b"0"))

@@ -15,7 +15,10 @@ from kquota.pipeline.sources.names import Names, OriginNumbers
 from kquota.pipeline.sources.request_line import LogLine, RejectedLineError
 from kquota.pipeline.sources.staging import REQUESTS_SCHEMA
 
-__all__ = ["COLUMNS", "FORWARDED", "Rows", "to_rows"]
+__all__ = ["COLUMNS", "FORWARDED", "FirstSeconds", "Rows", "to_rows"]
+
+FirstSeconds = list[tuple[int, int]]
+"""Numbers of connections, each with the second that it was first seen in."""
 
 COLUMNS: Final = (
     "line",
@@ -115,7 +118,7 @@ class Rows:
         record_ms = self.floats("record_ms")[self.floats("key") != FORWARDED]
         return (int(record_ms.min() // 1000), int(record_ms.max() // 1000)) if len(record_ms) else None
 
-    def first_seconds(self) -> list[tuple[int, int]]:
+    def first_seconds(self) -> FirstSeconds:
         """Numbers of the connections of clients, each with the second of its first request."""
         at = np.flatnonzero(self.floats("key") != FORWARDED)
         connections, first = np.unique(self._connection[at], return_index=True)

@@ -112,6 +112,8 @@ class Stretch(Struct, frozen=True):
     open: tuple[int, int] | None = None
     times: LogTimes | None = None
     """Those that the lines were logged at."""
+    addresses: list[str] = field(default_factory=list)
+    """Those of the broker that clients were connected to, ``host:port``."""
 
 
 def write_usage(folder: str | Path, usage: pa.Table) -> Iterator[StagedFile]:

@@ -58,6 +58,7 @@ _TOTALS = {
     "requests": "sum",
     "throttled_requests": "sum",
     "throttle_ms": "sum",
+    "unknown_amounts": "sum",
 }
 """By column how it is summed up."""
 _HELD_ROWS = 1_000_000
@@ -66,7 +67,7 @@ _BUCKETS: Final = 64
 
 def to_client_totals(usage: ArrowSource) -> DataFrame:
     """Totals per client and key: cluster, user, client_id, ip, key, grain, throttle_max_ms, amount, requests,
-    throttled_requests, throttle_ms; of what is known, null where nothing is.
+    throttled_requests, throttle_ms, unknown_amounts; of what is known, null where nothing is.
 
     :param usage: rows of the `usage` table.
     """

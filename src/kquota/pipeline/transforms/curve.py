@@ -8,7 +8,6 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 from pyspark.sql import functions as F
 
 from kquota.pipeline.tables import CURVE
@@ -37,8 +36,8 @@ METERS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 class Grid:
     """Which limits to try on a meter, beside the one that it has.
 
-    Without `limits` and `factors` so many as `count`, from half of the mean rate to above the highest that the meter's
-    window of ten seconds has, each larger than the one before by the same part.
+    Without `limits` and `factors` so many as `count`, from half of the mean to above the highest sampled rate of the
+    meter, each larger than the one before by the same part.
     """
 
     count: int = CANDIDATES
@@ -46,15 +45,13 @@ class Grid:
     factors: tuple[float, ...] = ()
     """Of the limit that the meter has; one without is left to the grid."""
 
-    def __call__(self, limit: float, cell_rates: npt.NDArray[np.float64]) -> Sequence[float]:
-        """The limits for a meter with this one, infinite for none, and so much per second in each of its cells."""
+    def __call__(self, limit: float, mean: float, highest: float) -> Sequence[float]:
+        """The limits for a meter with this one, infinite for none, and with these sampled rates."""
         own = [limit] if isfinite(limit) else []
         if self.limits:
             return sorted({*self.limits, *own})
         if self.factors and own:
             return sorted({*(factor * limit for factor in self.factors), limit})
-        mean = float(cell_rates.mean())
-        highest = float(np.convolve(cell_rates, np.ones(10) / 10).max(initial=mean))
         low, high = mean / 2, max(highest * 1.15, mean)
         if not low > 0:
             return own
@@ -102,5 +99,6 @@ def to_curve(held: DataFrame) -> DataFrame:
             "throttled_ms",
             "max_delay_ms",
             "amount",
+            "unknown_amounts",
         )
     )

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -40,6 +39,7 @@ HELD: Final = pa.schema(
         ("largest", pa.float64()),
         ("recorded_ms", pa.int64()),
         ("cell_ms", pa.int64()),
+        ("unknown_amounts", pa.int64()),
         ("amount", pa.float64()),
         ("throttled_requests", pa.int64()),
         ("throttled_ms", pa.float64()),
@@ -52,7 +52,8 @@ HELD: Final = pa.schema(
 )
 """`limit` is the candidate, infinite for none. Of the recording: `recorded` is the amount, `told_requests` are those
 that were told to wait then, `largest` is the largest request, `recorded_ms` how long it lasted,
-`cell_ms` the longest cell, null for requests. The rest is an
+`cell_ms` the longest cell, null for requests, `unknown_amounts` the requests whose amount is not known, and of which
+the replay knows nothing. The rest is an
 :class:`~kquota.pipeline.replay.arrivals.Outcome`."""
 
 Span = tuple[int, int]
@@ -61,13 +62,15 @@ Span = tuple[int, int]
 class Candidates(Protocol):
     """Which limits to try on a meter."""
 
-    def __call__(self, limit: float, cell_rates: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Sequence[float]:
-        """Those for a meter with this limit, infinite for none, and this much per second in each of its cells."""
+    def __call__(self, limit: float, mean: float, highest: float) -> Sequence[float]:
+        """Those for a meter with this limit, infinite for none, and with this sampled rate per second while it is
+        active.
+        """
 
 
-def only_its_limit(limit: float, cell_rates: object) -> Sequence[float]:
+def only_its_limit(limit: float, mean: float, highest: float) -> Sequence[float]:
     """The one that the meter has."""
-    del cell_rates
+    del mean, highest
     return [limit]
 
 

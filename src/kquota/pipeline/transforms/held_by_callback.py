@@ -40,6 +40,7 @@ class _Request(NamedTuple):
     is_strict: bool
     at_ms: float
     amount: float
+    is_unknown: bool
     told: bool
 
 
@@ -106,7 +107,7 @@ def _held_broker(requests: Sequence[_Request], setup: CallbackSetup, replay: Rep
     first_ms, last_ms = replay.spans[one.cluster, one.home]
     connections: list[Connection] = []
     clients: list[tuple[str, str]] = []
-    told: list[tuple[int, int]] = []
+    told: list[tuple[int, int, int]] = []
     of_client = groupby(requests, key=lambda one: (one.connection, one.user, one.client_id, one.is_strict))
     for (_, user, client_id, is_strict), of_connection in of_client:
         group = list(of_connection)
@@ -115,7 +116,8 @@ def _held_broker(requests: Sequence[_Request], setup: CallbackSetup, replay: Rep
             at_ms, amounts = zip(*counted, strict=True)
             connections.append(Connection(at_ms, amounts, is_strict))
             clients.append((user, client_id))
-            told.append((sum(request.told for request in group), len(group)))
+            unknown = sum(request.is_unknown for request in group)
+            told.append((sum(request.told for request in group), len(group), unknown))
     found = held_by_callback(
         connections,
         clients,
@@ -140,6 +142,7 @@ def _held_broker(requests: Sequence[_Request], setup: CallbackSetup, replay: Rep
             max(max(connections[number].amounts) for number in own),
             last_ms - first_ms,
             None,
+            sum(told[number][2] for number in own),
             *meter.outcome,
             [dict(zip(("user", "client_id"), client, strict=True)) for client in sorted({clients[n] for n in own})],
         )

@@ -10,27 +10,30 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kquota.pipeline.gathering import order_of
+from kquota.metering.statistics import Windows
+from kquota.pipeline.gathering import order_of, starts_of
 from kquota.pipeline.kept_frames import keep
 from kquota.pipeline.replay.arrivals import ArrivalModel, Outcome
 from kquota.pipeline.transforms.counted_times import CONTROLLER
 from kquota.pipeline.transforms.held import HELD, Candidates, Replay, only_its_limit
 from kquota.pipeline.transforms.identities import IDENTITY
-from kquota.pipeline.transforms.meter_cells import Cells, Ints, gather_by_meter
+from kquota.pipeline.transforms.meter_cells import Cells, Floats, Ints, gather_by_meter
 from kquota.pipeline.transforms.tried_meters import QuotaColumns, TriedMeters
+from kquota.pipeline.transforms.utilisation import window_rates
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kquota.pipeline.arrow_source import ArrowSource
 
-__all__ = ["CELL", "held_by_cells", "held_by_cells_under"]
+__all__ = ["CELL", "held_by_cells", "held_by_cells_under", "sampled_rates"]
 
 _UNDER: Final = "under"
 _HELD: Final = pa.schema([*HELD, (_UNDER, pa.int32())])
 """And which quotas set the limit, a bit for each."""
 
-_COLUMNS: Final = ("broker_id", "cell_start_ms", "cell_ms", "amount", "amount_max", "requests", "throttled_requests")
+_COUNTS: Final = ("requests", "throttled_requests", "unknown_amounts")
+_COLUMNS: Final = ("broker_id", "cell_start_ms", "cell_ms", "amount", "amount_max", *_COUNTS)
 CELL: Final = np.dtype(
     [
         ("meter", np.int32),
@@ -40,8 +43,7 @@ CELL: Final = np.dtype(
         ("cell_ms", np.int32),
         ("amount", np.float64),
         ("amount_max", np.float64),
-        ("requests", np.int32),
-        ("throttled_requests", np.int32),
+        *((name, np.int64) for name in _COUNTS),
     ]
 )
 """A cell of usage, with the numbers of its client, and of the meter that it counts on."""
@@ -124,10 +126,14 @@ def _held_cells(cells: Cells, meters: TriedMeters, replay: Replay, candidates: C
     requests = _requests(counted, size_ms)
     first = found["first"].copy()
     largest = np.maximum(found["largest"], np.maximum.reduceat(amount / np.maximum(requests, 1), first))
-    rates = np.split(amount / size_ms * 1000, first[1:])
+    keys = names["key"].to_pylist()
+    # Those of large recordings take their time.
+    rates = np.zeros((len(found), 2))
+    if candidates is not only_its_limit:
+        rates = sampled_rates(start_ms, size_ms, amount, first, [replay.windows(key) for key in keys])
     tried = [
-        [(limit, under) for own, under in meters.tried[meter] for limit in candidates(own, of_meter)]
-        for meter, of_meter in zip(found["meter"].tolist(), rates, strict=True)
+        [(limit, under) for own, under in meters.tried[meter] for limit in candidates(own, mean, highest)]
+        for meter, (mean, highest) in zip(found["meter"].tolist(), rates.tolist(), strict=True)
     ]
     outcomes = outcomes_of_cells(
         MeterCells(
@@ -137,7 +143,7 @@ def _held_cells(cells: Cells, meters: TriedMeters, replay: Replay, candidates: C
             requests,
             client,
             np.append(first, len(start_ms)),
-            names["key"].to_pylist(),
+            keys,
             largest,
             last_ms,
         ),
@@ -146,7 +152,7 @@ def _held_cells(cells: Cells, meters: TriedMeters, replay: Replay, candidates: C
         replay.arrivals.in_flight_of,
     )
     rows = np.repeat(np.arange(len(found)), [len(those) for those in tried])
-    recorded = {name: found[name] for name in ("broker_id", "told_requests", "requests", "cell_ms")}
+    recorded = {name: found[name] for name in ("broker_id", "told_requests", "requests", "cell_ms", "unknown_amounts")}
     recorded |= {"recorded": found["amount"], "largest": largest, "recorded_ms": last_ms - first_ms}
     columns = {name: column[rows] for name, column in recorded.items()}
     columns["limit"] = np.array([limit for those in tried for limit, _ in those])
@@ -156,6 +162,27 @@ def _held_cells(cells: Cells, meters: TriedMeters, replay: Replay, candidates: C
     for name, column in columns.items():
         held = held.append_column(name, pa.array(column))
     return held.select(_HELD.names).cast(_HELD)
+
+
+def sampled_rates(start_ms: Ints, size_ms: Ints, amount: Floats, first: Ints, windows: Sequence[Windows]) -> Floats:
+    """By meter the mean of what its windows come to per second while it is active, and the highest that Kafka may see:
+    it divides by no more than the windows before the current one where that has just begun (``Rate.windowSize``).
+
+    :param first: cell of each meter; its cells may be of several clients one after the other.
+    :param windows: by meter.
+    """
+    meter = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(amount))))
+    order = np.lexsort((start_ms, meter))
+    cells = starts_of(meter[order], start_ms[order])
+    meter, start_ms = meter[order][cells], start_ms[order][cells]
+    size_ms, amount = np.maximum.reduceat(size_ms[order], cells), np.add.reduceat(amount[order], cells)
+    starts = starts_of(meter)
+    # Windows need not begin where cells do.
+    reach_ms = np.array([one.span_ms for one in windows], np.int64)[meter] + size_ms
+    rates = window_rates(start_ms, size_ms, amount, reach_ms, starts)
+    mean = np.add.reduceat(rates * size_ms, starts) / np.add.reduceat(size_ms, starts)
+    least_ms = np.array([max(one.samples - 1, 1) * one.size_ms for one in windows])
+    return np.column_stack([mean, np.maximum.reduceat(rates * reach_ms, starts) / least_ms])
 
 
 def _requests(counted: Ints, cell_ms: Ints) -> Ints:

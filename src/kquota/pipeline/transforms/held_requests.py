@@ -38,6 +38,7 @@ class _Request(NamedTuple):
     is_strict: bool
     at_ms: float
     amount: float
+    is_unknown: bool
     told: bool
 
 
@@ -61,7 +62,7 @@ def held_by_requests(requests: DataFrame, clients: DataFrame, replay: Replay) ->
 
 
 def with_counting(requests: DataFrame) -> DataFrame:
-    """Rows of `requests` with what their counting depends on: home, at_ms, amount, told, is_strict."""
+    """Rows of `requests` with what their counting depends on: home, at_ms, amount, is_unknown, told, is_strict."""
     is_strict = F.lit(False)
     for api_key, version in STRICT_SINCE.items():
         is_strict |= (F.col("api_key") == api_key) & (F.col("api_version") >= version)
@@ -70,6 +71,7 @@ def with_counting(requests: DataFrame) -> DataFrame:
             "home": counted_by(),
             "at_ms": counted_ms(),
             "amount": F.coalesce("charged", F.lit(0.0)),
+            "is_unknown": F.col("charged").isNull(),
             "told": F.col("throttle_ms") > 0,
             "is_strict": is_strict,
         }
@@ -113,6 +115,7 @@ def _held_meter(requests: Sequence[_Request], replay: Replay) -> tuple[object, .
         max((max(one.amounts) for one in connections), default=0.0),
         last_ms - first_ms,
         None,
+        sum(request.is_unknown for request in requests),
         *outcome,
     )
 

@@ -33,7 +33,7 @@ __all__ = ["SAMPLED_SOURCES", "Meters", "Series", "is_sampled", "known_sums", "s
 
 SAMPLED_SOURCES: Final = ("prometheus", "jmx")
 
-_COUNTS: Final = ("requests", "throttled_requests", "throttle_ms")
+_COUNTS: Final = ("requests", "throttled_requests", "throttle_ms", "unknown_amounts")
 _COLUMNS: Final = ("broker_id", "cell_start_ms", "cell_ms", "source", "amount", *_COUNTS)
 _CELL: Final = np.dtype(
     [
@@ -134,8 +134,9 @@ class Series:
     included where it had one before or after.
 
     They are in the order of meter, broker, `is_sampled`, and time. `meter` is the row of the meter in
-    :attr:`Meters.names`; an unknown amount counts as 0. `is_sampled` where a broker's metrics told a rate: `rate` is
-    that one, and otherwise amount per second. Counts are NaN where they are not known.
+    :attr:`Meters.names`; an unknown amount counts as 0, and `unknown_amounts` are the requests that have one.
+    `is_sampled` where a broker's metrics told a rate: `rate` is that one, and otherwise amount per second. Counts are
+    NaN where they are not known.
     """
 
     meter: Ints
@@ -148,6 +149,7 @@ class Series:
     requests: Floats
     throttled_requests: Floats
     throttle_ms: Floats
+    unknown_amounts: Floats
 
     @property
     def starts(self) -> Ints:
@@ -224,6 +226,7 @@ def _to_series(cells: Cells) -> Series:
         requests=known_sums(columns["requests"], starts),
         throttled_requests=known_sums(columns["throttled_requests"], starts),
         throttle_ms=known_sums(columns["throttle_ms"], starts),
+        unknown_amounts=known_sums(columns["unknown_amounts"], starts),
     )
 
 

@@ -234,6 +234,7 @@ class _Meter:
                 "requests": pa.nulls(count, pa.int64()),
                 "connections": pa.nulls(count, pa.int32()),
                 **throttle,
+                "unknown_amounts": pa.nulls(count, pa.int64()),
             }
             tables.append(pa.table({name: columns[name] for name in USAGE_SCHEMA.names}, schema=USAGE_SCHEMA))
             if count:

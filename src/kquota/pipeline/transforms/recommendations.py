@@ -220,7 +220,7 @@ def with_values(meters: DataFrame, values: DataFrame) -> DataFrame:
 
 
 def to_recommendations(values: DataFrame, held: DataFrame, meters: DataFrame, reason: str) -> DataFrame:
-    """The `recommendations` table: one row per rule and key.
+    """The `recommendations` table: one row per rule and key, each prediction that of the worst of the rule's meters.
 
     :param held: the meters under their new limits.
     :param reason: how the values were found.
@@ -231,11 +231,17 @@ def to_recommendations(values: DataFrame, held: DataFrame, meters: DataFrame, re
         .agg(
             F.max(_measure("throttled_share")).alias("predicted_throttled_share"),
             F.max("max_delay_ms").alias("predicted_max_delay_ms"),
+            F.max("throttled_requests").alias("predicted_throttled_requests"),
+            F.sum("unknown_amounts").alias("unknown_amounts"),
         )
     )
     cut = F.format_string("; cut to %.0f %% of that, so that no broker gives more than it can bear", F.col("cut") * 100)
     no_room = "; what stays as it is comes to all that a broker can bear"
     of_all = F.when(F.col("meters") > 1, F.format_string(", of %d meters the one that needs most", F.col("meters")))
+    of_unknown = F.when(
+        F.col("unknown_amounts") > 0,
+        F.format_string("; too low by what %d requests of unknown amount used", F.col("unknown_amounts")),
+    )
     return RECOMMENDATIONS.conform(
         values.join(predicted, [*_RULE], "left").select(
             "cluster",
@@ -246,12 +252,14 @@ def to_recommendations(values: DataFrame, held: DataFrame, meters: DataFrame, re
             F.concat(
                 F.lit(reason),
                 F.coalesce(of_all, F.lit("")),
+                F.coalesce(of_unknown, F.lit("")),
                 F.when(F.col("cut") == 0, no_room)
                 .when((F.col("cut") < 1) & F.col("value_new").isNotNull(), cut)
                 .otherwise(""),
             ).alias("reason"),
             "predicted_throttled_share",
             "predicted_max_delay_ms",
+            "predicted_throttled_requests",
             "owner",
         )
     )

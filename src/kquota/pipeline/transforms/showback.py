@@ -35,7 +35,7 @@ LAST_MS: Final = "last_ms"
 """Column with the start of the last cell of a client, key and day."""
 
 _DAY: Final = (*IDENTITY, "date")
-_SUMS: Final = (("amount", "sum"), (LAST_MS, "max"))
+_SUMS: Final = (("amount", "sum"), ("unknown_amounts", "sum"), (LAST_MS, "max"))
 _HELD_ROWS: Final = 1_000_000
 _MINUTE_MS: Final = 60_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,13 +55,14 @@ def local_dates(at_ms: npt.NDArray[np.int64], zone: ZoneInfo) -> npt.NDArray[np.
 
 
 def to_client_days(usage: ArrowSource, zone: ZoneInfo) -> DataFrame:
-    """Sums by client, key, day and broker: cluster, user, client_id, ip, key, date, broker_id, amount, LAST_MS.
+    """Sums by client, key, day and broker: cluster, user, client_id, ip, key, date, broker_id, amount, unknown_amounts,
+    LAST_MS.
 
     `amount` is the sum of the known amounts, null where none is known.
 
     :param usage: rows of the `usage` table.
     """
-    columns = (*IDENTITY, "broker_id", "cell_start_ms", "amount")
+    columns = (*IDENTITY, "broker_id", "cell_start_ms", "amount", "unknown_amounts")
     keys = (*_DAY, "broker_id")
     schema = StructType(
         [
@@ -69,6 +70,7 @@ def to_client_days(usage: ArrowSource, zone: ZoneInfo) -> DataFrame:
             StructField("date", DateType()),
             USAGE.schema["broker_id"],
             USAGE.schema["amount"],
+            USAGE.schema["unknown_amounts"],
             StructField(LAST_MS, LongType()),
         ]
     )
@@ -96,7 +98,12 @@ def to_client_days(usage: ArrowSource, zone: ZoneInfo) -> DataFrame:
             yield from held.to_batches()
 
     parts = usage.select(*columns).mapInArrow(part_sums, schema)
-    return parts.groupBy(*keys).agg(F.sum("amount").alias("amount"), F.max(LAST_MS).alias(LAST_MS))
+    return parts.groupBy(*keys).agg(*_sums(), F.max(LAST_MS).alias(LAST_MS))
+
+
+def _sums() -> tuple[Column, Column]:
+    """Of what is known, and of the requests of which it is not."""
+    return F.sum("amount").alias("amount"), F.sum("unknown_amounts").alias("unknown_amounts")
 
 
 def with_owners(clients: DataFrame, owners: OwnerMap) -> DataFrame:
@@ -128,12 +135,12 @@ def to_showback(days: DataFrame, limits: DataFrame | None) -> DataFrame:
     :param limits: the `clients` table of the same usage, or `limits` where they changed; None: nothing is limited.
     """
     brokers = days.groupBy("cluster", "date").agg(F.count_distinct("broker_id").alias("brokers"))
-    of_day = days.groupBy(*_DAY, OWNER).agg(F.sum("amount").alias("amount"), F.max(LAST_MS).alias(LAST_MS))
+    of_day = days.groupBy(*_DAY, OWNER).agg(*_sums(), F.max(LAST_MS).alias(LAST_MS))
     # By meter, and all that count on none together.
     by_meter = (
         _with_meters(of_day, limits)
         .groupBy("cluster", OWNER, "date", "key", "meter")
-        .agg(F.sum("amount").alias("amount"), F.max_by("limit", LAST_MS).alias("limit"), F.max(LAST_MS).alias(LAST_MS))
+        .agg(*_sums(), F.max_by("limit", LAST_MS).alias("limit"), F.max(LAST_MS).alias(LAST_MS))
     )
     on_meter = Window.partitionBy("cluster", "date", "key", "meter")
     total = F.sum("amount").over(on_meter)
@@ -143,7 +150,7 @@ def to_showback(days: DataFrame, limits: DataFrame | None) -> DataFrame:
         by_meter.withColumn("limit", F.max_by("limit", LAST_MS).over(on_meter) * part)
         .join(F.broadcast(brokers), ["cluster", "date"])
         .groupBy("cluster", OWNER, "date", "key")
-        .agg(F.sum("amount").alias("amount"), F.sum(F.col("limit") * counted).alias("limit"))
+        .agg(*_sums(), F.sum(F.col("limit") * counted).alias("limit"))
     )
     of_cluster = F.sum("amount").over(Window.partitionBy("cluster", "date", "key"))
     return SHOWBACK.conform(by_owner.withColumn("share", F.when(of_cluster > 0, F.col("amount") / of_cluster)))

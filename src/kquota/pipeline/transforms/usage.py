@@ -46,7 +46,11 @@ _SUMS: Final = (
     ("throttled_requests", "sum"),
     ("throttle_ms", "sum"),
     ("throttle_max_ms", "max"),
+    ("unknown_amounts", "sum"),
 )
+
+_COUNTED_AS_NONE: Final = ("throttled_requests", "throttle_ms", "throttle_max_ms", "unknown_amounts")
+"""Of connections."""
 
 
 def to_mergeable(rows: pa.Table) -> pa.Table:
@@ -92,7 +96,7 @@ def connection_usage(connections: pa.Table, *, cluster: str) -> pa.Table:
         "amount": opened.cast(pa.float64()),
         "amount_max": pa.repeat(1.0, count),
         "requests": opened,
-        **{name: pa.repeat(0, count) for name in ("throttled_requests", "throttle_ms", "throttle_max_ms")},
+        **{name: pa.repeat(0, count) for name in _COUNTED_AS_NONE},
     }
     return _usage(pa.table(columns), grain="meter", connections=opened)
 
@@ -168,6 +172,7 @@ def mutation_usage(requests: pa.Table) -> pa.Table:
             "throttled_requests": pc.greater(told, 0).cast(pa.int64()),
             "throttle_ms": told,
             "throttle_max_ms": told,
+            "unknown_amounts": requests["charged"].is_null().cast(pa.int64()),
         }
     )
     counted = _grouped(rows, _CELL, (*_SUMS, ("connection", "count_distinct")))

@@ -39,9 +39,10 @@ _RATES: Final = pa.schema(
         ("requests", pa.int64()),
         ("throttled_requests", pa.int64()),
         ("throttle_ms", pa.int64()),
+        ("unknown_amounts", pa.int64()),
     ]
 )
-_COUNTS: Final = ("requests", "throttled_requests", "throttle_ms")
+_COUNTS: Final = ("requests", "throttled_requests", "throttle_ms", "unknown_amounts")
 
 
 def window_seconds(keys: pa.ChunkedArray, broker_config: BrokerConfig) -> Ints:
@@ -63,7 +64,7 @@ def enforced_rates(usage: ArrowSource, clients: DataFrame, broker_config: Broker
     :param clients: resolved identities, one row per cluster, user, client_id, ip and key; small beside `usage`.
     :returns: one row per broker, meter, key and cell, with the limit in force at its start: cluster, broker_id, meter,
         key, limit, limit_source (that of the last limit), cell_start_ms, amount, rate, requests, throttled_requests,
-        throttle_ms.
+        throttle_ms, unknown_amounts.
     """
 
     def rates(series: Series, meters: Meters) -> pa.Table:

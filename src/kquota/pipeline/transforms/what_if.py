@@ -27,6 +27,7 @@ UNKNOWNS: Final[Mapping[str, str]] = {
     "large-requests": "waits and throughput within some per cent: a request is larger than a second of the limit",
     "near": "whether it is throttled at all: it comes within 5 % of the limit",
     "fetch-waits": "how long fetches wait: seconds of usage do not tell",
+    "amounts": "what some requests used, which is in no figure: all of them are too small",
     "coarse": "what happens within a cell of usage, which is longer than a second",
 }
 """What a row of `whatif` may not know, by its name in the column `unknowns`."""
@@ -165,6 +166,7 @@ def _unknowns(grain: str, *, was_bent: Column) -> Column:
         "large-requests": is_throttled & (F.col("largest") > F.col("limit")),
         "near": (F.col("peak") >= _NEAR) & (F.col("peak") <= 2 - _NEAR),
         "fetch-waits": is_fetch & is_throttled & F.lit(grain == "cell"),
+        "amounts": F.col("unknown_amounts") > 0,
         "coarse": (F.col("cell_ms") > 1000) & F.lit(grain == "cell"),
     }
     names = F.array(*(F.when(F.coalesce(holds, F.lit(False)), F.lit(name)) for name, holds in found.items()))

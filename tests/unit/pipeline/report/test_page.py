@@ -219,6 +219,22 @@ def test_request_time_is_always_called_an_estimate() -> None:
     assert "Used (estimate) Requests bob / x 10 s of a thread" in page.text
 
 
+def test_what_figures_lack_stands_beside_them() -> None:
+    use = example.a_use(unknown_amounts=31)
+    unlimited = model.UnlimitedClient("", model.Client("bob", "x", None), 10.0, 10, 0, 0, unknown_amounts=3)
+    text = page_of(
+        example.a_report(
+            limited=model.LimitedClients(1, (example.a_limited_client(unknown_amounts=12, use=use),)),
+            timelines=(example.a_timeline(use=use),),
+            unlimited=(model.UnlimitedClients("controller_mutation_rate", 1, 0, (unlimited,)),),
+        )
+    ).text
+    assert "1,000 requests without 12 requests of unknown amount" in text
+    assert "max 150 % without 31 requests of unknown amount" in text
+    assert "20 s over it, without 31 requests of unknown amount" in text
+    assert "10 partitions without 3 requests of unknown amount" in text
+
+
 def test_ambiguous_and_unexplained_throttling_are_explained() -> None:
     """An ambiguous cause says why it is one, an unexplained one what to compare."""
     episodes = example.some_episodes(
