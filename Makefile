@@ -7,6 +7,7 @@ SHELL := /bin/sh
 unexport PYTHONHOME PYTHONPATH VIRTUAL_ENV SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
 BIN := .venv/bin
+comma := ,
 CODE := $(wildcard src tests benchmarks examples tools)
 COMPILE := $(BIN)/uv pip compile --quiet --python $(BIN)/python --universal --python-version 3.11 \
 	--generate-hashes --no-header --no-annotate --constraints requirements/constraints.txt
@@ -39,6 +40,19 @@ test-spark-latest: ## Run the Spark tests against the newest Spark 4, in an envi
 	build/spark-latest/bin/python -m pip install --quiet --upgrade 'pyspark>=4,<5' 'pandas<3'
 	build/spark-latest/bin/python -c 'import pyspark; print("Spark", pyspark.__version__)'
 	build/spark-latest/bin/python -m pytest tests/spark tests/unit/pipeline $(ARGS)
+
+# The transport uses more of kafka-python than it documents, so both ends of what pyproject.toml allows are tried.
+KAFKA_PYTHON = $(shell sed -n 's/^ *"\(kafka-python[^"]*\)".*/\1/p' pyproject.toml)
+
+.PHONY: test-kafka-python
+test-kafka-python: setup-dev ## Run the transport's tests on the oldest and the newest kafka-python that kquota takes
+	@set -e; for end in '$(subst >=,==,$(firstword $(subst $(comma), ,$(KAFKA_PYTHON))))' '$(KAFKA_PYTHON)'; do \
+		rm -rf build/kafka-python; \
+		$(BIN)/python -m pip install --quiet --no-deps --target build/kafka-python "$$end"; \
+		PYTHONPATH=build/kafka-python $(BIN)/python -c 'import kafka; print("kafka-python", kafka.__version__, kafka.__file__)'; \
+		PYTHONPATH=build/kafka-python $(BIN)/python -m pytest tests/e2e/test_transport.py \
+			tests/e2e/test_refused_login.py tests/e2e/test_admin.py tests/e2e/test_client_commands.py $(ARGS); \
+	done
 
 .PHONY: lint
 lint: setup-dev ## Check style, types, imports and links

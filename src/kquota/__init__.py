@@ -6,6 +6,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from kquota.quotas import (
+        CLIENT_ID,
+        IP,
+        USER,
         ClientQuotaAlteration,
         ClientQuotaEntity,
         ClientQuotaFilter,
@@ -13,6 +16,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "CLIENT_ID",
+    "IP",
+    "USER",
     "ClientQuotaAlteration",
     "ClientQuotaEntity",
     "ClientQuotaFilter",
@@ -24,7 +30,7 @@ _FROM_QUOTAS = frozenset(__all__) - {"__version__"}
 
 
 def __getattr__(name: str) -> object:
-    """KIP-546's types, imported when first asked for."""
+    """KIP-546's types and their constants, imported when first asked for."""
     if name in _FROM_QUOTAS:
         from kquota import quotas  # noqa: PLC0415 - so that `import kquota` stays free
 

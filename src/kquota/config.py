@@ -142,14 +142,14 @@ def _given(path: str | None, defines: Iterable[str]) -> dict[str, tuple[str, str
         key, equals, text = define.partition("=")
         key = key.strip()
         if not equals or not key:
-            raise InputError(f"-D {define}: write it as key=value, such as -D quota.window.num=11")
+            raise InputError("-D ...: write it as key=value, such as -D quota.window.num=11")
         if key in _KNOWN:
             given[key] = text.strip(), "-D "
             continue
         close = get_close_matches(key, _KNOWN, 1, 0.85)
         if close or key.startswith(_OURS):
             raise InputError(
-                f"-D {define}: a broker has no such setting" + (f"; did you mean {close[0]}?" if close else "")
+                f"-D {key}: a broker has no such setting" + (f"; did you mean {close[0]}?" if close else "")
             )
     return given
 
@@ -173,8 +173,11 @@ def read_properties(path: str, what: str) -> dict[str, str]:
             return dict(javaproperties.load(stream))
     except OSError as error:
         raise InputError(f"{path}: cannot read {what}: {error.strerror}") from None
-    except ValueError as error:
-        raise InputError(f"{path}: this is not a Java properties file: {error}") from None
+    except ValueError:
+        # What cannot be read may be a password: it is not quoted.
+        raise InputError(
+            f"{path}: this is not a Java properties file: after \\u four hexadecimal digits are expected"
+        ) from None
 
 
 def _broker_value(key: str, text: str, place: str) -> int | None:

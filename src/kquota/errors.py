@@ -6,11 +6,14 @@
     │   └── QuotaFileError               a quota file that does not parse; carries every problem found
     ├── StoreError              exit 1   where quotas are kept cannot be read or written
     ├── CallbackRefusedError    exit 1   a quota callback that cannot be set up
+    ├── RetriableError                   whatever else it is, trying again may help
     ├── ApiFailedError          exit 1   a broker refused what was asked for; carries its ApiError
-    │   └── ThrottlingQuotaExceededError  too many topic changes for now; says when to try again
+    │   └── RetriableApiError            ... for now; also a RetriableError
+    │       └── ThrottlingQuotaExceededError  too many topic changes; says when to try again
     ├── NotAuthorizedError      exit 4   a broker does not let this client in, or not do this
-    ├── ConnectionFailedError   exit 5   a cluster cannot be reached; nothing was sent
-    ├── RequestTimeoutError     exit 5   no answer, or none in time: it may have been done or not
+    ├── ConnectionFailedError   exit 5   no connection, and nothing was sent
+    │   └── UnreachableError             ... as nobody answers there now; also a RetriableError
+    ├── RequestTimeoutError     exit 5   no answer, or none in time: it may have been done or not; also a RetriableError
     ├── ProtocolError           exit 5   the peer does not speak as it should
     │   ├── MalformedMessageError        bytes that are not the message they should be
     │   ├── FrameSizeError               a frame that announces an impossible size
@@ -26,6 +29,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
+
+from kquota.printable import printable
 
 __all__ = [
     "ApiError",
@@ -45,9 +50,12 @@ __all__ = [
     "QuotaFileError",
     "QuotaFileProblem",
     "RequestTimeoutError",
+    "RetriableApiError",
+    "RetriableError",
     "StoreError",
     "ThrottlingQuotaExceededError",
     "TooManyElementsError",
+    "UnreachableError",
     "UnsupportedVersionError",
     "failed",
 ]
@@ -90,12 +98,16 @@ class KafkaErrorCode(IntEnum):
 
 _RETRIABLE = frozenset(
     {
+        KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         KafkaErrorCode.REQUEST_TIMED_OUT,
+        KafkaErrorCode.NETWORK_EXCEPTION,
         KafkaErrorCode.NOT_CONTROLLER,
         KafkaErrorCode.INVALID_FETCH_SESSION_EPOCH,
         KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        KafkaErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
+"""Those whose exception in Java is a ``RetriableException``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +141,17 @@ class ApiError:
         return self.code == KafkaErrorCode.REQUEST_TIMED_OUT
 
     def __str__(self) -> str:
-        return self.name if not self.message else f"{self.name}: {self.message}"
+        return self.name if not self.message else f"{self.name}: {printable(self.message)}"
 
 
 class KquotaError(Exception):
     """The root of everything kquota raises on purpose. ``exit_code`` is what a command ends with."""
 
     exit_code: ClassVar[int] = 1
+
+
+class RetriableError(KquotaError):
+    """What may come out otherwise when it is tried again (``org.apache.kafka.common.errors.RetriableException``)."""
 
 
 class InputError(KquotaError):
@@ -233,7 +249,11 @@ class ApiFailedError(KquotaError):
         return str(self.error)
 
 
-class ThrottlingQuotaExceededError(ApiFailedError):
+class RetriableApiError(ApiFailedError, RetriableError):
+    """A broker refused what was asked for, and may not the next time."""
+
+
+class ThrottlingQuotaExceededError(RetriableApiError):
     """The quota of topic changes (``controller_mutation_rate``) is used up. Nothing was done; trying again helps."""
 
     @property
@@ -252,13 +272,20 @@ class NotAuthorizedError(KquotaError):
 
 
 class ConnectionFailedError(KquotaError):
-    """A cluster cannot be reached. Nothing was sent."""
+    """There is no connection to a cluster. Nothing was sent."""
 
     exit_code: ClassVar[int] = 5
 
 
-class RequestTimeoutError(KquotaError):
-    """There was no answer, or none in time. What was asked for may have been done or not."""
+class UnreachableError(ConnectionFailedError, RetriableError):
+    """Nobody answers there now."""
+
+
+class RequestTimeoutError(RetriableError):
+    """There was no answer, or none in time. What was asked for may have been done or not.
+
+    Trying again is safe for what is the same when it is done twice, as all changes of quotas are.
+    """
 
     exit_code: ClassVar[int] = 5
 
@@ -283,7 +310,7 @@ def failed(error: ApiError) -> KquotaError:
         case KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED:
             return ThrottlingQuotaExceededError(error)
         case _:
-            return ApiFailedError(error)
+            return RetriableApiError(error) if error.retriable else ApiFailedError(error)
 
 
 class ProtocolError(KquotaError):

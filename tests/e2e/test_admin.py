@@ -103,6 +103,46 @@ def test_what_stands_twice_is_not_sent(admin: QuotaAdmin) -> None:
         admin.resolve_client_quotas([DEFAULT_ETL])
 
 
+@pytest.mark.parametrize(
+    "name, key, reason",
+    [
+        ("x" * 32_768, PRODUCE, "32768 bytes cannot be sent"),
+        ("é" * 16_384, PRODUCE, "32768 bytes cannot be sent"),
+        ("a", "k" * 40_000, "40000 bytes cannot be sent"),
+    ],
+    ids=["name", "name-in-bytes", "key"],
+)
+def test_what_no_request_can_hold_is_refused_before_anything_is_sent(
+    name: str, key: str, reason: str, admin: QuotaAdmin, store: LocalStore
+) -> None:
+    """Also of what would be sent before it: the first chunk is not done."""
+    first = [ClientQuotaAlteration(ClientQuotaEntity({USER: f"u{n}"}), [Op(PRODUCE, 1.0)]) for n in range(1_001)]
+    last = ClientQuotaAlteration(ClientQuotaEntity({USER: name}), [Op(key, 1.0)])
+    with pytest.raises(IllegalArgumentError, match=reason) as refused:
+        admin.alter_client_quotas([*first, last])
+    assert refused.value.exit_code == 2
+    assert store.describe(ClientQuotaFilter.all()) == {}
+    if name != "a":
+        long = ClientQuotaFilter.contains([ClientQuotaFilterComponent.of_entity(USER, name)])
+        with pytest.raises(IllegalArgumentError, match=reason):
+            admin.describe_client_quotas(long)
+        with pytest.raises(IllegalArgumentError, match=reason):
+            admin.resolve_client_quotas([ClientQuotaEntity({USER: name})])
+    assert admin.describe_client_quotas(ClientQuotaFilter.all()).entities() == {}, "the connection is as it was"
+
+
+def test_names_as_long_as_a_request_can_hold_are_sent(admin: QuotaAdmin) -> None:
+    longest = ClientQuotaEntity({USER: "é" * 16_383 + "x"})
+    alteration = ClientQuotaAlteration(longest, [Op(PRODUCE, 1.0)])
+    result = admin.alter_client_quotas([alteration], AlterClientQuotasOptions(validate_only=True))
+    assert result.values().keys() == {longest}
+
+
+def test_a_client_id_that_no_request_can_hold() -> None:
+    with pytest.raises(IllegalArgumentError, match="cannot be sent"):
+        QuotaAdmin(client_id="x" * 40_000)
+
+
 @pytest.mark.parametrize("advertised", [True, False], ids=["asked", "from-describe"])
 def test_resolving_is_the_same_wherever_it_is_done(
     store: LocalStore, advertised: bool, monkeypatch: pytest.MonkeyPatch

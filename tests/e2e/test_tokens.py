@@ -7,20 +7,33 @@ from base64 import b64decode
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
+from typing import ClassVar
 from urllib.parse import parse_qs
 
 import pytest
 
 from kquota.admin.properties import load_client_properties
+from kquota.admin.tokens import check_token_endpoint
 from kquota.errors import ConnectionFailedError, InputError, KquotaError, NotAuthorizedError
 
 LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
 class _Endpoint(BaseHTTPRequestHandler):
-    """Knows one client, and one path that answers something else."""
+    """Knows one client; one path answers something else, one leads to another host, which notes what it is sent."""
+
+    stolen: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.stolen.append(str(self.headers["Authorization"]))
+        self._answer(200, b'{"access_token": "stolen"}')
 
     def do_POST(self) -> None:
+        if self.path.startswith("/moved"):
+            self.send_response(int(self.path[-3:]))
+            self.send_header("Location", f"http://localhost:{self.server.server_port}/steal")  # type: ignore[attr-defined]
+            self.end_headers()
+            return
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         login = b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
         if self.path == "/nonsense":
@@ -82,6 +95,43 @@ def test_no_token_is_told_by_its_reason(
     assert "hunter2" not in str(refused.value)
 
 
-def test_an_endpoint_is_a_web_address() -> None:
-    with pytest.raises(InputError, match="http or https"):
-        token("file:///etc/passwd")
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(endpoint: str, status: int) -> None:
+    """The secret goes to the address that was set, and to no other."""
+    with pytest.raises(ConnectionFailedError, match=f"HTTP status {status}, which leads to another address"):
+        token(f"{endpoint}/moved/{status}")
+    assert _Endpoint.stolen == []
+
+
+def test_this_machine_is_asked_without_a_proxy(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which would read the secret."""
+    for name in ("http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://192.0.2.1:9")
+    assert token(f"{endpoint}/token").startswith("token of")
+
+
+@pytest.mark.parametrize(
+    "url, reason",
+    [
+        ("file:///etc/passwd", "web address"),
+        ("http://login.example/token", "https address"),
+        ("http://127.0.0.1.login.example/token", "https address"),
+        ("http://192.0.2.1/token?client_secret=hunter2", "https address"),
+        ("https://ops:hunter2@login.example/token", "user name or password"),
+        ("https://ops:hunter2@127.0.0.1:port/", "web address"),
+        ("https:///token", "web address"),
+        ("https://login.example/a hunter2", "web address"),
+        ("hunter2", "web address"),
+    ],
+)
+def test_an_endpoint_that_may_not_have_a_secret_is_refused(url: str, reason: str) -> None:
+    """When the settings are read, by the name of the setting and without its value."""
+    with pytest.raises(InputError, match=f"-X sasl.oauthbearer.token.endpoint.url: .*{reason}") as refused:
+        token(url)
+    assert "hunter2" not in str(refused.value)
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "127.0.0.1", "127.9.9.9", "[::1]"])
+def test_http_is_taken_for_this_machine(host: str) -> None:
+    check_token_endpoint(f"http://{host}:1/token")

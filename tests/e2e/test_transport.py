@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,14 +12,19 @@ import pytest
 
 from kquota.admin import QuotaAdmin
 from kquota.admin.properties import load_client_properties
-from kquota.errors import KquotaError
+from kquota.errors import KquotaError, RetriableError, UnreachableError
+from kquota.printable import printable
 from kquota.quotas import ClientQuotaFilter
 from kquota.server.app import Address
 from kquota.stores import open_store
+from kquota.wire.apis import DESCRIBE_CLIENT_QUOTAS
+from kquota.wire.messages.client_quotas import DescribeClientQuotasResponse
 from tests.kit.quota_server import running_server
+from tests.kit.scripted_broker import scripted_broker
 from tests.kit.tls import PASSWORD, Authority, tls_relay
 from tests.kit.transport_contract import TransportContract
 
+NOTHING_SET = {DESCRIBE_CLIENT_QUOTAS.key: DescribeClientQuotasResponse(0, 0, None, [])}
 PLAIN, TLS_PEM, TLS_PKCS12, MUTUAL_PEM, MUTUAL_PKCS12 = (
     "plaintext",
     "tls-pem",
@@ -114,13 +120,91 @@ def test_a_host_name_that_is_not_in_the_certificate(authority: Authority, tmp_pa
     """Is refused, unless names are not to be checked."""
     with ExitStack() as stack:
         store = stack.enter_context(open_store("memory:"))
-        relay = stack.enter_context(tls_relay(authority.issue("server", hosts=("elsewhere",)), tmp_path))
+        relay = stack.enter_context(tls_relay(authority.issue("server", hosts=("elsewhere", "192.0.2.1")), tmp_path))
         server = stack.enter_context(running_server(store, advertise=Address("localhost", relay.port)))
         relay.upstream = (server.host, server.port)
         trusted = tmp_path / "trusted.pem"
         trusted.write_text(authority.certificate_pem())
         way = Way(f"localhost:{relay.port}", ["security.protocol=SSL", f"ssl.truststore.location={trusted}"])
-        with admin_of(way, timeout_ms=5_000) as admin, pytest.raises(KquotaError, match="localhost"):
+        with admin_of(way, timeout_ms=5_000) as admin, pytest.raises(KquotaError, match="localhost") as refused:
             admin.describe_client_quotas(ClientQuotaFilter.all())
+        assert "it is for elsewhere, 192.0.2.1: connect to such an address" in str(refused.value)
+        assert "ssl.endpoint.identification.algorithm" in str(refused.value)
+        assert "ssl.truststore" not in str(refused.value)
         with admin_of(way, "ssl.endpoint.identification.algorithm=", timeout_ms=20_000) as admin:
             assert admin.describe_client_quotas(ClientQuotaFilter.all()).entities() == {}
+
+
+def test_a_certificate_that_has_expired(authority: Authority, tmp_path: Path) -> None:
+    """Is no matter of whom to trust."""
+    with ExitStack() as stack:
+        identity = authority.issue("server", hosts=("localhost",), has_expired=True)
+        relay = stack.enter_context(tls_relay(identity, tmp_path))
+        trusted = tmp_path / "trusted.pem"
+        trusted.write_text(authority.certificate_pem())
+        way = Way(f"localhost:{relay.port}", ["security.protocol=SSL", f"ssl.truststore.location={trusted}"])
+        with admin_of(way, timeout_ms=5_000) as admin, pytest.raises(KquotaError, match="has expired") as refused:
+            admin.describe_client_quotas(ClientQuotaFilter.all())
+        assert "it needs a new one" in str(refused.value)
+        assert not isinstance(refused.value, RetriableError)
+        assert "ssl.truststore" not in str(refused.value)
+
+
+def test_an_authority_that_is_not_trusted(authority: Authority, tmp_path: Path) -> None:
+    """Is a matter of the trust store alone."""
+    with ExitStack() as stack:
+        way = open_way(TLS_PEM, authority, tmp_path, stack)
+        settings = f"ssl.truststore.certificates={Authority().certificate_pem()}"
+        admin = stack.enter_context(admin_of(way, settings, timeout_ms=5_000))
+        with pytest.raises(KquotaError, match=r"set ssl\.truststore\.location"):
+            admin.describe_client_quotas(ClientQuotaFilter.all())
+
+
+def _closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+    return port
+
+
+@pytest.mark.parametrize(
+    "host, reason", [("127.0.0.9", "ECONNREFUSED"), ("no-such-host.invalid", "DNS"), ("\x1b[2J.invalid", "DNS")]
+)
+def test_an_address_that_the_cluster_gives_and_that_leads_nowhere(host: str, reason: str) -> None:
+    """Is named with its node, and is no fault of the address that was asked."""
+    port = _closed_port()
+    with (
+        scripted_broker(NOTHING_SET, advertised=(host, port)) as address,
+        QuotaAdmin(address, timeout_ms=2_000) as admin,
+        pytest.raises(UnreachableError, match=reason) as failed,
+    ):
+        admin.describe_client_quotas(ClientQuotaFilter.all())
+    said = str(failed.value)
+    assert said.startswith(f"node 1 at {printable(host)}:{port} cannot be reached")
+    assert f"the cluster at {address} gives this address" in said
+    assert "advertised.listeners" in said
+    assert "security.protocol" not in said
+    assert "\x1b" not in said
+
+
+def test_a_bootstrap_server_that_is_not_there_has_no_advice_on_tls() -> None:
+    address = f"127.0.0.1:{_closed_port()}"
+    refused = pytest.raises(UnreachableError, match=f"^{address} cannot be reached.*ECONNREFUSED$")
+    with QuotaAdmin(address, timeout_ms=300) as admin, refused:
+        admin.describe_client_quotas(ClientQuotaFilter.all())
+
+
+def test_a_certificate_of_an_address_that_the_cluster_gives(authority: Authority, tmp_path: Path) -> None:
+    """The node is named, and so are the names that the certificate has."""
+    with ExitStack() as stack:
+        store = stack.enter_context(open_store("memory:"))
+        relay = stack.enter_context(tls_relay(authority.issue("server", hosts=("localhost",)), tmp_path))
+        server = stack.enter_context(running_server(store, advertise=Address("127.0.0.1", relay.port)))
+        relay.upstream = (server.host, server.port)
+        trusted = tmp_path / "trusted.pem"
+        trusted.write_text(authority.certificate_pem())
+        way = Way(f"localhost:{relay.port}", ["security.protocol=SSL", f"ssl.truststore.location={trusted}"])
+        with admin_of(way, timeout_ms=5_000) as admin, pytest.raises(KquotaError, match="another host") as refused:
+            admin.describe_client_quotas(ClientQuotaFilter.all())
+        assert f"node 1 at 127.0.0.1:{relay.port} shows" in str(refused.value)
+        assert "it is for localhost" in str(refused.value)
+        assert f"the cluster at {way.address} gives this address" in str(refused.value)

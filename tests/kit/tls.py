@@ -64,11 +64,11 @@ class Authority:
         encryption = serialization.BestAvailableEncryption(password.encode())
         return pkcs12.serialize_java_truststore([trusted], encryption)
 
-    def issue(self, name: str, *, hosts: tuple[str, ...] = ()) -> Identity:
-        return _issue(name, self._own, hosts)
+    def issue(self, name: str, *, hosts: tuple[str, ...] = (), has_expired: bool = False) -> Identity:
+        return _issue(name, self._own, hosts, has_expired=has_expired)
 
 
-def _issue(name: str, issuer: Identity | None, hosts: tuple[str, ...] = ()) -> Identity:
+def _issue(name: str, issuer: Identity | None, hosts: tuple[str, ...] = (), *, has_expired: bool = False) -> Identity:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -79,7 +79,7 @@ def _issue(name: str, issuer: Identity | None, hosts: tuple[str, ...] = ()) -> I
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(minutes=-1 if has_expired else 24 * 60))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
     )
     if hosts:
@@ -113,14 +113,21 @@ def tls_relay(server: Identity, folder: Path, *, clients: Authority | None = Non
     thread = Thread(target=loop.run_forever, name="tls-relay", daemon=True)
     thread.start()
     tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
+
+    def started(task: asyncio.Task[None] | None) -> None:
+        assert task is not None
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        started(asyncio.current_task())
+        writers.append(writer)
         assert relay.upstream is not None
         up_reader, up_writer = await asyncio.open_connection(*relay.upstream)
+        writers.append(up_writer)
         for source, sink in ((reader, up_writer), (up_reader, writer)):
-            task = asyncio.ensure_future(_copy(source, sink))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            started(asyncio.create_task(_copy(source, sink)))
 
     async def start() -> asyncio.Server:
         return await asyncio.start_server(connected, "127.0.0.1", 0, ssl=context)
@@ -130,6 +137,9 @@ def tls_relay(server: Identity, folder: Path, *, clients: Authority | None = Non
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
     listening = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
     relay = Relay(listening.sockets[0].getsockname()[1])

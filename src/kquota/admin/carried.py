@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from kquota.errors import MalformedMessageError
-from kquota.wire.apis import Api, read_response, write_request
+from kquota.wire.apis import Api, frame_request, read_response
 
 __all__ = ["Answer", "Carried"]
 
@@ -28,10 +28,15 @@ class Carried:
     """A request of ours in the shape of kafka-python's, and its answer's class at once."""
 
     def __init__(self, api: Api, version: int, body: Struct) -> None:
+        """Take a request.
+
+        :raises IllegalArgumentError: no request can hold this body.
+        """
         self.api = api
         self.API_KEY = api.key
         self.API_VERSION = version
-        self.body = body
+        # Now, and not on kafka-python's thread: what no request can hold is refused before anything is sent.
+        self._payload = api.request_codec(version).write(body)
         self.header: _Header | None = None
         self.is_abandoned = False
         """Nobody waits for it any more: if it was not sent yet, it is not to be sent."""
@@ -45,7 +50,7 @@ class Carried:
     def encode(self, **_options: bool) -> bytes:
         """The frame, without its length."""
         assert self.header is not None
-        return write_request(self.api, self.API_VERSION, self.header.correlation_id, self._client_id, self.body)
+        return frame_request(self.api, self.API_VERSION, self.header.correlation_id, self._client_id, self._payload)
 
     def expect_response(self) -> bool:
         """Every request of ours is answered."""

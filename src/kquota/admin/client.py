@@ -15,6 +15,7 @@ from kquota.admin.results import (
     ResolveClientQuotasResult,
     Value,
 )
+from kquota.admin.servers import bootstrap_addresses
 from kquota.admin.topics import AsyncTopicAdmin
 from kquota.admin.transport import KafkaTransport, Transport
 from kquota.errors import (
@@ -54,6 +55,7 @@ from kquota.wire.messages.resolve_client_quotas import (
     ResolveQuotasRequest,
     Rule,
 )
+from kquota.wire.primitives import check_text
 
 __all__ = ["AsyncQuotaAdmin"]
 
@@ -87,11 +89,12 @@ class AsyncQuotaAdmin:
 
         :param timeout_ms: for each call without one of its own.
         :param model: by which clients are resolved where the cluster does not do it; nothing else is judged by it.
+        :raises IllegalArgumentError: a server holds a login, or no request can hold the client id.
         :param properties: kafka-python's: ``security_protocol``, ``ssl_cafile``, ``sasl_mechanism`` and so on.
         """
-        servers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else list(bootstrap_servers)
+        check_text(client_id)
         self._transport = transport or KafkaTransport(
-            [server.strip() for server in servers], client_id=client_id, properties=properties
+            bootstrap_addresses(bootstrap_servers), client_id=client_id, properties=properties
         )
         self._timeout_ms = timeout_ms
         self._model = model
@@ -102,6 +105,7 @@ class AsyncQuotaAdmin:
     ) -> DescribeClientQuotasResult:
         """The entities that match, with their values.
 
+        :raises IllegalArgumentError: no request can hold a name of the filter.
         :raises KquotaError: the cluster could not be asked.
         """
         options = options or DescribeClientQuotasOptions()
@@ -128,7 +132,8 @@ class AsyncQuotaAdmin:
         A kquota server is asked; any other cluster is described once, and resolved here by Kafka's own rules. So is
         a kquota server where `options` have static defaults: those of the brokers that are meant, not its own.
 
-        :raises IllegalArgumentError: a client stands twice, a name is missing, or there is no such static default.
+        :raises IllegalArgumentError: a client stands twice, a name is missing, no request can hold it, or there is no
+            such static default.
         :raises KquotaError: the cluster could not be asked.
         """
         options = options or ResolveClientQuotasOptions()
@@ -178,12 +183,14 @@ class AsyncQuotaAdmin:
         Many are sent in chunks. Where the connection is lost or the time is over, those that were under way are
         unknown, and those that were not sent yet say so.
 
-        :raises IllegalArgumentError: an entity stands twice.
+        :raises IllegalArgumentError: an entity stands twice, or no request can hold a name or key: nothing was sent.
         :raises KquotaError: the cluster could not be asked at all: nothing was sent.
         """
         options = options or AlterClientQuotasOptions()
         asked = list(alterations)
         _distinct(alteration.entity for alteration in asked)
+        for op in (op for alteration in asked for op in alteration.ops):
+            check_text(op.key)
         deadline = self._deadline(options.timeout_ms)
         values: dict[ClientQuotaEntity, ApiError | None] = {}
         for chunk in _chunks(asked, lambda alteration: len(alteration.ops)):
@@ -274,10 +281,13 @@ def _alteration(alteration: ClientQuotaAlteration) -> Alteration:
 def _distinct(entities: Iterable[ClientQuotaEntity]) -> list[ClientQuotaEntity]:
     """The entities, each once.
 
-    :raises IllegalArgumentError: one stands twice.
+    :raises IllegalArgumentError: one stands twice, or no request can hold it.
     """
     seen: dict[ClientQuotaEntity, None] = {}
     for entity in entities:
+        for kind, name in entity.entries.items():
+            check_text(kind)
+            check_text(name or "")
         if entity in seen:
             raise IllegalArgumentError(f"{entity.to_text()} stands twice in one request")
         seen[entity] = None

@@ -1,20 +1,24 @@
 """The settings of a Java client (``--command-config``, ``-X``) as those of :class:`~kquota.admin.QuotaAdmin`.
 
 A setting that has to do with security is honoured or refused, never passed over. Other settings of Java's clients that
-mean nothing here are left aside, so that one file serves kquota and Kafka's own tools.
+mean nothing here are left aside, so that one file serves kquota and Kafka's own tools. No error quotes a value: any may
+be a password, and be it by a slip.
 Source: ``CommonClientConfigs``, ``SslConfigs``, ``SaslConfigs``.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
 from kquota.admin.tls import TlsFiles, tls_context
-from kquota.admin.tokens import client_credentials_token, unsecured_token
+from kquota.admin.tokens import check_token_endpoint, client_credentials_token, unsecured_token
 from kquota.config import read_properties
 from kquota.errors import InputError
 
@@ -66,6 +70,19 @@ _JAAS_OPTION: Final = re.compile(
 )
 
 
+_SECRET_KEYS: Final = frozenset(
+    {
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "ssl.key.password",
+        "ssl.keystore.key",
+        "ssl.keystore.password",
+        "ssl.truststore.password",
+    }
+)
+_SECRET_OPTIONS: Final = re.compile(r"(password|secret)\s*=", re.IGNORECASE)
+"""Options of a login module in ``sasl.jaas.config`` that are secret."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientProperties:
     """What a client needs to know beside the question it asks."""
@@ -74,24 +91,38 @@ class ClientProperties:
     client_id: str | None = None
     connection: Mapping[str, Any] = field(default_factory=dict)
     """The other settings, as :class:`~kquota.admin.QuotaAdmin` takes them."""
+    typed_secrets: tuple[str, ...] = ()
+    """The settings whose secret is in an override itself, where the machine's list of processes shows it."""
+    open_files: tuple[str, ...] = ()
+    """The files that hold secrets and can be read by others than their owner."""
+
+    @property
+    def sends_login_in_clear(self) -> bool:
+        """Whether a password or a token goes over the network as it is (KIP-43, KIP-255)."""
+        return self.connection.get("security_protocol") == "SASL_PLAINTEXT" and self.connection["sasl_mechanism"] in (
+            "PLAIN",
+            "OAUTHBEARER",
+        )
 
 
-def load_client_properties(path: str | None = None, overrides: Iterable[str] = ()) -> ClientProperties:
+def load_client_properties(
+    path: str | None = None, overrides: Iterable[str] = (), environment: Mapping[str, str] = os.environ
+) -> ClientProperties:
     """The settings in a Java properties file, overridden by ``key=value`` texts (``-X``).
 
-    :raises InputError: a file that cannot be read, a setting of security that is not offered here, a value that a
-        client would refuse.
+    In an override ``key=@file`` stands for what the file holds, and ``key=env:NAME`` for a variable of `environment`; a
+    value that itself begins with @ is written with two.
+
+    :raises InputError: a file that cannot be read, a variable that is not there, a setting of security that is not
+        offered here, a value that a client would refuse.
     """
     given: dict[str, _Given] = {}
     if path is not None:
         for key, value in read_properties(path, "the client's settings").items():
-            given[key] = _Given(key, value, f"{path}: {key}")
+            given[key] = _Given(key, value, f"{path}: {key}", path)
     for text in overrides:
-        key, equals, value = text.partition("=")
-        key = key.strip()
-        if not equals or not key:
-            raise InputError(f"-X {text}: write it as key=value, such as -X security.protocol=SSL")
-        given[key] = _Given(key, value, f"-X {key}")
+        one = _override(text, environment)
+        given[one.key] = one
     for one in given.values():
         is_security = one.key.startswith(("ssl.", "sasl.", "security."))
         if is_security and one.key not in _KNOWN and not _HARMLESS.fullmatch(one.key):
@@ -101,9 +132,64 @@ def load_client_properties(path: str | None = None, overrides: Iterable[str] = (
 
 @dataclass(frozen=True, slots=True)
 class _Given:
+    """A setting: what it says, and where it was found."""
+
     key: str
     value: str
     place: str
+    """For errors."""
+    file: str | None = None
+    """The file that the value was read from."""
+    is_typed: bool = False
+    """The value itself is in an override."""
+
+    @property
+    def is_secret(self) -> bool:
+        return self.key in _SECRET_KEYS or (
+            self.key == "sasl.jaas.config" and _SECRET_OPTIONS.search(self.value) is not None
+        )
+
+
+def _override(text: str, environment: Mapping[str, str]) -> _Given:
+    """A ``key=value``, ``key=@file`` or ``key=env:NAME``.
+
+    :raises InputError: it is none of these, or there is no such file or variable.
+    """
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise InputError(
+            "-X ...: write it as key=value, such as -X security.protocol=SSL (it is not shown here: it may be a secret)"
+        )
+    place = f"-X {key}"
+    if value.startswith("@@"):
+        return _Given(key, value[1:], place, is_typed=True)
+    if value.startswith("@"):
+        file = value[1:]
+        try:
+            return _Given(key, Path(file).read_text("utf-8"), place, file)
+        except OSError as error:
+            reason = error.strerror or "it cannot be read"
+        except ValueError:
+            reason = "it is not UTF-8 text"
+        raise InputError(
+            f"{place}: the file that is named after @: {reason} (a value that begins with @ is written @@)"
+        )
+    if value.startswith("env:"):
+        found = environment.get(value.removeprefix("env:"))
+        if found is None:
+            raise InputError(f"{place}: the environment has no variable of the name after env:")
+        return _Given(key, found, place)
+    return _Given(key, value, place, is_typed=True)
+
+
+def _is_open(path: str) -> bool:
+    """Whether others than its owner may read a file. Pipes and the like, which a shell makes, are nobody else's."""
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
 class _Reading:
@@ -123,7 +209,15 @@ class _Reading:
             connection["ssl_context"] = tls_context(self._tls_files())
         if protocol.startswith("SASL"):
             connection |= self._sasl()
-        return ClientProperties(timeout_ms, self._text("client.id"), connection)
+        secrets = [one for one in self._given.values() if one.is_secret]
+        files = dict.fromkeys(one.file for one in secrets if one.file is not None)
+        return ClientProperties(
+            timeout_ms,
+            self._text("client.id"),
+            connection,
+            tuple(one.key for one in secrets if one.is_typed),
+            tuple(file for file in files if _is_open(file)),
+        )
 
     def _text(self, key: str) -> str | None:
         one = self._given.get(key)
@@ -137,19 +231,19 @@ class _Reading:
         if text is None:
             return None
         if not text.isascii() or not text.isdigit() or int(text) > _INT_MAX:
-            raise InputError(f"{self._place(key)}={text}: a whole number of milliseconds is expected")
+            raise InputError(f"{self._place(key)}: a whole number of milliseconds is expected")
         return int(text)
 
     def _one_of(self, key: str, choices: tuple[str, ...], default: str) -> str:
         text = (self._text(key) or default).upper()
         if text not in choices:
-            raise InputError(f"{self._place(key)}={text}: one of {', '.join(choices)} is expected")
+            raise InputError(f"{self._place(key)}: one of {', '.join(choices)} is expected")
         return text
 
     def _tls_files(self) -> TlsFiles:
         algorithm = self._given.get("ssl.endpoint.identification.algorithm")
         if algorithm is not None and algorithm.value.strip().lower() not in ("", "https"):
-            raise InputError(f"{algorithm.place}={algorithm.value}: https, or nothing to check no host name")
+            raise InputError(f"{algorithm.place}: https, or nothing to check no host name")
         return TlsFiles(
             truststore=self._text("ssl.truststore.location"),
             truststore_password=self._text("ssl.truststore.password"),
@@ -225,6 +319,10 @@ class _Reading:
                 "and clientSecret in sasl.jaas.config, or sasl.oauthbearer.client.credentials.client.id and .secret"
             )
         scope = self._text("sasl.oauthbearer.scope") or options.get("scope")
+        try:
+            check_token_endpoint(url)
+        except InputError as error:
+            raise InputError(f"{self._place('sasl.oauthbearer.token.endpoint.url')}: {error}") from None
         context = tls_context(self._tls_files())
         return lambda: client_credentials_token(url, name, secret, scope, context)
 

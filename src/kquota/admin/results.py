@@ -5,8 +5,8 @@ Where Java has futures there are values: the work is done already.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 from uuid import UUID
 
@@ -64,20 +64,52 @@ class Value(NamedTuple):
 class ResolveClientQuotasResult:
     """What binds each client; keys without a limit are left out."""
 
-    _config: Mapping[ClientQuotaEntity, Mapping[str, Value] | ApiError]
+    _values: Mapping[ClientQuotaEntity, Mapping[str, Value] | ApiError]
 
-    def config(self) -> Mapping[ClientQuotaEntity, Mapping[str, Value] | ApiError]:
-        """By client, in the order asked for: its values by key, or why it could not be resolved."""
-        return self._config
+    def config(self) -> Mapping[ClientQuotaEntity, Mapping[str, Value]]:
+        """By client, in the order asked for: its values by key.
+
+        As Java's futures do, asking for a client that could not be resolved raises why: :class:`ApiFailedError` or
+        another that :func:`~kquota.errors.failed` gives, with the name of the client. The others can be asked for.
+        """
+        return _Config(self._values)
+
+    def values(self) -> Mapping[ClientQuotaEntity, Mapping[str, Value] | ApiError]:
+        """By client, in the order asked for: its values by key, or why it could not be resolved. Nothing is raised."""
+        return self._values
 
     def all(self) -> None:
         """Nothing, if all were resolved.
 
-        :raises ApiFailedError: the first that was not.
+        :raises ApiFailedError: the first that was not, with its name.
         """
-        for outcome in self._config.values():
-            if isinstance(outcome, ApiError):
-                raise failed(outcome)
+        for _ in self.config().values():
+            pass
+
+
+class _Config(Mapping[ClientQuotaEntity, Mapping[str, Value]]):
+    """The values of each client; of one that could not be resolved the error is raised when it is asked for."""
+
+    def __init__(self, values: Mapping[ClientQuotaEntity, Mapping[str, Value] | ApiError]) -> None:
+        self._values = values
+
+    def __getitem__(self, client: ClientQuotaEntity) -> Mapping[str, Value]:
+        found = self._values[client]
+        if isinstance(found, ApiError):
+            raise failed(replace(found, message=f"{client.to_text()}: {found.message or 'it could not be resolved'}"))
+        return found
+
+    def __iter__(self) -> Iterator[ClientQuotaEntity]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, client: object) -> bool:
+        return client in self._values
+
+    def __repr__(self) -> str:
+        return repr(self._values)
 
 
 @dataclass(frozen=True, slots=True)

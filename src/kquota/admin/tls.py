@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from shlex import quote
 from tempfile import NamedTemporaryFile
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kquota.errors import ConnectionFailedError, InputError, KquotaError, NotAuthorizedError
 
-__all__ = ["TlsFiles", "explained_tls", "tls_context"]
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+__all__ = ["TlsFiles", "certificate_names", "explained_tls", "is_about_names", "tls_context"]
 
 _PEM: Final = b"-----BEGIN "
+_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL)
 _JAVA_STORES: Final = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -56,9 +62,11 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     elif files.keystore is not None:
         raw = _read(files.keystore, "ssl.keystore")
         if _PEM in raw:
-            _identify(
-                context, raw.decode("ascii", "ignore"), files.key_password or files.keystore_password, files.keystore
-            )
+            password = files.key_password or files.keystore_password
+            if Path(files.keystore).is_file():
+                _load_identity(context, files.keystore, password, files.keystore)
+            else:  # a pipe, which was read to its end
+                _identify(context, raw.decode("ascii", "ignore"), password, files.keystore)
         else:
             pem, password = _identity_of(raw, files)
             _identify(context, pem, password, files.keystore)
@@ -68,7 +76,7 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
 def _versions(names: tuple[str, ...]) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
     offered = [_VERSIONS[name] for name in names if name in _VERSIONS]
     if names and not offered:
-        raise InputError(f"{', '.join(names)}: of TLS only {' and '.join(_VERSIONS)} are offered")
+        raise InputError(f"ssl.enabled.protocols, ssl.protocol: of TLS only {' and '.join(_VERSIONS)} are offered")
     return min(offered, default=ssl.TLSVersion.TLSv1_2), max(offered, default=ssl.TLSVersion.MAXIMUM_SUPPORTED)
 
 
@@ -113,7 +121,7 @@ def _trusted(path: str, password: str | None) -> str:
 
 def _identity_of(raw: bytes, files: TlsFiles) -> tuple[str, str]:
     """The key and the certificates of a PKCS12 store as PEM, with a password of their own."""
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - only who has such a store
+    from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415 - only who has such a store
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12  # noqa: PLC0415
 
     try:
@@ -124,14 +132,18 @@ def _identity_of(raw: bytes, files: TlsFiles) -> tuple[str, str]:
         ) from None
     if store.key is None or store.cert is None:
         raise InputError(f"{files.keystore}: there is no key with its certificate in this key store")
-    password = token_hex(16)
-    key = store.key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(password.encode()),
-    )
-    chain = [one.certificate.public_bytes(serialization.Encoding.PEM) for one in (store.cert, *store.additional_certs)]
+    key, password = _encrypted(store.key)
+    chain = [one.certificate.public_bytes(Encoding.PEM) for one in (store.cert, *store.additional_certs)]
     return (key + b"".join(chain)).decode(), password
+
+
+def _encrypted(key: PrivateKeyTypes) -> tuple[bytes, str]:
+    """A key as PEM, with a password of its own: what is written to a file for a moment is of no use to others."""
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - only who has such a key
+
+    password = token_hex(16)
+    encryption = serialization.BestAvailableEncryption(password.encode())
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption), password
 
 
 def _trust(context: ssl.SSLContext, pem: str, place: str) -> None:
@@ -142,35 +154,110 @@ def _trust(context: ssl.SSLContext, pem: str, place: str) -> None:
 
 
 def _identify(context: ssl.SSLContext, pem: str, password: str | None, place: str) -> None:
-    """Take a key and its certificates. Python's ssl reads them from files alone."""
+    """Take a key and its certificates. Python's ssl reads them from files alone, which hold no key without a password.
+
+    :raises InputError: they cannot be used.
+    """
+    found = _KEY.search(pem)
+    if found is not None and "ENCRYPTED" not in found[0]:
+        from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - only who has such a key
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+
+        try:
+            key, password = _encrypted(load_pem_private_key(found[0].encode(), None))
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise _no_identity(place, error) from None
+        pem = key.decode() + pem.replace(found[0], "")
     with NamedTemporaryFile(
         "w", encoding="ascii", errors="ignore", suffix=".pem"
     ) as file:  # readable by this user only
         file.write(pem)
         file.flush()
-        try:
-            # Never a prompt: where a password is needed and none is given, that is an error.
-            context.load_cert_chain(file.name, password=lambda: password or "")
-        except (ssl.SSLError, ValueError) as error:
-            raise InputError(
-                f"{place}: a private key and its certificates in PEM, and ssl.key.password where the key has one, are "
-                f"expected: {error}"
-            ) from None
+        _load_identity(context, file.name, password, place)
+
+
+def _load_identity(context: ssl.SSLContext, path: str, password: str | None, place: str) -> None:
+    """Take a key and its certificates from a file.
+
+    :raises InputError: they cannot be used.
+    """
+    try:
+        # Never a prompt: where a password is needed and none is given, that is an error.
+        context.load_cert_chain(path, password=lambda: password or "")
+    except (OSError, ValueError) as error:
+        raise _no_identity(place, error) from None
+
+
+def _no_identity(place: str, error: Exception) -> InputError:
+    return InputError(
+        f"{place}: a private key and its certificates in PEM, and ssl.key.password where the key has one, are "
+        f"expected: {error}"
+    )
 
 
 def _password(text: str | None) -> bytes | None:
     return text.encode() if text else None
 
 
-def explained_tls(servers: str, error: ssl.SSLError) -> KquotaError:
-    """What a handshake that failed means for who wants to connect."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return ConnectionFailedError(
-            f"{servers} shows a certificate that is not trusted: {error.verify_message}; set ssl.truststore.location "
-            "to the authority that signed it"
+_NAME_DIFFERS: Final = frozenset({62, 64})
+_OUT_OF_TIME: Final = frozenset({9, 10})
+_NOT_TRUSTED: Final = frozenset({2, 7, 18, 19, 20, 21, 27})
+"""Codes of OpenSSL (``X509_V_ERR_...``): of a host name or address, of dates, of who signed it (7: by another key)."""
+_LOOK_S: Final = 2.0
+
+
+def is_about_names(error: ssl.SSLError) -> bool:
+    """Whether the certificate is another host's."""
+    return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _NAME_DIFFERS
+
+
+def certificate_names(host: str, port: int) -> list[str]:
+    """The hosts that the certificate there is for, to be shown: nothing is trusted by it, and nothing sent.
+
+    Python does not give the certificate of a handshake that failed: it is asked for once more. Empty where it does not
+    come.
+    """
+    from cryptography import x509  # noqa: PLC0415 - only for who is at the wrong host
+
+    try:
+        pem = ssl.get_server_certificate((host, port), timeout=_LOOK_S)
+        names = x509.load_pem_x509_certificate(pem.encode()).extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
         )
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return []
+    return [
+        *names.value.get_values_for_type(x509.DNSName),
+        *map(str, names.value.get_values_for_type(x509.IPAddress)),
+    ]
+
+
+def explained_tls(
+    place: str, error: ssl.SSLError, names: Sequence[str] | None = None, address: str = ""
+) -> KquotaError:
+    """What a handshake that failed means for who wants to connect.
+
+    :param names: what the certificate is for, where that is the matter.
+    :param address: where the address is from, where it was not given by who connects.
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        problem = error.verify_message.rstrip(".")
+        if error.verify_code in _NAME_DIFFERS:
+            known = (
+                f"it is for {', '.join(names)}: connect to such an address" if names else "connect to an address of it"
+            )
+            return ConnectionFailedError(
+                f"{place} shows a certificate of another host: {problem}; {known}{address}, or set "
+                "ssl.endpoint.identification.algorithm to nothing, which checks no host names"
+            )
+        advice = ""
+        if error.verify_code in _OUT_OF_TIME:
+            advice = "; it needs a new one, unless the clock of this machine is wrong"
+        elif error.verify_code in _NOT_TRUSTED:
+            advice = "; set ssl.truststore.location to the authority that signed it"
+        return ConnectionFailedError(f"{place} shows a certificate that is not trusted: {problem}{advice}{address}")
     if "CERTIFICATE" in (error.reason or ""):
         return NotAuthorizedError(
-            f"{servers} wants a certificate that it trusts from this client ({error.reason}): set ssl.keystore.location"
+            f"{place} wants a certificate that it trusts from this client ({error.reason}): set ssl.keystore.location"
         )
-    return ConnectionFailedError(f"{servers}: no TLS: {error}; does it speak TLS on this port?")
+    return ConnectionFailedError(f"{place}: no TLS: {error}; does it speak TLS on this port?{address}")

@@ -1,19 +1,19 @@
 """How requests reach a cluster: kafka-python's connections (TLS, SASL, bootstrap), carrying frames of our own.
 
-Nothing else in kquota imports kafka-python, which is pinned to one release: this module uses its connection manager,
-and not only what it documents.
+Nothing else in kquota imports kafka-python. This module uses its connection manager, and not only what it documents:
+``make test-kafka-python`` tries both ends of the range of releases that kquota takes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import kafka.errors
 from kafka.net import KafkaConnectionManager, NetworkSelector
@@ -21,7 +21,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 from msgspec import Struct
 
 from kquota.admin.carried import Answer, Carried
-from kquota.admin.tls import explained_tls
+from kquota.admin.tls import certificate_names, explained_tls, is_about_names
 from kquota.errors import (
     ConnectionFailedError,
     KquotaError,
@@ -30,14 +30,13 @@ from kquota.errors import (
     NotSupportedError,
     ProtocolError,
     RequestTimeoutError,
+    UnreachableError,
 )
+from kquota.printable import printable
 from kquota.wire.apis import Api
 from kquota.wire.frames import MAX_FRAME_BYTES
 
 __all__ = ["KafkaTransport", "Transport"]
-
-# It logs every failed attempt as an error of its own; what comes of it is told by what is raised here.
-logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
 class Transport(Protocol):
@@ -65,7 +64,8 @@ class Transport(Protocol):
         :param max_version: the latest version to be used, where it shall not be the latest of all.
         :raises RequestTimeoutError: it was sent, and no answer came: it may have been done or not.
         :raises MalformedMessageError: it was sent, and the answer cannot be read.
-        :raises ConnectionFailedError: it was not sent.
+        :raises ConnectionFailedError: it was not sent; an UnreachableError where nobody answers.
+        :raises IllegalArgumentError: no request can hold this body; nothing was sent.
         :raises NotSupportedError: no version of it is spoken.
         :raises NotAuthorizedError: the brokers do not let this client in.
         :raises ProtocolError: what answers is no Kafka broker.
@@ -82,8 +82,7 @@ class _TlsFailedError(kafka.errors.KafkaError):  # type: ignore[misc] # kafka-py
     """TLS does not come about, and trying again will not help."""
 
     def __init__(self, error: ssl.SSLError) -> None:
-        super().__init__(str(error))
-        self.error = error
+        super().__init__(error)
 
 
 class _ToldToWaitError(kafka.errors.KafkaError):  # type: ignore[misc] # kafka-python carries no types
@@ -96,6 +95,18 @@ class _ToldToWaitError(kafka.errors.KafkaError):  # type: ignore[misc] # kafka-p
 _TRANSIENT: Final = (OSError, kafka.errors.KafkaConnectionError, kafka.errors.KafkaTimeoutError, kafka.errors.Cancelled)
 
 
+class _Failure(NamedTuple):
+    """A connection that did not come about, and to whom."""
+
+    node_id: Any
+    """The broker's number, or kafka-python's name of a bootstrap server."""
+    host: str
+    port: int
+    is_advertised: bool
+    """The cluster gave this address; otherwise it is a bootstrap server's."""
+    error: BaseException
+
+
 class _Manager(KafkaConnectionManager):  # type: ignore[misc] # kafka-python carries no types
     """Knows why the last connection failed, and tries no second time what cannot get better by it.
 
@@ -103,7 +114,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc] # kafka-python car
     """
 
     def __init__(self, *arguments: Any, **configs: Any) -> None:
-        self.last_failure: BaseException | None = None
+        self.last_failure: _Failure | None = None
         self._lasting_failures: dict[Any, BaseException] = {}
         super().__init__(*arguments, **configs)
 
@@ -111,7 +122,9 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc] # kafka-python car
         is_new = node_id not in self._conns
         connection = super().get_connection(node_id, *arguments, **options)
         if is_new:
-            connection.init_future.add_errback(lambda error: self._failed(node_id, error))
+            node = self.cluster.broker_metadata(node_id)
+            failure = partial(_Failure, node_id, node.host, node.port, not self.cluster.is_bootstrap(node_id))
+            connection.init_future.add_errback(lambda error: self._failed(failure(error)))
         return connection
 
     async def _build_transport(self, *arguments: Any, **options: Any) -> Any:
@@ -131,13 +144,13 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc] # kafka-python car
         self._lasting_failures.clear()
         self._auth_failures.clear()
 
-    def _failed(self, node_id: Any, error: BaseException) -> None:
-        self.last_failure = error
-        tls = _tls_error(error)
+    def _failed(self, failure: _Failure) -> None:
+        self.last_failure = failure
+        tls = _tls_error(failure.error)
         if tls is not None:
-            self._lasting_failures[node_id] = _TlsFailedError(tls)
-        elif not isinstance(error, _TRANSIENT) and not getattr(error, "retriable", False):
-            self._lasting_failures[node_id] = error
+            self._lasting_failures[failure.node_id] = _TlsFailedError(tls)
+        elif not isinstance(failure.error, _TRANSIENT) and not getattr(failure.error, "retriable", False):
+            self._lasting_failures[failure.node_id] = failure.error
 
 
 def _received_first(transport: Any, receive: Callable[[], tuple[bytes, Any]]) -> tuple[bytes, Any]:
@@ -296,7 +309,7 @@ class KafkaTransport:
         except TimeoutError:
             raise RequestTimeoutError(f"no answer from {', '.join(self._servers)} within {timeout_ms:.0f} ms") from None
         except kafka.errors.KafkaError as error:
-            raise self._explained(error) from error
+            raise await self._explained(error) from error
 
     def _version_of(self, api: Api, versions: Mapping[int, tuple[int, int]], max_version: int | None) -> int:
         spoken = versions.get(api.key)
@@ -313,24 +326,45 @@ class KafkaTransport:
             )
         return min(spoken[1], api.max_version if max_version is None else max_version)
 
-    def _explained(self, error: Exception) -> KquotaError:
+    async def _explained(self, error: Exception) -> KquotaError:
+        """What it means for who wants to connect, with the text of brokers made printable."""
+        last = self._manager.last_failure
+        names: list[str] | None = None
+        tls = _tls_error(error)
+        if tls is not None and last is not None and is_about_names(tls):
+            names = await asyncio.to_thread(certificate_names, last.host, last.port)
+        found = self._meant(error, last, names)
+        return type(found)(printable(str(found)))
+
+    def _meant(self, error: Exception, last: _Failure | None, names: list[str] | None) -> KquotaError:
         servers = ", ".join(self._servers)
+        place, address = servers, ""
+        if last is not None and last.error is not error and isinstance(error, _ANSWERED):
+            last = None  # that was another connection
+        if last is not None and last.is_advertised:
+            place = f"node {last.node_id} at {last.host}:{last.port}"
+            address = (
+                f"; the cluster at {servers} gives this address: where clients cannot use it, the broker's "
+                "advertised.listeners is wrong"
+            )
         if isinstance(error, _NOT_ALLOWED):
-            return NotAuthorizedError(f"{servers} did not let this client in: {error}")
-        if isinstance(error, _TlsFailedError):
-            return explained_tls(servers, error.error)
+            return NotAuthorizedError(f"{place} did not let this client in: {error}")
+        tls = _tls_error(error)
+        if tls is not None:
+            return explained_tls(place, tls, names, address)
         if isinstance(error, kafka.errors.RequestTimedOutError):
             return RequestTimeoutError(f"{servers}: {error}")
         if isinstance(error, kafka.errors.KafkaProtocolError):
-            return ProtocolError(f"what answers at {servers} does not speak Kafka's protocol: {error}")
+            return ProtocolError(f"what answers at {place} does not speak Kafka's protocol: {error}{address}")
         if isinstance(error, _ToldToWaitError):
-            return ConnectionFailedError(f"nothing was sent to {servers}: {error}")
-        last = self._manager.last_failure
-        return ConnectionFailedError(f"{servers} cannot be reached: {last or error}{self._hint(last)}")
+            return UnreachableError(f"nothing was sent to {servers}: {error}")
+        if last is None:
+            return UnreachableError(f"{servers} cannot be reached: {error}")
+        return UnreachableError(f"{place} cannot be reached: {last.error}{self._hint(last.error)}{address}")
 
-    def _hint(self, last: BaseException | None) -> str:
+    def _hint(self, last: BaseException) -> str:
         """What may be wrong where a connection was made and ended at once."""
-        if last is None or isinstance(last.__context__, OSError) or "onnect" not in str(last):
+        if isinstance(last.__context__, OSError) or "onnect" not in str(last) or _NOT_MADE.search(str(last)):
             return ""
         if self._security_protocol == "PLAINTEXT":
             return "; if it speaks TLS or wants a login on this port, set security.protocol"
@@ -358,6 +392,8 @@ BOOTSTRAP_MS: Final = 10_000
 _IN_FLIGHT: Final = 1_000
 _THROTTLED: Final = "throttle"
 """Why kafka-python has paused a connection."""
+_NOT_MADE: Final = re.compile(r"\d+ E[A-Z]+|DNS|unable to connect|timed out")
+"""How kafka-python says that there was no connection at all."""
 _TICK_S: Final = 0.001
 _GRACE_S: Final = 1.0
 """kafka-python keeps the time itself, and knows more about what happened."""
@@ -366,3 +402,5 @@ _NOT_ALLOWED: Final = (
     kafka.errors.AuthorizationError,
     kafka.errors.UnsupportedSaslMechanismError,
 )
+_ANSWERED: Final = (*_NOT_ALLOWED, kafka.errors.KafkaProtocolError)
+"""What only a connection that was made can end with."""

@@ -17,7 +17,8 @@ from kquota import __version__
 from kquota.cli.running import run as run_command
 from kquota.cli.targets import Target, static_default_options
 from kquota.config import load_broker_config
-from kquota.errors import ApiError, IllegalArgumentError, InputError, failed
+from kquota.errors import IllegalArgumentError, InputError, failed
+from kquota.printable import printable
 from kquota.quotas import (
     ClientQuotaAlteration,
     ClientQuotaEntity,
@@ -143,7 +144,7 @@ def _describe(target: Target, named: Names, of_default: Sequence[str], begins: N
     for entry in target.read(quota_filter).entries:
         found = [(entry.entity.entries.get(kind), text) for kind, text in begins.items()]
         if all(name is not None and name.startswith(text) for name, text in found):
-            lines = [f"{key}={format_number(value)}" for key, value in sorted(entry.values.items())]
+            lines = [f"{printable(key)}={format_number(value)}" for key, value in sorted(entry.values.items())]
             blocks.append("\n".join([_shown(entry.entity), *lines]) + "\n")
     sys.stdout.write("\n".join(blocks))
     return 0
@@ -160,12 +161,10 @@ def _resolve(target: Target, named: Names, static_defaults: Mapping[str, float],
             omit_overridden_values=not show_overridden, static_defaults=static_defaults
         )
         found = cluster.admin.resolve_client_quotas([client], options).config()[client]
-    if isinstance(found, ApiError):
-        raise failed(found)
     for key, value in sorted(found.items()):
         entries = [("", value.entry), *(("*", entry) for entry in value.overridden_entries)]
         sys.stdout.writelines(
-            f"{mark}{key}={format_number(entry.value)} {_shown(entry.source)}\n" for mark, entry in entries
+            f"{mark}{printable(key)}={format_number(entry.value)} {_shown(entry.source)}\n" for mark, entry in entries
         )
     return 0
 

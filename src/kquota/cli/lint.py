@@ -16,6 +16,7 @@ from kquota.config import BrokerConfig, load_broker_config
 from kquota.errors import InputError
 from kquota.files import Finding, QuotaFile, Severity
 from kquota.files import lint as find
+from kquota.printable import printable
 
 __all__ = ["lint"]
 
@@ -144,7 +145,7 @@ def _text(told: _Told) -> str:
     one = told.finding
     place = f"{told.place}: " if told.place else ""
     about = " ".join(part for part in (one.entity.to_text() if one.entity else "", one.key or "") if part)
-    return f"{place}{one.severity}: {about}{': ' if about else ''}{one.message} [{one.rule}]"
+    return printable(f"{place}{one.severity}: {about}{': ' if about else ''}{one.message} [{one.rule}]")
 
 
 def _fields(told: _Told) -> Mapping[str, object]:

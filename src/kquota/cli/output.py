@@ -13,6 +13,7 @@ import click
 from kquota.errors import InputError
 from kquota.files import dump_json
 from kquota.files.writer import yaml_flow
+from kquota.printable import printable
 
 __all__ = ["FORMATS", "Layout", "align", "check_writable", "format_option", "write_records"]
 
@@ -67,7 +68,7 @@ def write_records(records: Iterable[T], format: str, layout: Layout[T]) -> None:
             rows = csv.writer(sys.stdout)
             rows.writerow(layout.header)
             for record in records:
-                rows.writerows(layout.rows(record))
+                rows.writerows(map(printable, row) for row in layout.rows(record))
         case _:
             first = True
             for record in records:
@@ -92,8 +93,11 @@ def check_writable(path: str | None, option: str) -> None:
 
 
 def align(rows: Iterable[Sequence[str]], *, indent: str = "") -> list[str]:
-    """Lines whose cells stand below each other, two spaces apart; the last cell of a line is not padded."""
-    table = [list(row) for row in rows]
+    """Lines whose cells stand below each other, two spaces apart; the last cell of a line is not padded.
+
+    Cells are made printable: what a cluster answers is shown, and not obeyed by a terminal.
+    """
+    table = [[printable(text) for text in row] for row in rows]
     widths: dict[int, int] = {}
     for row in table:
         for i, text in enumerate(row[:-1]):

@@ -21,6 +21,7 @@ from kquota.cli.targets import Target, broker_options, read_quotas, target_optio
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 from kquota.files import OBJECTIVES, Objective, Plan, PlannedChange, PlanTarget, difference, traps, write_plan
+from kquota.printable import printable
 from kquota.quotas import KAFKA, QuotaSnapshot, apply_changes, format_number
 
 __all__ = ["plan"]
@@ -154,7 +155,9 @@ def _text_lines(made: Plan, current: QuotaSnapshot, replayed: Replayed | None) -
             for change, row in zip(changes, rows, strict=True):
                 yield row
                 yield from (f"      {line}" for line in impact_lines(replayed.of(change)))
-        yield from (f"  ! {trap.rule}: {trap.key} {trap.message}" for change in changes for trap in change.traps)
+        yield from (
+            printable(f"  ! {trap.rule}: {trap.key} {trap.message}") for change in changes for trap in change.traps
+        )
 
 
 def _row(change: PlannedChange) -> Sequence[str]:

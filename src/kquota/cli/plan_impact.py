@@ -11,6 +11,7 @@ from kquota.cli.arrivals import ArrivalChoice
 from kquota.cli.jobs import duration, load_pipeline
 from kquota.config import BrokerConfig
 from kquota.files import NO_IMPACT, Impact, Objective, Plan, PlannedChange
+from kquota.printable import printable
 from kquota.quotas import ClientQuotaEntity, QuotaSnapshot, apply_changes
 
 if TYPE_CHECKING:
@@ -129,8 +130,8 @@ def impact_lines(impact: Impact) -> Iterator[str]:
 def broken_lines(plan: Plan, replayed: Replayed, objectives: Sequence[Objective]) -> list[str]:
     """Which changes do more than is allowed."""
     return [
-        f"{change.entity.to_text()} {change.key}: {objective.name} is {getattr(impact, objective.name):g}, more than "
-        f"{objective.most:g}"
+        f"{change.entity.to_text()} {printable(change.key)}: {objective.name} is {getattr(impact, objective.name):g}, "
+        f"more than {objective.most:g}"
         for change in plan.changes
         for impact in (replayed.of(change),)
         for objective in objectives

@@ -10,6 +10,7 @@ from kquota.cli.alter import local_principal
 from kquota.cli.targets import Target, parse_quotas, read_file
 from kquota.errors import ApiError, InputError, failed
 from kquota.files import Moved, Plan, PlanTarget, QuotaFile, alterations, is_plan, read_plan
+from kquota.printable import printable
 from kquota.quotas import ClientQuotaEntity, ClientQuotaFilter, QuotaChange, QuotaSnapshot, format_number
 from kquota.stores import QuotaStore
 
@@ -113,7 +114,9 @@ def count_entities(number: int) -> str:
 def moved_lines(moved: Iterable[Moved]) -> list[str]:
     """Which values are not as they were, from what to what."""
     lines = [
-        f"{one.entity.to_text()}: {one.key} was {value_text(one.expected)} and is {value_text(one.found)} now"
+        printable(
+            f"{one.entity.to_text()}: {one.key} was {value_text(one.expected)} and is {value_text(one.found)} now"
+        )
         for one in moved
     ]
     hidden = len(lines) - _SHOWN

@@ -16,6 +16,7 @@ from kquota.cli.resolving import Client, resolving
 from kquota.cli.targets import Target, parse_name, static_default_options, target_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
+from kquota.printable import printable
 from kquota.quotas import (
     CLIENT_ID,
     KAFKA,
@@ -258,14 +259,14 @@ def _explained(answer: _Answer) -> str:
     lines = [_title(answer.client)]
     for key, quota in answer.quotas.items():
         if quota.value is None or quota.level is None or quota.source is None or quota.meter is None:
-            lines += [f"  {key}: no limit", "    no rule binds this client"]
+            lines += [f"  {printable(key)}: no limit", "    no rule binds this client"]
             continue
         rules = [("binds", _level(quota.level, quota.source), quota.source.to_text(), _amount(quota, quota.value))]
         rules += [
             ("overridden", _level(rule.level, rule.source), rule.source.to_text(), _amount(quota, rule.value))
             for rule in quota.overridden
         ]
-        lines.append(f"  {key}: {_amount(quota, quota.value)}")
+        lines.append(f"  {printable(key)}: {_amount(quota, quota.value)}")
         lines += align(rules, indent="    ")
         lines.append(f"    counted on {quota.meter.to_text()}: {_shared_by(quota.meter)}")
     return "\n".join(lines)

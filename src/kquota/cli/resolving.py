@@ -79,10 +79,7 @@ def _there(admin: QuotaAdmin) -> Resolving:
             entities.pop(ClientQuotaEntity({}), None)
             found = admin.resolve_client_quotas(entities).config() if entities else {}
             for client in batch:
-                values = found.get(ClientQuotaEntity(client.named()), {})
-                if isinstance(values, ApiError):
-                    raise failed(values)
-                yield client, _by_key(client, values)
+                yield client, _by_key(client, found.get(ClientQuotaEntity(client.named()), {}))
 
     return resolve
 

@@ -9,8 +9,9 @@ import click
 from click.core import ParameterSource
 
 from kquota.errors import KquotaError
+from kquota.printable import printable
 
-__all__ = ["run"]
+__all__ = ["run", "warn"]
 
 PIPE_CLOSED: Final = 128 + 13
 INTERRUPTED: Final = 128 + 2
@@ -29,7 +30,7 @@ def run(command: click.Command, name: str, arguments: Sequence[str]) -> int:
     except KquotaError as error:
         if verbose:
             _show_traceback()
-        click.echo(f"{name}: error: {error}", err=True)
+        _echo_error(name, str(error))
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo(f"{name}: interrupted", err=True)
@@ -42,9 +43,20 @@ def run(command: click.Command, name: str, arguments: Sequence[str]) -> int:
         if verbose:
             _show_traceback()
         place = f"{error.filename}: " if error.filename else ""
-        click.echo(f"{name}: error: {place}{error.strerror or error}", err=True)
+        _echo_error(name, f"{place}{error.strerror or error}")
         return KquotaError.exit_code
     return code
+
+
+def warn(message: str) -> None:
+    """Say on standard error what the user should know of, in the name of the program that runs."""
+    click.echo(f"{click.get_current_context().find_root().info_name}: warning: {printable(message)}", err=True)
+
+
+def _echo_error(name: str, message: str) -> None:
+    """The lines of it as they are, and nothing in them that a terminal would obey."""
+    lines = [printable(line) for line in message.split("\n")]
+    click.echo(f"{name}: error: " + "\n".join(lines), err=True)
 
 
 def _invoke(command: click.Command, name: str, arguments: Sequence[str]) -> int:

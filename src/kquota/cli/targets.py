@@ -14,11 +14,13 @@ from click.core import ParameterSource
 
 from kquota.cli.entity_types import current_model
 from kquota.cli.paths import as_path
+from kquota.cli.running import warn
 from kquota.errors import ApiError, InputError, failed
 from kquota.files import QuotaFile, is_plan, read_quota_file
 from kquota.quotas import ClientQuotaFilter
 
 if TYPE_CHECKING:
+    from kquota.admin.properties import ClientProperties
     from kquota.stores import QuotaStore
     from kquota.stores.cluster import ClusterStore
 
@@ -55,6 +57,8 @@ class Target:
     properties: tuple[str, ...] = ()
     store: str | None = None
     quotas: str | None = None
+    are_properties_typed: bool = False
+    """The properties are from the command line itself, and not from the environment or the settings file."""
 
     def check(self, *, files: bool) -> None:
         """Refuse what names no quotas, or those of several places.
@@ -91,12 +95,31 @@ class Target:
 
         _check_servers(self.bootstrap_server)
         client = load_client_properties(self.command_config, self.properties)
+        self._warn_of(client)
         settings: dict[str, Any] = {
             name: value
             for name, value in (("timeout_ms", client.timeout_ms), ("client_id", client.client_id))
             if value is not None
         }
         return ClusterStore(QuotaAdmin(self.bootstrap_server, model=current_model(), **settings, **client.connection))
+
+    def _warn_of(self, client: ClientProperties) -> None:
+        """Say where others could read the secrets of these settings."""
+        from kquota.admin.servers import are_loopback
+
+        assert self.bootstrap_server is not None
+        if client.sends_login_in_clear and not are_loopback(self.bootstrap_server):
+            warn(
+                "the password or token goes over the network without TLS, where others can read it: use "
+                "security.protocol=SASL_SSL"
+            )
+        for key in client.typed_secrets if self.are_properties_typed else ():
+            warn(
+                f"-X {key}: every user of this machine can read a command line: write -X {key}=@FILE or -X "
+                f"{key}=env:NAME, or use --command-config"
+            )
+        for path in client.open_files:
+            warn(f"{path}: others than its owner can read this file, and it holds a secret: chmod 600 it")
 
     def open(self, *, writes: bool = False, creates: bool = False) -> QuotaStore:
         """The cluster or store that was named, to be closed.
@@ -153,7 +176,11 @@ def target_options(
     def decorate(command: F) -> F:
         @wraps(command)
         def with_target(**options: Any) -> Any:
-            target = Target(**_closest({name: options.pop(name) for name in _PLACES if name in options}))
+            source = click.get_current_context().get_parameter_source("properties")
+            target = Target(
+                **_closest({name: options.pop(name) for name in _PLACES if name in options}),
+                are_properties_typed=source is ParameterSource.COMMANDLINE,
+            )
             if required:
                 target.check(files=files)
             return command(target=target, **options)
@@ -176,7 +203,9 @@ def target_options(
                     "properties",
                     multiple=True,
                     metavar="KEY=VALUE",
-                    help="A client's setting, over those of --command-config. Repeatable.",
+                    help="A client's setting, over those of --command-config. Repeatable. A secret does not belong on "
+                    "a command line: KEY=@FILE takes what a file holds, KEY=env:NAME a variable of the environment. A "
+                    "value that begins with @ itself is written @@.",
                 ),
                 *([_STORE] if stores else []),
                 *([_quotas_option(folders=folders)] if files else []),
@@ -222,6 +251,11 @@ def _closest(given: dict[str, Any]) -> dict[str, Any]:
 def _check_servers(text: str) -> None:
     for server in text.split(","):
         host, colon, port = server.strip().rpartition(":")
+        if "@" in server:  # a URL with a password in it, which is not repeated
+            raise InputError(
+                "--bootstrap-server: write it as host:port, such as localhost:9092, without a user name and password: "
+                "those go into --command-config"
+            )
         if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65535:
             raise InputError(f"--bootstrap-server {text}: write it as host:port, such as localhost:9092")
 

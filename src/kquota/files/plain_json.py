@@ -4,13 +4,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
+from kquota.printable import printable
 from kquota.quotas import format_number
 
 __all__ = ["dump_json"]
 
 
 def dump_json(value: object) -> str:
-    """``value`` on one line, its numbers plain.
+    """``value`` on one line, its numbers plain, its control characters escaped.
 
     Mappings keep their order; anything but mappings, sequences, text, numbers, booleans and None raises TypeError.
     """
@@ -20,7 +21,7 @@ def dump_json(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return json.dumps(value, ensure_ascii=False)
+            return printable(json.dumps(value, ensure_ascii=False))
         case int() | float():
             text = format_number(value)
             return text if math.isfinite(value) else f'"{text}"'

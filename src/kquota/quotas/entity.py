@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, ClassVar, Final, Self, TypeAlias
 
 from kquota.errors import IllegalArgumentError
 from kquota.quotas.java_map import hash_map_order
@@ -31,6 +31,10 @@ class ClientQuotaEntity:
     """
 
     __slots__ = ("_hash", "_listed", "entries")
+
+    USER: ClassVar[str] = USER
+    CLIENT_ID: ClassVar[str] = CLIENT_ID
+    IP: ClassVar[str] = IP
 
     entries: Mapping[str, str | None]
     """Type to name, read-only."""

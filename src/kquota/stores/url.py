@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import assert_never
 
 from kquota.errors import InputError
+from kquota.printable import without_login
 from kquota.quotas import KAFKA, MAX_CHANGES_PER_REQUEST, QuotaModel
 from kquota.stores.host_names import HostNames
 from kquota.stores.local import Keeper, LocalStore
@@ -62,7 +63,7 @@ def sqlite_path(url: str, *, must_exist: bool) -> Path:
     """
     scheme, colon, rest = url.partition("://")
     if not (colon and scheme == "sqlite" and rest.startswith("/") and rest != "/"):
-        raise InputError(f"--store {url}: not the URL of a store; write {_EXAMPLES}")
+        raise InputError(f"--store {without_login(url)}: not the URL of a store; write {_EXAMPLES}")
     path = Path(rest[1:])
     if must_exist and not path.exists():
         raise InputError(f"--store {url}: there is no file {path}")

@@ -60,6 +60,7 @@ __all__ = [
     "Api",
     "Request",
     "RequestHeader",
+    "frame_request",
     "read_header",
     "read_request",
     "read_response",
@@ -248,12 +249,19 @@ def _skip_header_tags(data: bytes, at: int) -> int:
 
 
 def write_request(api: Api, version: int, correlation_id: int, client_id: str | None, body: Struct) -> bytes:
-    """A request as a frame, its size included."""
+    """A request as a frame, its size included.
+
+    :raises IllegalArgumentError: no request can hold this body.
+    """
+    return frame_request(api, version, correlation_id, client_id, api.request_codec(version).write(body))
+
+
+def frame_request(api: Api, version: int, correlation_id: int, client_id: str | None, payload: bytes) -> bytes:
+    """A request whose body was written before as a frame, its size included."""
     raw = b"" if client_id is None else client_id.encode()
     header = _HEADER.pack(api.key, version, correlation_id, -1 if client_id is None else len(raw)) + raw
     if api.is_flexible(version):
         header += b"\0"
-    payload = api.request_codec(version).write(body)
     return b"".join((_SIZE.pack(len(header) + len(payload)), header, payload))
 
 

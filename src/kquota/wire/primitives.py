@@ -7,7 +7,7 @@ import re
 from struct import Struct
 from typing import Final
 
-from kquota.errors import MalformedMessageError
+from kquota.errors import IllegalArgumentError, MalformedMessageError
 
 __all__ = [
     "AS_JAVA",
@@ -19,6 +19,7 @@ __all__ = [
     "NULL_STRING",
     "TEXTS",
     "WORDS",
+    "check_text",
     "compact_length",
     "compact_text",
     "length",
@@ -139,7 +140,7 @@ def compact_length(count: int) -> bytes:
 def text(value: str) -> bytes:
     """A text with its length.
 
-    :raises ValueError: it has more than 32,767 bytes.
+    :raises IllegalArgumentError: it has more than 32,767 bytes.
     """
     raw = value.encode()
     return _pack_i16(len(raw)) + raw if len(raw) <= MAX_TEXT_BYTES else _too_long(raw)
@@ -148,7 +149,7 @@ def text(value: str) -> bytes:
 def compact_text(value: str) -> bytes:
     """A text with its length, in flexible versions.
 
-    :raises ValueError: it has more than 32,767 bytes.
+    :raises IllegalArgumentError: it has more than 32,767 bytes.
     """
     raw = value.encode()
     size = len(raw)
@@ -157,8 +158,18 @@ def compact_text(value: str) -> bytes:
     return compact_length(size) + raw if size <= MAX_TEXT_BYTES else _too_long(raw)
 
 
+def check_text(value: str) -> None:
+    """Refuse what no message can hold.
+
+    :raises IllegalArgumentError: it has more than 32,767 bytes.
+    """
+    raw = value.encode()
+    if len(raw) > MAX_TEXT_BYTES:
+        _too_long(raw)
+
+
 def _too_long(raw: bytes) -> bytes:
-    raise ValueError(f"a text of {len(raw)} bytes cannot be sent: {MAX_TEXT_BYTES} are the most")
+    raise IllegalArgumentError(f"a name or text of {len(raw)} bytes cannot be sent: {MAX_TEXT_BYTES} are the most")
 
 
 LENGTHS: Final = tuple(length(count) for count in range(127))

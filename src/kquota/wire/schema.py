@@ -32,7 +32,7 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar, Union, get_args, 
 from msgspec import Struct
 from msgspec.structs import fields
 
-from kquota.errors import MalformedMessageError, TooManyElementsError
+from kquota.errors import IllegalArgumentError, MalformedMessageError, TooManyElementsError
 from kquota.wire.primitives import (
     AS_JAVA,
     COMPACT_LENGTHS,
@@ -125,7 +125,8 @@ class Codec(Generic[T]):
     def write(self, value: T) -> bytes:
         """The message as bytes.
 
-        :raises ValueError: a text has more than 32,767 bytes, which no message can hold.
+        :raises IllegalArgumentError: no message can hold this: a text of more than 32,767 bytes or with half a
+            surrogate pair, a number that is none or too large for its field.
         """
         return b"".join(self.parts(value))
 
@@ -161,7 +162,16 @@ def codec(message: type[T], version: int, *, flexible: bool) -> Codec[T]:
             raise MalformedMessageError(f"{message.__name__} ends too early") from None
         return found
 
-    return Codec(checked, parts)
+    def checked_parts(value: T) -> list[bytes]:
+        try:
+            found: list[bytes] = parts(value)
+        except struct.error as error:
+            raise IllegalArgumentError(f"{message.__name__} holds a number that cannot be sent: {error}") from None
+        except UnicodeEncodeError:
+            raise IllegalArgumentError(f"{message.__name__} holds half a surrogate pair: it cannot be sent") from None
+        return found
+
+    return Codec(checked, checked_parts)
 
 
 def _ends() -> None:

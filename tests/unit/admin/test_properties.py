@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 from base64 import urlsafe_b64decode
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -166,6 +168,48 @@ def test_a_wrong_password_is_told(authority: Authority, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"ssl\.key\.password"):
             context(f"ssl.keystore.location={own}", *filter(None, [password]))
     context(f"ssl.keystore.location={own}", "ssl.key.password=key-secret")
+
+
+@pytest.mark.parametrize("password", [None, "key-secret"])
+def test_no_key_is_copied_without_a_password(
+    password: str | None, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key store in PEM is read where it is, remarks between included; one in the settings is encrypted."""
+    read: list[tuple[Path, str]] = []
+    load = ssl.SSLContext.load_cert_chain
+
+    def watched(self: ssl.SSLContext, path: str, *arguments: Any, **options: Any) -> None:
+        read.append((Path(path), Path(path).read_text("utf-8")))
+        load(self, path, *arguments, **options)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", watched)
+    own = authority.issue("client")
+    store = tmp_path / "own.pem"
+    store.write_text(f"caf\u00e9\n{own.certificate_pem()}Key of\r\n{own.key_pem(password)}", "utf-8")
+    given = [] if password is None else [f"ssl.key.password={password}"]
+    context(f"ssl.keystore.location={store}", *given)
+    assert [path for path, _ in read] == [store]
+    read.clear()
+    chain = f"ssl.keystore.certificate.chain={own.certificate_pem()}"
+    context(f"ssl.keystore.key={own.key_pem(password)}", chain, *given)
+    reading, writing = os.pipe()
+    os.write(writing, store.read_bytes())
+    os.close(writing)
+    context(f"ssl.keystore.location=/dev/fd/{reading}", *given)
+    os.close(reading)
+    for path, content in read:
+        assert "BEGIN ENCRYPTED PRIVATE KEY" in content
+        assert content.count("PRIVATE KEY-----") == 2
+        assert not path.exists()
+
+
+def test_a_key_that_is_none(authority: Authority) -> None:
+    """Neither is repeated."""
+    broken = "-----BEGIN PRIVATE KEY-----\nTOPSECRET\n-----END PRIVATE KEY-----"
+    chain = f"ssl.keystore.certificate.chain={authority.certificate_pem()}"
+    with pytest.raises(InputError, match=r"ssl\.keystore\.key: a private key") as refused:
+        context(f"ssl.keystore.key={broken}", chain)
+    assert "TOPSECRET" not in str(refused.value)
 
 
 def test_versions_and_host_names(authority: Authority) -> None:

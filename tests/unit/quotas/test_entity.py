@@ -183,6 +183,9 @@ def test_meter_key_is_frozen() -> None:
 def test_kip_546_types_are_found_in_the_package_itself() -> None:
     assert kquota.ClientQuotaEntity is ClientQuotaEntity
     assert set(kquota.__all__) <= set(dir(kquota)) | {
+        "CLIENT_ID",
+        "IP",
+        "USER",
         "ClientQuotaAlteration",
         "ClientQuotaEntity",
         "ClientQuotaFilter",

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kquota.errors import MalformedMessageError
+from kquota.errors import IllegalArgumentError, MalformedMessageError
 from kquota.wire.apis import APIS, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CLIENT_QUOTAS, METADATA, Api
-from kquota.wire.messages.client_quotas import Component, DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from kquota.wire.messages.client_quotas import (
+    Component,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    Entry,
+    Value,
+)
 from kquota.wire.messages.topics import (
     CreatableTopicResult,
     CreateTopicsResponse,
@@ -168,8 +174,24 @@ def test_a_text_may_have_32767_bytes() -> None:
         codec = DESCRIBE_CLIENT_QUOTAS.response_codec(version)
         longest = DescribeClientQuotasResponse(0, 42, "x" * 32767, None)
         assert codec.read(codec.write(longest), 0)[0] == longest
-        with pytest.raises(ValueError, match="32768 bytes cannot be sent"):
+        with pytest.raises(IllegalArgumentError, match="32768 bytes cannot be sent"):
             codec.write(DescribeClientQuotasResponse(0, 42, "x" * 32768, None))
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("wrong", ["5", None, b"5", 10**400])
+def test_a_double_that_is_none_is_refused(version: int, wrong: Any) -> None:
+    """As ``Type.DOUBLE`` of Kafka's protocol does with a SchemaException."""
+    codec = DESCRIBE_CLIENT_QUOTAS.response_codec(version)
+    with pytest.raises(IllegalArgumentError, match="DescribeClientQuotasResponse holds a number that cannot be sent"):
+        codec.write(DescribeClientQuotasResponse(0, 0, None, [Entry([], [Value("k", wrong)])]))
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_half_a_surrogate_pair_is_refused(version: int) -> None:
+    codec = DESCRIBE_CLIENT_QUOTAS.response_codec(version)
+    with pytest.raises(IllegalArgumentError, match="surrogate"):
+        codec.write(DescribeClientQuotasResponse(0, 0, "\ud800", None))
 
 
 def test_fields_may_be_null_only_where_the_version_allows() -> None:
