@@ -97,7 +97,7 @@ def test_what_is_unknown_is_sent_and_refused_by_the_broker(admin: QuotaAdmin) ->
 
 def test_what_stands_twice_is_not_sent(admin: QuotaAdmin) -> None:
     """Kafka would do the first and say that it failed."""
-    with pytest.raises(IllegalArgumentError, match="user=alice stands twice"):
+    with pytest.raises(IllegalArgumentError, match="user=alice is given twice"):
         admin.alter_client_quotas([set_to(ALICE, 1), set_to(ALICE, 2)])
     with pytest.raises(IllegalArgumentError, match="no client"):
         admin.resolve_client_quotas([DEFAULT_ETL])

@@ -132,7 +132,7 @@ class AsyncQuotaAdmin:
         A kquota server is asked; any other cluster is described once, and resolved here by Kafka's own rules. So is
         a kquota server where `options` have static defaults: those of the brokers that are meant, not its own.
 
-        :raises IllegalArgumentError: a client stands twice, a name is missing, no request can hold it, or there is no
+        :raises IllegalArgumentError: a client is given twice, a name is missing, no request can hold it, or there is no
             such static default.
         :raises KquotaError: the cluster could not be asked.
         """
@@ -183,7 +183,7 @@ class AsyncQuotaAdmin:
         Many are sent in chunks. Where the connection is lost or the time is over, those that were under way are
         unknown, and those that were not sent yet say so.
 
-        :raises IllegalArgumentError: an entity stands twice, or no request can hold a name or key: nothing was sent.
+        :raises IllegalArgumentError: an entity is given twice, or no request can hold a name or key: nothing was sent.
         :raises KquotaError: the cluster could not be asked at all: nothing was sent.
         """
         options = options or AlterClientQuotasOptions()
@@ -281,7 +281,7 @@ def _alteration(alteration: ClientQuotaAlteration) -> Alteration:
 def _distinct(entities: Iterable[ClientQuotaEntity]) -> list[ClientQuotaEntity]:
     """The entities, each once.
 
-    :raises IllegalArgumentError: one stands twice, or no request can hold it.
+    :raises IllegalArgumentError: one is given twice, or no request can hold it.
     """
     seen: dict[ClientQuotaEntity, None] = {}
     for entity in entities:
@@ -289,7 +289,7 @@ def _distinct(entities: Iterable[ClientQuotaEntity]) -> list[ClientQuotaEntity]:
             check_text(kind)
             check_text(name or "")
         if entity in seen:
-            raise IllegalArgumentError(f"{entity.to_text()} stands twice in one request")
+            raise IllegalArgumentError(f"{entity.to_text()} is given twice in one request")
         seen[entity] = None
     return list(seen)
 

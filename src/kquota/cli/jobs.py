@@ -291,7 +291,7 @@ def _counts(summary: Mapping[str, Any]) -> str:
 
 def _repeated(logs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for log in logs[:_SHOWN_LOGS]:
-        yield f"not counted: {log['file']}: all of it stands in {log['of']}"
+        yield f"not counted: {log['file']}: all of it is in {log['of']}"
     if len(logs) > _SHOWN_LOGS:
         yield f"not counted: {len(logs) - _SHOWN_LOGS:,} more copies of logs (`repeated` in summary.json)"
 

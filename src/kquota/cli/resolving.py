@@ -74,7 +74,7 @@ def _there(admin: QuotaAdmin) -> Resolving:
     def resolve(clients: Iterable[Client]) -> Iterator[tuple[Client, Mapping[str, ResolvedQuota]]]:
         left = iter(clients)
         while batch := list(islice(left, _AT_ONCE)):
-            # A client without any name cannot be asked about, and has no limit; one that stands twice is asked once.
+            # A client without any name cannot be asked about, and has no limit; one that is given twice is asked once.
             entities = dict.fromkeys(ClientQuotaEntity(client.named()) for client in batch)
             entities.pop(ClientQuotaEntity({}), None)
             found = admin.resolve_client_quotas(entities).config() if entities else {}

@@ -45,7 +45,7 @@ class _Cluster(Struct, forbid_unknown_fields=True):
 def cluster_from_json(fields: object) -> Cluster:
     """The cluster that an object of JSON describes.
 
-    :raises InputError: a field is missing, unknown or of another type, a partition stands twice, or its leader is not
+    :raises InputError: a field is missing, unknown or of another type, a partition is given twice, or its leader is not
         among the nodes that are given.
     """
     try:
@@ -62,7 +62,7 @@ def cluster_from_json(fields: object) -> Cluster:
     seen: set[tuple[str, int]] = set()
     for one in found.partitions:
         if (one.topic, one.partition) in seen:
-            raise InputError(f"this is no cluster: partition {one.partition} of {one.topic} stands twice")
+            raise InputError(f"this is no cluster: partition {one.partition} of {one.topic} is given twice")
         seen.add((one.topic, one.partition))
         if one.leader is not None and one.leader not in nodes:
             raise InputError(

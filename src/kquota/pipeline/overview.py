@@ -42,7 +42,7 @@ class MeterLine:
     ambiguous: bool
     episodes: int = 0
     unknown_amounts: int = 0
-    """So many of its requests are in no rate."""
+    """How many of its requests are in no rate."""
 
 
 @dataclass(frozen=True, slots=True)

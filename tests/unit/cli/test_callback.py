@@ -243,7 +243,7 @@ def test_a_cluster_may_be_given(usage: str, tmp_path: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(
-    ("fields", "reason"), [({"partitions": [LED, LED]}, "stands twice"), ({}, "missing required field `partitions`")]
+    ("fields", "reason"), [({"partitions": [LED, LED]}, "is given twice"), ({}, "missing required field `partitions`")]
 )
 def test_a_cluster_that_cannot_be_read(
     fields: object, reason: str, usage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -51,7 +51,7 @@ def test_logs_that_were_left_out_or_may_be_mixed_up_are_named(
     repeated = [{"file": f"{number}.gz", "of": f"{number}"} for number in range(7)]
     print_analysis(Analysis(tmp_path, COUNTS | {"overlaps": overlaps, "repeated": repeated}))
     text = " ".join(capsys.readouterr().out.split())
-    assert "not counted: 0.gz: all of it stands in 0 not counted: 1.gz" in text
+    assert "not counted: 0.gz: all of it is in 0 not counted: 1.gz" in text
     assert "not counted: 2 more copies of logs" in text
     assert "broker 0: its logs a and b overlap by 1.0 min: lines that stand in both count twice, and if they" in text
     assert "broker 1: its logs c and d are of different addresses: a broker may have come back with another" in text

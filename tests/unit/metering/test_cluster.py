@@ -71,7 +71,7 @@ LED = {"topic": "t", "partition": 0, "leader": 1}
         ({"partitions": [{"topic": "t", "partition": 0}]}, "`leader`"),
         ({"partitions": [{**LED, "leader": "1"}]}, r"`\$\.partitions\[0\]\.leader`"),
         ({"partitions": [{**LED, "isr": [1]}]}, "unknown field `isr`"),
-        ({"partitions": [LED, LED]}, "partition 0 of t stands twice"),
+        ({"partitions": [LED, LED]}, "partition 0 of t is given twice"),
         ({"partitions": [LED], "nodes": [{"id": 2}]}, "node 1 leads partition 0 of t, and is not among the nodes"),
         ({"partitions": [], "topics": []}, "unknown field `topics`"),
     ],

@@ -74,7 +74,7 @@ def test_nothing_is_compared_without_need(tmp_path: Path) -> None:
 def test_one_log_cannot_be_that_of_two_brokers(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_bytes(b"".join(LINES))
-    with pytest.raises(InputError, match=r"b is given as a log of broker 2, and all of it stands in .*a, which is"):
+    with pytest.raises(InputError, match=r"b is given as a log of broker 2, and all of it is in .*a, which is"):
         repeated(f"1={tmp_path}/a", f"2={tmp_path}/b")
 
 

@@ -200,7 +200,7 @@ class MeterThrottle:
 class MeterUse:
     """How close a meter came to its limit, on the broker where it came closest.
 
-    `unknown_amounts`: so many of its requests, on all brokers, are in no figure.
+    `unknown_amounts`: how many of its requests, on all brokers, are in no figure.
     """
 
     broker_id: int
@@ -244,7 +244,7 @@ class LimitedClient:
     told: MeterThrottle | None
     sharers: Sharers
     unknown_amounts: int = 0
-    """So many of its requests are not in `amount`."""
+    """How many of its requests are not in `amount`."""
 
     @property
     def ratio_p95(self) -> float | None:
@@ -280,7 +280,7 @@ class UnlimitedClient:
     throttle_ms: int | None
     by_request_time: bool = False
     unknown_amounts: int = 0
-    """So many of its requests are not in `amount`."""
+    """How many of its requests are not in `amount`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,7 @@ def to_cells(charges: Charges, *, by_connection: bool = False) -> Cells:
 
 def named(numbers: Ints, names: Sequence[str]) -> pa.DictionaryArray:
     """The names that numbers stand for; some may have the same."""
-    # Parquet keeps a dictionary only where no name stands twice in it.
+    # Parquet keeps a dictionary only where no name is given twice in it.
     distinct = pa.array(names, pa.string()).dictionary_encode()
     return pa.DictionaryArray.from_arrays(distinct.indices.take(pa.array(numbers)), distinct.dictionary)
 

@@ -103,7 +103,7 @@ def repeated_logs(
         file, other = files[place], files[whole]
         if file.broker_id != other.broker_id:
             raise InputError(
-                f"{file.path} is given as a log of broker {file.broker_id}, and all of it stands in {other.path}, "
+                f"{file.path} is given as a log of broker {file.broker_id}, and all of it is in {other.path}, "
                 f"which is given as one of broker {other.broker_id}: give each log once, with its broker"
             )
         repeated[place] = RepeatedLog(file.path, other.path)
