@@ -69,28 +69,40 @@ def outcome(address: str, case: tuple[bytes, bytes, bytes]) -> Outcome:
     with Peer(address) as peer:
         frame = peer.ask(alter(*case))
     if frame is None:
-        return Outcome("connection closed", described(address, expected=0))
+        return Outcome("connection closed", described(address))
     [result] = read_response(ALTER_CLIENT_QUOTAS, 1, frame)[1].entries
     altered = f"{result.error_code} {(result.error_message or '')[:60]}".strip()
     return Outcome(altered, described(address, expected=0 if result.error_code else 1))
 
 
-def described(address: str, *, expected: int) -> str:
-    """How all quotas are described: a broker does not describe at once what it has acknowledged."""
+def described(address: str, *, expected: int | None = None) -> str:
+    """How all quotas are described in the end: a broker does not describe at once what it has acknowledged, and takes
+    its time to end.
+    """
     request = describe_all()
     end = time.monotonic() + SETTLES_WITHIN_S
-    while True:
+    found = ""
+    while time.monotonic() < end:
         try:
             with Peer(address) as peer:
                 frame = peer.ask(request.frame(1))
         except ConnectionRefusedError:
             return "nobody listens any more"
         if frame is None:
-            return "connection closed"
-        entries = read_response(DESCRIBE_CLIENT_QUOTAS, request.version, frame)[1].entries or ()
-        if len(entries) == expected or time.monotonic() > end:
-            return f"{len(entries)} entities"
+            found = "connection closed"
+        else:
+            entries = read_response(DESCRIBE_CLIENT_QUOTAS, request.version, frame)[1].entries or ()
+            found = f"{len(entries)} entities"
+            if len(entries) == expected:
+                break
         time.sleep(0.1)
+    return found
+
+
+def why_it_ended(log: Path) -> list[str]:
+    """What a broker's log says of faults after which it ends."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [line[:200] for line in lines if "fatal" in line.lower()][:2]
 
 
 def main() -> int:
@@ -101,12 +113,15 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             with running_broker(NEW, Path(folder) / "kafka", passwords={}, log_requests=False) as broker:
                 real = outcome(broker.plaintext, case)
+                faults = why_it_ended(broker.folder / "server.log")
             with open_store(f"sqlite:///{folder}/quotas.db") as store, running_server(store) as address:
                 ours = outcome(str(address), case)
         is_mute = is_mute or not ours.described.endswith("entities")
         print(f"{what}:{' the same' if real == ours else ''}")
         for server, found in (("Kafka", real), ("kquota", ours)) if real != ours else (("both", real),):
             print(f"    {server:7} alter: {found.altered}; describe all: {found.described}")
+        for fault in faults:
+            print(f"            Kafka's log: {fault}")
     return 1 if is_mute else 0
 
 
