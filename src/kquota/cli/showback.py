@@ -116,13 +116,18 @@ def _text(rows: Sequence[Mapping[str, Any]], units: Any) -> Iterator[str]:
             (
                 row["key"],
                 _plain(row["owner"]),
-                units.amount_figure(row["key"], row["amount"]).text + (" (+)" if row["unknown_amounts"] else ""),
+                units.amount_figure(row["key"], row["amount"]).text + (" (+)" if _is_part(row) else ""),
                 "-" if row["share"] is None else units.share(row["share"]),
                 "-" if row["limit"] is None else units.rate_figure(row["key"], row["limit"]).text,
             )
             for row in by_size
         ]
         yield from align(lines, indent="  ")
+
+
+def _is_part(row: Mapping[str, Any]) -> bool:
+    """Whether the amount is that of some requests only."""
+    return row["amount"] is not None and bool(row["unknown_amounts"])
 
 
 def _plain(text: str) -> str:
@@ -134,6 +139,8 @@ def _remarks(found: Showback, usage: str, unowned_file: str | None) -> Iterator[
     if not found.rows:
         yield f"there is no usage in {usage}"
         return
+    if any(map(_is_part, found.rows)):
+        yield "(+) or more: the amounts of some requests are not known"
     if not found.has_limits:
         yield f"no limits: `kquota pipeline resolve --usage {usage}` finds them"
     if not found.unowned:

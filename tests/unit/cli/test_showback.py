@@ -19,13 +19,13 @@ GIB = 2**30
 
 def row(owner: str, amount: float | None, limit: float | None, share: float | None, **changes: Any) -> dict[str, Any]:
     given = {"cluster": "", "owner": owner, "date": date(2026, 7, 1), "key": "producer_byte_rate"}
-    return given | {"amount": amount, "limit": limit, "share": share} | changes
+    return given | {"amount": amount, "limit": limit, "share": share, "unknown_amounts": 0} | changes
 
 
 ROWS = (
     row("payments", 3.0 * GIB, 2.0 * 2**20, 0.75),
-    row("unowned", 1.0 * GIB, None, 0.25),
-    row("payments", None, 2.0, None, key="controller_mutation_rate"),
+    row("unowned", 1.0 * GIB, None, 0.25, unknown_amounts=1),
+    row("payments", None, 2.0, None, key="controller_mutation_rate", unknown_amounts=2),
     row("payments", 5e-7, 2.5, 1.0, key="request_percentage", date=date(2026, 7, 2)),
 )
 UNOWNED = (
@@ -42,10 +42,10 @@ def test_for_people_it_is_days_and_keys_largest_first() -> None:
         text
         == """\
 2026-07-01
-  key                       owner     amount   share  limit
-  controller_mutation_rate  payments  unknown  -      2 partitions/s
-  producer_byte_rate        payments  3 GiB    75 %   2 MiB/s
-  producer_byte_rate        unowned   1 GiB    25 %   -
+  key                       owner     amount     share  limit
+  controller_mutation_rate  payments  unknown    -      2 partitions/s
+  producer_byte_rate        payments  3 GiB      75 %   2 MiB/s
+  producer_byte_rate        unowned   1 GiB (+)  25 %   -
 
 2026-07-02
   key                 owner     amount            share  limit
@@ -70,11 +70,12 @@ def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 def test_for_programs_numbers_are_plain(printed: Any) -> None:
     out, error = printed("--format", "csv")
     rows = list(csv.reader(out.splitlines()))
-    assert rows[0] == ["cluster", "owner", "date", "key", "amount", "limit", "share"]
-    assert rows[1] == ["", "payments", "2026-07-01", "producer_byte_rate", "3221225472", "2097152", "0.75"]
-    assert rows[3][4:] == ["", "2", ""]
-    assert rows[4][4:] == ["0.0000005", "2.5", "1"]
+    assert rows[0] == ["cluster", "owner", "date", "key", "amount", "limit", "share", "unknown_amounts"]
+    assert rows[1] == ["", "payments", "2026-07-01", "producer_byte_rate", "3221225472", "2097152", "0.75", "0"]
+    assert rows[3][4:] == ["", "2", "", "2"]
+    assert rows[4][4:] == ["0.0000005", "2.5", "1", "0"]
     assert error.splitlines() == [
+        "(+) or more: the amounts of some requests are not known",
         "without an owner: 4, those with the largest part of anything first",
         "  user=eve                 20.0%",
         "  user=eve client-id=x,y   5.0%",
@@ -83,7 +84,8 @@ def test_for_programs_numbers_are_plain(printed: Any) -> None:
         "--unowned FILE lists them all, as rows to complete",
     ]
     records = json.loads(printed("--format", "json")[0])
-    assert records[2] == row("payments", None, 2, None, key="controller_mutation_rate") | {"date": "2026-07-01"}
+    given = row("payments", None, 2, None, key="controller_mutation_rate", unknown_amounts=2)
+    assert records[2] == given | {"date": "2026-07-01"}
     assert len(printed("--format", "jsonl")[0].splitlines()) == 4
 
 
@@ -104,10 +106,10 @@ def test_the_list_of_clients_without_an_owner_becomes_a_map(printed: Any, tmp_pa
 def test_what_else_is_said() -> None:
     found = job.Showback(ROWS, UNOWNED * 4, knows_owners=False, has_limits=False)
     said = list(_remarks(found, "dir", None))
-    assert said[0] == "no limits: `kquota pipeline resolve --usage dir` finds them"
-    assert said[1].startswith("without an owner: 16, ")
+    assert said[1] == "no limits: `kquota pipeline resolve --usage dir` finds them"
+    assert said[2].startswith("without an owner: 16, ")
     assert said[-2:] == ["  and 6 more", "--unowned FILE lists them all, as rows to complete for --owners FILE"]
-    assert list(_remarks(job.Showback(ROWS, (), knows_owners=True, has_limits=True), "dir", None)) == []
+    assert list(_remarks(job.Showback(ROWS[:1], (), knows_owners=True, has_limits=True), "dir", None)) == []
 
 
 def test_an_owner_map_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
