@@ -9,10 +9,11 @@ import structlog
 from kquota.errors import ApiError, KafkaErrorCode, StoreError
 from kquota.quotas import MAX_NAME_BYTES
 
-__all__ = ["NO_MESSAGE", "failure", "sendable", "sendable_name"]
+__all__ = ["NO_MESSAGE", "Messages", "failure", "sendable", "sendable_name"]
 
 _log = structlog.get_logger("kquota.server")
-MAX_MESSAGE_BYTES: Final = 8_192
+MAX_MESSAGES_BYTES: Final = 1024 * 1024
+SHORT_MESSAGE_BYTES: Final = 500
 NO_MESSAGE: Final = ""
 """What brokers send with a description that succeeded, although the field may be null."""
 
@@ -26,8 +27,26 @@ def failure(error: StoreError) -> ApiError:
 
 
 def sendable(message: str | None) -> str | None:
-    """A message, cut where it quotes names that are longer than anybody reads."""
-    return None if message is None else _cut(message, MAX_MESSAGE_BYTES)
+    """A message, cut to what fits into an answer: names in it may be as long as a request allows."""
+    return None if message is None else _cut(message, MAX_NAME_BYTES)
+
+
+class Messages:
+    """The messages of one answer: whole, as Kafka's, until they are a MiB together, and short from then on.
+
+    Each may quote a name of its request, so that without this an answer could be several times its request.
+    """
+
+    def __init__(self) -> None:
+        self._left_bytes = MAX_MESSAGES_BYTES
+
+    def sendable(self, message: str | None) -> str | None:
+        """As :func:`sendable`, for the next message."""
+        if message is None:
+            return None
+        cut = _cut(message, MAX_NAME_BYTES if self._left_bytes > 0 else SHORT_MESSAGE_BYTES)
+        self._left_bytes -= len(cut.encode())
+        return cut
 
 
 @overload

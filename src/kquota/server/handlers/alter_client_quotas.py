@@ -3,7 +3,7 @@
 from kquota.errors import StoreError
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity
 from kquota.server.context import ServerContext
-from kquota.server.messages import failure, sendable, sendable_name
+from kquota.server.messages import Messages, failure, sendable_name
 from kquota.server.writer import Results
 from kquota.wire.messages.client_quotas import (
     AlterationResult,
@@ -40,12 +40,13 @@ async def results(
 
 def answer(found: Results) -> AlterClientQuotasResponse:
     """The results as they are sent."""
+    messages = Messages()
     return AlterClientQuotasResponse(
         0,
         [
             AlterationResult(
                 error.code if error else 0,
-                sendable(error.message) if error else None,
+                messages.sendable(error.message) if error else None,
                 [EntityPart(sendable_name(kind), sendable_name(name)) for kind, name in entity.entries.items()],
             )
             for entity, error in found.items()

@@ -2,7 +2,7 @@
 
 from kquota.errors import KafkaErrorCode
 from kquota.server.context import ServerContext
-from kquota.server.messages import NO_MESSAGE, sendable, sendable_name
+from kquota.server.messages import NO_MESSAGE, Messages, sendable_name
 from kquota.wire.messages.scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -19,11 +19,12 @@ def handle(
     counts: dict[str, int] = {}
     for user in request.users or ():
         counts[user.name] = counts.get(user.name, 0) + 1
+    messages = Messages()
     results = [
         UserCredentials(
             sendable_name(name),
             KafkaErrorCode.RESOURCE_NOT_FOUND if count == 1 else KafkaErrorCode.DUPLICATE_RESOURCE,
-            sendable(
+            messages.sendable(
                 f"Attempt to describe a user credential that does not exist: {name}"
                 if count == 1
                 else f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
