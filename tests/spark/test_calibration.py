@@ -65,6 +65,7 @@ def clients(spark: "SparkSession", *limits: dict[str, Any]) -> "DataFrame":
             "requests": 1,
             "throttled_requests": 1,
             "throttle_ms": 1,
+            "unknown_amounts": 0,
             "limit": 1_000.0,
             "limit_source": "user=alice",
             "level": 3,
