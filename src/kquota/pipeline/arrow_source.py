@@ -54,11 +54,14 @@ class ParquetSource:
     def of_table(cls, spark: SparkSession, folder: Path, table: Table) -> Self:
         """A table's folder, without its partition columns.
 
-        :raises InputError: another version of kquota wrote it, without some column.
+        :raises InputError: another version of kquota wrote it, without some column, or the file that says so is damaged.
         """
         columns = [field for field in table.schema if field.name not in table.partition_by]
         files = list(folder.rglob("*.parquet"))
-        written = pq.read_schema(files[0]).names if files else table.columns
+        try:
+            written = pq.read_schema(files[0]).names if files else table.columns
+        except pa.ArrowInvalid:
+            raise InputError(f"{files[0]} is damaged: run the step that wrote it again") from None
         if missing := [field.name for field in columns if field.name not in written]:
             raise InputError(
                 f"{folder}: another version of kquota wrote it, without the column {missing[0]}: run the step that "
