@@ -54,7 +54,7 @@ class ParquetSource:
     def of_table(cls, spark: SparkSession, folder: Path, table: Table) -> Self:
         """A table's folder, without its partition columns.
 
-        :raises InputError: another version of kquota wrote it, without some column, or the file that says so is damaged.
+        :raises InputError: another version of kquota wrote it, without some column, or the file looked at is damaged.
         """
         columns = [field for field in table.schema if field.name not in table.partition_by]
         files = list(folder.rglob("*.parquet"))
