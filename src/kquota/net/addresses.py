@@ -44,7 +44,8 @@ def _bind(addresses: list[tuple[int, str | int]], port: int) -> list[socket.sock
     with ExitStack() as opened:
         for family, address in addresses:
             try:
-                one = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                # Named as TCP: asyncio switches Nagle's algorithm off where a socket says so of itself.
+                one = opened.enter_context(socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP))
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not ip_address(address).is_unspecified)

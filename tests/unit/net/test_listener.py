@@ -205,6 +205,21 @@ def test_parts_of_an_answer_come_in_order_with_those_around_it() -> None:
     run(scenario())
 
 
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    """Nagle's algorithm is off: several answers in a row would wait 40 ms for each other."""
+
+    async def scenario() -> None:
+        async with listening(echo) as harness:
+            assert await ask(await harness.connect(), b"x") == b"x"
+            assert harness.listener is not None
+            [connection] = harness.listener._connections
+            assert connection._transport is not None
+            its_socket = connection._transport.get_extra_info("socket")
+            assert its_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    run(scenario())
+
+
 def test_nobody_connects_before_the_addresses_are_allowed() -> None:
     """What `allow` raises comes out, and nothing listens."""
     ports: list[int] = []

@@ -10,11 +10,8 @@ __all__ = ["handle", "items"]
 
 
 def items(request: DescribeClientQuotasRequest, context: ServerContext) -> int:
-    """How many entities, or parts of the filter, it has to look at."""
-    try:
-        return max(len(request.components), context.store.index().candidates(_filter(request)))
-    except StoreError:
-        return 0  # answered with what is wrong with the store
+    """About how many entities, or parts of the filter, it has to look at."""
+    return max(len(request.components), context.last_index.candidates(_filter(request)))
 
 
 def handle(
@@ -22,7 +19,7 @@ def handle(
 ) -> EncodedDescribeClientQuotasResponse:
     """The entities that match, with all their values."""
     try:
-        index = context.store.index()
+        index = context.index()
     except StoreError as error:
         return _refused(failure(error))
     found = index.describe(_filter(request), model=context.store.model)
