@@ -581,6 +581,7 @@ def test_the_command_serves_and_stops(tmp_path: Path, stop: signal.Signals) -> N
 
             asyncio.run(scenario())
             assert server.stop(stop) == 0, server.log
+            assert f"{tmp_path}/q.db" in server.log
             assert "stopped" in server.log
 
 

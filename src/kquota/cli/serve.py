@@ -79,6 +79,7 @@ def serve(
         raise KquotaError(f"{error.name} is not installed: pip install 'kquota[server]'") from error
     from kquota.config import load_broker_config, load_connection_limits
     from kquota.stores import open_store
+    from kquota.stores.url import sqlite_path
 
     settings = ServerSettings(
         listen=Address.parse(listen, "--listen"),
@@ -87,9 +88,12 @@ def serve(
         limits=load_connection_limits(broker_config, defines),
         static_defaults=tuple(load_broker_config(broker_config, defines).static_defaults.items()),
     )
-    log = configure_log(sys.stderr, as_json=log_format == "json")
+    writer = configure_log(sys.stderr, as_json=log_format == "json")
+    log = structlog.get_logger("kquota.server")
     try:
-        with open_store(store, model=current_model(), warn=structlog.get_logger("kquota.server").warning) as opened:
+        with open_store(store, model=current_model(), warn=log.warning) as opened:
+            # Which file: a relative path is another one wherever the server is started.
+            log.info("store", file=store if store == "memory:" else str(sqlite_path(store).absolute()))
             asyncio.run(run(opened, settings, ready=lambda address: print(f"listening on {address}", flush=True)))
     finally:
-        log.close()
+        writer.close()

@@ -56,7 +56,7 @@ def open_store(
     return LocalStore(keeper, model=model, host_names=names if look_up_hosts else None, max_changes=max_changes)
 
 
-def sqlite_path(url: str, *, must_exist: bool) -> Path:
+def sqlite_path(url: str, *, must_exist: bool = False) -> Path:
     """The file of a store that has one.
 
     :raises InputError: the URL names none, or one that is not there and must be.
