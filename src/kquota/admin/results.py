@@ -37,7 +37,9 @@ class DescribeClientQuotasResult:
     def entities(self) -> Mapping[ClientQuotaEntity, Mapping[str, float]]:
         """Each entity that matched, with all its values.
 
-        :raises ApiFailedError: the broker refused the filter.
+        :raises NotSupportedError: the broker does not know an entity type of the filter.
+        :raises NotAuthorizedError: the client may not describe.
+        :raises ApiFailedError: the broker refused the filter for another reason.
         """
         if isinstance(self.found, ApiError):
             raise failed(self.found)

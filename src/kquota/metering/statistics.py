@@ -243,6 +243,12 @@ class TokenBucket:
     __slots__ = ("_tokens", "_unit_ms", "_updated_ms", "windows")
 
     def __init__(self, windows: Windows = Windows(), unit: TimeUnit = TimeUnit.SECONDS) -> None:
+        """Empty at first.
+
+        :raises IllegalArgumentError: the first argument is a unit, as in KIP-599's ``TokenBucket(TimeUnit)``.
+        """
+        if not isinstance(windows, Windows):
+            raise IllegalArgumentError(f"windows must be Windows, not {windows!r}; a unit is TokenBucket(unit=...)")
         self.windows = windows
         self._unit_ms = unit.ms
         self._tokens = 0.0

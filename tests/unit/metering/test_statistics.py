@@ -119,6 +119,8 @@ def test_a_bucket_of_nothing_but_defaults() -> None:
         one.record(60, NOW, 5)
     assert bucket.measure(NOW + 500, 5) == other.measure(NOW + 500, 5) == -2.5
     assert TokenBucket(unit=TimeUnit.MINUTES).measure(NOW, 60) == 11
+    with pytest.raises(IllegalArgumentError, match=r"TokenBucket\(unit=\.\.\.\)"):
+        TokenBucket(TimeUnit.MINUTES)  # type: ignore[arg-type] # as the KIP has it
 
 
 def test_the_example_of_kip_599_by_the_rate_that_it_replaces() -> None:
