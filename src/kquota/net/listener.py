@@ -28,6 +28,7 @@ __all__ = ["BACKLOG", "UNSENT_BYTES", "Answer", "FrameHandler", "Listener", "Pee
 UNSENT_BYTES: Final = 64 * 1024
 TURN_S: Final = 0.001
 READ_BYTES: Final = 64 * 1024
+ABORT_S: Final = 0.5
 BACKLOG: Final = 50
 """``socket.listen.backlog.size``."""
 
@@ -86,7 +87,7 @@ class _Connection(asyncio.BufferedProtocol):
         self.peer = Peer(_text(host, port), _text(*listener), host)
         self.last_active = self._listener.now()
         refused = self._listener.add(self)
-        if refused is not None:
+        if refused is not None or self._listener.is_closing:
             self.abort(refused)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -215,6 +216,7 @@ class Listener:
         self._servers: list[asyncio.Server] = []
         self._addresses: list[tuple[str, int]] = []
         self._sweep: asyncio.TimerHandle | None = None
+        self.is_closing = False
         self._is_empty: asyncio.Event | None = None
         self.now = asyncio.get_running_loop().time
 
@@ -261,6 +263,8 @@ class Listener:
 
     async def close(self, *, within_s: float = 4.0) -> None:
         """Take no more connections, answer what was asked for, and close the rest after `within_s` seconds."""
+        # A connection may have been accepted already, and be made only later.
+        self.is_closing = True
         if self._sweep is not None:
             self._sweep.cancel()
         for server in self._servers:
@@ -274,7 +278,8 @@ class Listener:
         for connection in list(self._connections):
             connection.abort()
         for server in self._servers:
-            await server.wait_closed()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(server.wait_closed(), ABORT_S)
         self._servers = []
 
     def add(self, connection: _Connection) -> ConnectionLimitError | None:
@@ -300,12 +305,15 @@ class Listener:
             self._is_empty.set()
 
     def _sweep_later(self) -> None:
-        wait_ms = min(self.limits.connections_max_idle_ms, self.limits.socket_request_max_ms) / 4
-        self._sweep = asyncio.get_running_loop().call_later(wait_ms / 1000, self._sweep_now)
+        wait_s = min(self.limits.connections_max_idle_ms, self.limits.socket_request_max_ms) / 4000
+        self._sweep = asyncio.get_running_loop().call_later(wait_s, self._sweep_now, self.now() + wait_s)
 
-    def _sweep_now(self) -> None:
-        """Close connections that are idle, whose client does not take its answers, or whose request does not end."""
-        now = self.now()
+    def _sweep_now(self, due: float) -> None:
+        """Close connections that are idle, whose client does not take its answers, or whose request does not end.
+
+        What came while this process did something else is not read yet: that time does not count.
+        """
+        now = due
         idle_ms, request_ms = self.limits.connections_max_idle_ms, self.limits.socket_request_max_ms
         for connection in list(self._connections):
             since = connection.incomplete_since

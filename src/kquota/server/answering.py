@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -21,7 +19,8 @@ from kquota.server.handlers import (
     metadata,
     resolve,
 )
-from kquota.server.writer import Results
+from kquota.server.worker import Worker
+from kquota.server.writer import Alterations, Results
 from kquota.wire.apis import (
     ALTER_CLIENT_QUOTAS,
     API_VERSIONS,
@@ -37,13 +36,13 @@ from kquota.wire.apis import (
     write_response,
 )
 from kquota.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kquota.wire.messages.client_quotas import AlterClientQuotasRequest
 
 __all__ = ["Answering"]
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 
-THREADS: Final = 4
-SMALL_FRAME_BYTES: Final = 16 * 1024
+SMALL_FRAME_BYTES: Final = 4 * 1024
 FEW_ITEMS: Final = 500
 
 _HANDLERS: Final[Mapping[str, Callable[[Any, ServerContext], Struct]]] = {
@@ -64,40 +63,51 @@ _ITEMS: Final[Mapping[str, Callable[[Any, ServerContext], int]]] = {
 }
 """About how many entities a request makes the server look at, or answer with; one where nothing else is said."""
 
-A = TypeVar("A")
-B = TypeVar("B")
-
 
 class Answering:
     """Answers frames; a :data:`~kquota.net.listener.FrameHandler`.
 
-    What is small is answered at once, on the event loop. What is large is read, and what is costly answered, in threads
-    beside it, so that a client with a small request never waits for it: the interpreter gives every thread its turn.
+    What is small is answered at once, on the event loop. What is large is read and answered, and what is costly
+    answered, in a thread beside it, so that a client with a small request never waits for it. To resolve has a thread
+    of its own: after each change of the quotas the first one has to look at all of them.
     """
 
     def __init__(self, context: ServerContext, *, max_elements: int) -> None:
         self._context = context
         self._max_elements = max_elements
-        self._threads = ThreadPoolExecutor(THREADS, "requests")
+        self._requests = Worker("requests")
+        self._resolves = Worker("resolves")
 
     def __call__(self, frame: bytes, _peer: Peer) -> Answer | Awaitable[Answer]:
         """As a broker does: what it does not speak, or cannot read, ends the connection without an answer."""
         if len(frame) > SMALL_FRAME_BYTES:
             return self._large(frame)
         request = self._read(frame)
-        return request if isinstance(request, bytes) else self._answer(request)
+        if isinstance(request, bytes):
+            return request
+        if request.api is ALTER_CLIENT_QUOTAS:
+            return self._alter(request, is_large=False)
+        items = _ITEMS.get(request.api.name)
+        if items is not None and items(request.body, self._context) > FEW_ITEMS:
+            return self._worker_for(request).run(self._answer, request)
+        return self._answer(request)
 
     def close(self) -> None:
         """Take on nothing more; what was begun ends by itself."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._requests.close()
+        self._resolves.close()
 
     async def _large(self, frame: bytes) -> Answer:
-        request = await self._beside(self._read, frame)
+        request = await self._requests.run(self._read, frame)
         if isinstance(request, bytes):
             return request
         del frame
-        answer = self._answer(request)
-        return answer if answer is None or isinstance(answer, (bytes, list)) else await answer
+        if request.api is ALTER_CLIENT_QUOTAS:
+            return await self._alter(request, is_large=True)
+        return await self._worker_for(request).run(self._answer, request)
+
+    def _worker_for(self, request: Request) -> Worker:
+        return self._resolves if request.api in (RESOLVE_CLIENT_QUOTAS, RESOLVE_QUOTAS) else self._requests
 
     def _read(self, frame: bytes) -> Request | bytes:
         """The request, or the answer where it is of another version."""
@@ -106,39 +116,25 @@ class Answering:
         except UnsupportedVersionError as error:
             return _other_version(error)
 
-    def _answer(self, request: Request) -> Answer | Awaitable[Answer]:
-        if request.api is ALTER_CLIENT_QUOTAS:
-            return self._alter(request)
-        items = _ITEMS.get(request.api.name)
-        if items is not None and items(request.body, self._context) > FEW_ITEMS:
-            return self._beside(self._answer_now, request)
-        return self._answer_now(request)
-
-    def _answer_now(self, request: Request) -> bytes | list[bytes]:
+    def _answer(self, request: Request) -> bytes | list[bytes]:
         if request.api is DESCRIBE_CLIENT_QUOTAS:
             version = request.header.api_version
             return _written(request, describe_client_quotas.handle(request.body, self._context, version))
         return _written(request, _HANDLERS[request.api.name](request.body, self._context))
 
-    async def _alter(self, request: Request) -> Answer:
-        body = request.body
-        is_large = len(body.entries) > FEW_ITEMS
-        asked = (
-            alter_client_quotas.alterations(body)
-            if not is_large
-            else await self._beside(alter_client_quotas.alterations, body)
-        )
-        results = await alter_client_quotas.results(
-            asked, self._context, validate_only=body.validate_only, principal=ANONYMOUS
-        )
+    async def _alter(self, request: Request, *, is_large: bool) -> Answer:
+        def begun(body: AlterClientQuotasRequest) -> Alterations:
+            return self._context.writer.begin(alter_client_quotas.alterations(body))
 
         def written(found: Results) -> Answer:
             return _written(request, alter_client_quotas.answer(found))
 
-        return written(results) if not is_large else await self._beside(written, results)
-
-    async def _beside(self, call: Callable[[A], B], argument: A) -> B:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call, argument)
+        body = request.body
+        asked = await self._requests.run(begun, body) if is_large else begun(body)
+        results = await alter_client_quotas.results(
+            asked, self._context, validate_only=body.validate_only, principal=ANONYMOUS
+        )
+        return await self._requests.run(written, results) if is_large else written(results)
 
 
 def _written(request: Request, body: Struct) -> bytes | list[bytes]:

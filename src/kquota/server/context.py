@@ -28,8 +28,6 @@ class ServerContext:
     """The most that an answer about many clients may be."""
     _resolver: tuple[QuotaIndex, QuotaResolver] | None = field(default=None, init=False, repr=False)
     _entries: dict[int, EncodedEntries] = field(default_factory=dict, init=False, repr=False)
-    last_index: QuotaIndex = field(default_factory=lambda: QuotaIndex({}), init=False, repr=False)
-    """The quotas when they were last read: enough to see how much work a request is."""
     writer: Writer = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -38,14 +36,6 @@ class ServerContext:
     def close(self) -> None:
         """End what runs beside the requests. The store stays the caller's to close."""
         self.writer.close()
-
-    def index(self) -> QuotaIndex:
-        """All quotas as they are now.
-
-        :raises StoreError: they cannot be read.
-        """
-        self.last_index = self.store.index()
-        return self.last_index
 
     def encoded_entries(self, version: int) -> EncodedEntries:
         """For answers to DescribeClientQuotas in this version."""
@@ -56,13 +46,14 @@ class ServerContext:
 
     def entities_to_read(self) -> int:
         """How many entities :meth:`resolver` has to look at: none, or all where something changed."""
-        index = self.index()
+        index = self.store.index()
         return 0 if self._resolver is not None and self._resolver[0] is index else len(index.snapshot)
 
     def resolver(self) -> QuotaResolver:
         """For the quotas as they are now; made anew only when they changed."""
-        index = self.index()
-        if self._resolver is None or self._resolver[0] is not index:
+        index, kept = self.store.index(), self._resolver
+        if kept is None or kept[0] is not index:
             resolver = QuotaResolver(index.snapshot, static_defaults=self.static_defaults, model=self.store.model)
-            self._resolver = index, resolver
-        return self._resolver[1]
+            # Another thread may keep an older one a moment later: what is given is what was made here.
+            kept = self._resolver = index, resolver
+        return kept[1]

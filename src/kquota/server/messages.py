@@ -6,12 +6,15 @@ from typing import Final, overload
 
 import structlog
 
+from kquota.clock import SystemClock
 from kquota.errors import ApiError, KafkaErrorCode, StoreError
 from kquota.quotas import MAX_NAME_BYTES
+from kquota.server.event_log import LineLimit
 
 __all__ = ["NO_MESSAGE", "Messages", "failure", "sendable", "sendable_name"]
 
 _log = structlog.get_logger("kquota.server")
+_lines = LineLimit(1, window_s=10)
 MAX_MESSAGES_BYTES: Final = 1024 * 1024
 SHORT_MESSAGE_BYTES: Final = 500
 NO_MESSAGE: Final = ""
@@ -20,7 +23,9 @@ NO_MESSAGE: Final = ""
 
 def failure(error: StoreError) -> ApiError:
     """The answer where the store failed: what clients may know of it; the log has the rest."""
-    _log.error("the store failed", reason=str(error))
+    left_out = _lines.allows(str(error), SystemClock().monotonic_ms() / 1000)
+    if left_out is not None:
+        _log.error("the store failed", reason=str(error), **({"left_out": left_out} if left_out else {}))
     # A client takes a timeout for what it is: the change may have been made or not.
     code = KafkaErrorCode.REQUEST_TIMED_OUT if error.is_unknown else KafkaErrorCode.UNKNOWN_SERVER_ERROR
     return ApiError(code, error.for_clients)

@@ -17,7 +17,7 @@ from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity
 from kquota.stores.host_names import Hosts, hosts, hosts_of
 from kquota.stores.local import LocalStore
 
-__all__ = ["Results", "Writer"]
+__all__ = ["Alterations", "Results", "Writer"]
 
 WAIT_MS: Final = 10_000
 """How long a request waits for other programs that write the store, those before it included."""
@@ -26,6 +26,13 @@ _MAINTAIN_EVERY_S: Final = 1.0
 _log = structlog.get_logger("kquota.server")
 
 Results = Mapping[ClientQuotaEntity, ApiError | None]
+
+
+class Alterations(NamedTuple):
+    """What a client asks for, and the answers about its host names, which may still be on their way."""
+
+    alterations: Sequence[ClientQuotaAlteration]
+    host_names: Mapping[str, Future[bool | None]]
 
 
 class _Asked(NamedTuple):
@@ -51,31 +58,31 @@ class Writer:
         self._trouble = ""
         Thread(target=self._run, name="store-writer", daemon=True).start()
 
-    async def alter(
-        self, alterations: Sequence[ClientQuotaAlteration], *, validate_only: bool, principal: str
-    ) -> Results:
-        """As :meth:`LocalStore.alter`. Host names are looked up first, while others are served.
+    def begin(self, alterations: Sequence[ClientQuotaAlteration]) -> Alterations:
+        """Ask for the host names of a request; in whichever thread, and not on the event loop where there are many."""
+        host_names = self._store.host_names
+        names = hosts_of(alterations)
+        return Alterations(alterations, host_names.ask(names) if names and host_names is not None else {})
+
+    async def alter(self, asked: Alterations, *, validate_only: bool, principal: str) -> Results:
+        """As :meth:`LocalStore.alter`. Host names are waited for first, while others are served.
 
         :raises StoreError: as there.
         """
-        found = await self._hosts(alterations)
+        found = await self._hosts(asked.host_names)
         results: Future[Results] = Future()
         until_ms = self._clock.monotonic_ms() + WAIT_MS
-        self._queue.put(_Asked(alterations, validate_only, principal, found, until_ms, results))
+        self._queue.put(_Asked(asked.alterations, validate_only, principal, found, until_ms, results))
         return await asyncio.wrap_future(results)
 
     def close(self) -> None:
         """End after what was asked for, without waiting for it."""
         self._queue.put(None)
 
-    async def _hosts(self, alterations: Sequence[ClientQuotaAlteration]) -> Hosts:
+    async def _hosts(self, answers: Mapping[str, Future[bool | None]]) -> Hosts:
         host_names = self._store.host_names
-        names = hosts_of(alterations)
-        if not names or host_names is None:
-            return {}
-        answers = host_names.ask(names)
         waiting = [asyncio.wrap_future(answer) for answer in answers.values() if not answer.done()]
-        if waiting:
+        if waiting and host_names is not None:
             await asyncio.wait(waiting, timeout=host_names.deadline_ms / 1000)
         return hosts(answers)
 

@@ -83,10 +83,11 @@ class HostNames:
         answers: dict[str, Future[bool | None]] = {}
         asked = 0
         for name in dict.fromkeys(names):
+            if self._most_names is not None and asked == self._most_names:
+                answers[name] = _GIVEN_UP
+                continue
             is_known = self._known_answer(name, now_ms)
-            if is_known is None and self._most_names is not None and asked == self._most_names:
-                answers[name] = _answered(None)
-            elif is_known is None:
+            if is_known is None:
                 asked += 1
                 answers[name] = self._ask(name, now_ms)
             else:
@@ -138,6 +139,9 @@ def _answered(is_found: bool | None) -> Future[bool | None]:  # noqa: FBT001 - t
     answer = Future[bool | None]()
     answer.set_result(is_found)
     return answer
+
+
+_GIVEN_UP: Final = _answered(None)
 
 
 def _is_found(name: str) -> bool:

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 MAX_TEXT_BYTES: Final = 32_767
+MAX_TAGS: Final = 1_000
 
 NULL_STRING: Final = b"\xff\xff"
 NULL_ARRAY: Final = b"\xff\xff\xff\xff"
@@ -112,10 +113,13 @@ def read_compact_length(data: bytes, at: int) -> tuple[int, int]:
 def skip_tags(data: bytes, at: int) -> int:
     """The position after a section of tagged fields.
 
-    :raises MalformedMessageError: one of its numbers has more than five bytes, or a size is negative.
+    :raises MalformedMessageError: one of its numbers has more than five bytes, a size is negative, or there are more
+        than a thousand fields: no message has so many, and to skip millions takes seconds.
     :raises IndexError: the bytes end before it does.
     """
     count, at = read_uvarint(data, at)
+    if count > MAX_TAGS:
+        raise MalformedMessageError(f"{count} tagged fields, {MAX_TAGS} are the most")
     for _ in range(count):
         _, at = read_uvarint(data, at)
         size, at = read_uvarint(data, at)

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import struct
 from pathlib import Path
 from urllib.parse import unquote_plus
 
@@ -84,6 +85,16 @@ def test_a_map_that_was_made_for_more_has_a_larger_table() -> None:
     assert hash_map_order(["client-id", "user", "ip\0"]) == ["client-id", "ip\0", "user"]
     assert hash_map_order(["client-id", "user", "ip\0"], made_for=8) == ["ip\0", "client-id", "user"]
     assert hash_map_order(["user", "client-id", "clientid"], made_for=6) == ["clientid", "client-id", "user"]
+
+
+@given(st.text(min_size=60, max_size=700))
+def test_a_long_hash_code_is_summed_in_steps(text: str) -> None:
+    """It is Java's definition, unit by unit."""
+    raw = text.encode("utf-16-be")
+    code = 0
+    for unit in struct.unpack(f">{len(raw) // 2}H", raw):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    assert string_hash_code(text) == code
 
 
 def test_string_hash_code_is_javas() -> None:

@@ -39,6 +39,7 @@ from kquota.wire.messages.client_quotas import (
 )
 from kquota.wire.messages.resolve_client_quotas import NamedPart, ResolveClientQuotasRequest
 from kquota.wire.messages.scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from kquota.wire.primitives import uvarint
 from tests.kit.wire_values import texts, values
 
 
@@ -91,6 +92,18 @@ def test_elements_are_counted_in_all_lists_together(version: int) -> None:
     assert read_request(frame, max_elements=6).body == body
     with pytest.raises(TooManyElementsError, match="more than 5 elements"):
         read_request(frame, max_elements=5)
+
+
+@pytest.mark.parametrize(("count", "is_read"), [(1_000, True), (1_001, False)])
+def test_there_are_not_thousands_of_tagged_fields(count: int, is_read: bool) -> None:
+    """Millions of them, of two bytes each, would take seconds to skip."""
+    tags = uvarint(count) + b"\x05\0" * count
+    frame = struct.pack(">hhih", 18, 3, 1, -1) + tags + b"\2a\2b\0"
+    if is_read:
+        assert read_request(frame).body == ApiVersionsRequest("a", "b")
+    else:
+        with pytest.raises(MalformedMessageError, match="1001 tagged fields"):
+            read_request(frame)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from kquota.errors import StoreError
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity
 from kquota.server.context import ServerContext
 from kquota.server.messages import Messages, failure, sendable_name
-from kquota.server.writer import Results
+from kquota.server.writer import Alterations, Results
 from kquota.wire.messages.client_quotas import (
     AlterationResult,
     AlterClientQuotasRequest,
@@ -28,14 +28,12 @@ def alterations(request: AlterClientQuotasRequest) -> list[ClientQuotaAlteration
     ]
 
 
-async def results(
-    asked: list[ClientQuotaAlteration], context: ServerContext, *, validate_only: bool, principal: str
-) -> Results:
+async def results(asked: Alterations, context: ServerContext, *, validate_only: bool, principal: str) -> Results:
     """One result for each entity, once what was accepted is kept, also through a power cut."""
     try:
         return await context.writer.alter(asked, validate_only=validate_only, principal=principal)
     except StoreError as error:
-        return dict.fromkeys((alteration.entity for alteration in asked), failure(error))
+        return dict.fromkeys((alteration.entity for alteration in asked.alterations), failure(error))
 
 
 def answer(found: Results) -> AlterClientQuotasResponse:

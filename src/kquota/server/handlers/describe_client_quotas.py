@@ -1,5 +1,7 @@
 """DescribeClientQuotas (KIP-546). Source: ``ClientQuotasImage.describe``, ``DescribeClientQuotasResponse``."""
 
+from typing import Final
+
 from kquota.errors import ApiError, StoreError
 from kquota.quotas import ClientQuotaFilter, ClientQuotaFilterComponent
 from kquota.server.context import ServerContext
@@ -8,10 +10,18 @@ from kquota.wire.messages.client_quotas import DescribeClientQuotasRequest, Enco
 
 __all__ = ["handle", "items"]
 
+MANY_COMPONENTS: Final = 10
+"""More than any entity has."""
+
 
 def items(request: DescribeClientQuotasRequest, context: ServerContext) -> int:
-    """About how many entities, or parts of the filter, it has to look at."""
-    return max(len(request.components), context.last_index.candidates(_filter(request)))
+    """How many entities, or parts of the filter, it has to look at."""
+    if len(request.components) > MANY_COMPONENTS:
+        return 100 * len(request.components)
+    try:
+        return context.store.index().candidates(_filter(request))
+    except StoreError:
+        return 0  # answered with what is wrong with the store
 
 
 def handle(
@@ -19,7 +29,7 @@ def handle(
 ) -> EncodedDescribeClientQuotasResponse:
     """The entities that match, with all their values."""
     try:
-        index = context.index()
+        index = context.store.index()
     except StoreError as error:
         return _refused(failure(error))
     found = index.describe(_filter(request), model=context.store.model)
