@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
@@ -24,6 +25,7 @@ __all__ = ["OTHER_FILES", "Address", "QuotaServer", "ServerSettings", "run"]
 
 _log = structlog.get_logger("kquota.server")
 
+SWITCH_INTERVAL_S: Final = 0.0005
 OTHER_FILES: Final = BACKLOG + 32
 """Open files that are not connections: those that are closed again as they are one too many, and all others."""
 
@@ -204,6 +206,9 @@ async def run(store: LocalStore, settings: ServerSettings, *, ready: Callable[[A
     :param ready: called once clients can connect.
     :raises KquotaError: the address cannot be listened on.
     """
+    # Each time that the event loop reads or writes it waits for the threads that compute, this long for each of them. A
+    # burst of 150 large answers kept a small one waiting for 0.8 to 3 s with Python's 5 ms, and 44 ms with this.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -14,7 +14,7 @@ import structlog
 from kquota.clock import Clock, SystemClock
 from kquota.errors import ApiError, StoreError
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity
-from kquota.stores.host_names import Hosts, hosts, hosts_of
+from kquota.stores.host_names import hosts, hosts_of
 from kquota.stores.local import LocalStore
 
 __all__ = ["Alterations", "Results", "Writer"]
@@ -29,17 +29,18 @@ Results = Mapping[ClientQuotaEntity, ApiError | None]
 
 
 class Alterations(NamedTuple):
-    """What a client asks for, and the answers about its host names, which may still be on their way."""
+    """What a client asks for, and the answers about its host names, those of them apart that are on their way."""
 
     alterations: Sequence[ClientQuotaAlteration]
     host_names: Mapping[str, Future[bool | None]]
+    awaited: Sequence[Future[bool | None]]
 
 
 class _Asked(NamedTuple):
     alterations: Sequence[ClientQuotaAlteration]
     validate_only: bool
     principal: str
-    hosts: Hosts
+    host_names: Mapping[str, Future[bool | None]]
     until_ms: float
     results: Future[Results]
 
@@ -61,30 +62,26 @@ class Writer:
     def begin(self, alterations: Sequence[ClientQuotaAlteration]) -> Alterations:
         """Ask for the host names of a request; in whichever thread, and not on the event loop where there are many."""
         host_names = self._store.host_names
-        names = hosts_of(alterations)
-        return Alterations(alterations, host_names.ask(names) if names and host_names is not None else {})
+        answers = {} if host_names is None else host_names.ask(hosts_of(alterations))
+        return Alterations(alterations, answers, [answer for answer in answers.values() if not answer.done()])
 
     async def alter(self, asked: Alterations, *, validate_only: bool, principal: str) -> Results:
         """As :meth:`LocalStore.alter`. Host names are waited for first, while others are served.
 
         :raises StoreError: as there.
         """
-        found = await self._hosts(asked.host_names)
+        host_names = self._store.host_names
+        if asked.awaited and host_names is not None:
+            waiting = [asyncio.wrap_future(answer) for answer in asked.awaited]
+            await asyncio.wait(waiting, timeout=host_names.deadline_ms / 1000)
         results: Future[Results] = Future()
         until_ms = self._clock.monotonic_ms() + WAIT_MS
-        self._queue.put(_Asked(asked.alterations, validate_only, principal, found, until_ms, results))
+        self._queue.put(_Asked(asked.alterations, validate_only, principal, asked.host_names, until_ms, results))
         return await asyncio.wrap_future(results)
 
     def close(self) -> None:
         """End after what was asked for, without waiting for it."""
         self._queue.put(None)
-
-    async def _hosts(self, answers: Mapping[str, Future[bool | None]]) -> Hosts:
-        host_names = self._store.host_names
-        waiting = [asyncio.wrap_future(answer) for answer in answers.values() if not answer.done()]
-        if waiting and host_names is not None:
-            await asyncio.wait(waiting, timeout=host_names.deadline_ms / 1000)
-        return hosts(answers)
 
     def _run(self) -> None:
         while True:
@@ -105,7 +102,7 @@ class Writer:
                 asked.alterations,
                 validate_only=asked.validate_only,
                 principal=asked.principal,
-                hosts=asked.hosts,
+                hosts=hosts(asked.host_names),
                 wait_ms=wait_ms,
             )
         except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
