@@ -83,7 +83,7 @@ class ConnectionLimits:
     user and a client-id with a value each have as many.
     """
     queued_max_request_bytes: int = 32 * 1024 * 1024
-    """Large requests that are arriving or being answered, all together; the next ones wait."""
+    """What has arrived of large requests that are not answered yet, all together; the next ones wait."""
     max_connections: int = 900
     """Beyond it connections are closed at once. The default is within the 1,024 open files of an ordinary process."""
     max_connections_per_ip: int = 250

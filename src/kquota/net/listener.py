@@ -164,6 +164,8 @@ class _Connection(asyncio.BufferedProtocol):
         size = self._splitter.frame_bytes
         if size is None or size <= LARGE_REQUEST_BYTES:
             return True
+        # What has arrived, and what the next read may bring.
+        size = min(size, self._splitter.buffered_bytes + READ_BYTES)
         has_room = self._listener.memory.reserve(self, size, self._go_on)
         if not has_room:
             self.incomplete_since = None  # it is not the client that is waited for

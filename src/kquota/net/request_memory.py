@@ -12,42 +12,52 @@ LARGE_REQUEST_BYTES: Final = 64 * 1024
 
 
 class RequestMemory:
-    """Reserved when a large request announces its size, released when it is answered: first come, first served.
+    """Reserved as a large request arrives, released when it is answered.
 
-    As in Kafka's ``SimpleMemoryPool`` a connection that finds no room is not read from. A request larger than all the
-    room is let in alone.
+    As in Kafka's ``SimpleMemoryPool`` a connection that finds no room is not read from: first come, first served. What
+    is only announced reserves nothing. The oldest request never waits, so that there is always one that goes on, even
+    if it is larger than all the room.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
+        self._used_bytes = 0
         self._reserved: dict[object, int] = {}
         self._waiting: dict[object, tuple[int, Callable[[], None]]] = {}
 
     def reserve(self, owner: object, size: int, granted: Callable[[], None]) -> bool:
-        """Whether `owner` has room for a request of `size` bytes; where it has none, `granted` is called once it has.
-
-        An owner has one request at a time, and may ask again for the same one.
-        """
-        if owner in self._reserved:
+        """Whether the request of `owner` may have `size` bytes in all; if not, `granted` is called once it may."""
+        if size <= self._reserved.get(owner, 0):
             return True
-        if self._waiting or not self._has_room_for(size):
-            self._waiting.setdefault(owner, (size, granted))
+        if not self._may_have(owner, size) or (self._waiting and owner is not self._oldest()):
+            self._waiting[owner] = size, granted
             return False
-        self._reserved[owner] = size
+        self._give(owner, size)
         return True
 
     def release(self, owner: object) -> None:
-        """What `owner` has, or waits for, is for the next ones."""
+        """What `owner` has, or waits for, is for the others."""
         self._waiting.pop(owner, None)
-        if self._reserved.pop(owner, None) is None:
+        if owner not in self._reserved:
             return
+        self._used_bytes -= self._reserved.pop(owner)
         while self._waiting:
-            first, (size, granted) = next(iter(self._waiting.items()))
-            if not self._has_room_for(size):
+            oldest = self._oldest()
+            first = oldest if oldest in self._waiting else next(iter(self._waiting))
+            size, granted = self._waiting[first]
+            if not self._may_have(first, size):
                 break
             del self._waiting[first]
-            self._reserved[first] = size
+            self._give(first, size)
             granted()
 
-    def _has_room_for(self, size: int) -> bool:
-        return not self._reserved or sum(self._reserved.values()) + size <= self._max_bytes
+    def _oldest(self) -> object:
+        return next(iter(self._reserved), None)
+
+    def _may_have(self, owner: object, size: int) -> bool:
+        more = size - self._reserved.get(owner, 0)
+        return self._oldest() in (None, owner) or self._used_bytes + more <= self._max_bytes
+
+    def _give(self, owner: object, size: int) -> None:
+        self._used_bytes += size - self._reserved.get(owner, 0)
+        self._reserved[owner] = size

@@ -12,24 +12,28 @@ def test_first_come_first_served() -> None:
     """A small request does not overtake a large one that waits; what was given back is for the next one."""
     memory, granted = RequestMemory(100), []
     assert memory.reserve("a", 60, lambda: granted.append("a"))
-    assert memory.reserve("a", 60, lambda: granted.append("a")), "the same request again"
+    assert memory.reserve("a", 60, lambda: granted.append("a")), "the same again"
     assert not memory.reserve("b", 50, lambda: granted.append("b"))
     assert not memory.reserve("c", 10, lambda: granted.append("c"))
-    assert not memory.reserve("b", 50, lambda: granted.append("b again"))
+    assert not memory.reserve("b", 50, lambda: granted.append("b"))
     memory.release("a")
     assert granted == ["b", "c"]
     assert memory.reserve("b", 50, lambda: None)
 
 
-def test_a_request_larger_than_all_room_is_let_in_alone() -> None:
+def test_the_oldest_request_never_waits() -> None:
+    """Otherwise requests that have all arrived in part would wait for each other; it may be larger than all room."""
     memory, granted = RequestMemory(100), []
-    assert memory.reserve("a", 1, lambda: None)
-    assert not memory.reserve("huge", 500, lambda: granted.append("huge"))
+    assert memory.reserve("a", 50, lambda: granted.append("a"))
+    assert memory.reserve("b", 50, lambda: granted.append("b"))
+    assert not memory.reserve("b", 60, lambda: granted.append("b"))
+    assert memory.reserve("a", 500, lambda: granted.append("a"))
     memory.release("a")
-    assert granted == ["huge"]
-    assert not memory.reserve("b", 1, lambda: granted.append("b"))
-    memory.release("huge")
-    assert granted == ["huge", "b"]
+    assert granted == ["b"]
+    assert memory.reserve("b", 300, lambda: granted.append("b"))
+    assert not memory.reserve("c", 1, lambda: granted.append("c"))
+    memory.release("b")
+    assert granted == ["b", "c"]
 
 
 def test_who_leaves_the_queue_is_forgotten() -> None:
@@ -44,7 +48,7 @@ def test_who_leaves_the_queue_is_forgotten() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 150), st.booleans()), max_size=40))
 def test_never_more_than_there_is(steps: list[tuple[int, int, bool]]) -> None:
-    """But for one that is alone; and everybody who waits is served once those before have left."""
+    """But for the oldest; and everybody who waits is served once those before have left."""
     memory = RequestMemory(100)
     holding: dict[int, int] = {}
     waiting: dict[int, int] = {}
@@ -57,13 +61,15 @@ def test_never_more_than_there_is(steps: list[tuple[int, int, bool]]) -> None:
             holding.pop(owner, None)
             waiting.pop(owner, None)
             memory.release(owner)
-        elif owner not in holding and owner not in waiting:
+        elif owner not in waiting and size > holding.get(owner, 0):
             if memory.reserve(owner, size, partial(grant, owner)):
                 holding[owner] = size
             else:
                 waiting[owner] = size
-        assert sum(holding.values()) <= 100 or len(holding) == 1
+        oldest = next(iter(holding), None)
+        assert sum(size for one, size in holding.items() if one != oldest) <= 100
         assert not waiting or holding
+        assert oldest not in waiting
     while holding:
         owner = next(iter(holding))
         del holding[owner]
