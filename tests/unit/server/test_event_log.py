@@ -1,8 +1,10 @@
 """The log of the server: it never waits, never floods, and shows no secrets."""
 
 import json
+import logging
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,21 +62,28 @@ def test_a_host_has_so_many_lines_in_a_time() -> None:
     assert len(limit._written) <= 1_000
 
 
+@pytest.fixture
+def logging_as_it_was() -> Iterator[None]:
+    """What a server sets for its process is undone: other tests share it."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+
+
 @pytest.mark.parametrize("as_json", [False, True])
-def test_a_traceback_has_no_local_variables(tmp_path: Path, as_json: bool) -> None:
+def test_a_traceback_has_no_local_variables(tmp_path: Path, as_json: bool, logging_as_it_was: None) -> None:
     """But it is there, in both formats."""
     path = tmp_path / "log"
-    try:
-        with path.open("w", encoding="utf-8") as stream:
-            log = configure_log(stream, as_json=as_json)
-            password = "hunter" + "2"
-            try:
-                [""].remove(password)
-            except ValueError as error:
-                structlog.get_logger("test").error("failed", exc_info=error)
-            log.close()
-    finally:
-        structlog.reset_defaults()
+    with path.open("w", encoding="utf-8") as stream:
+        log = configure_log(stream, as_json=as_json)
+        password = "hunter" + "2"
+        try:
+            [""].remove(password)
+        except ValueError as error:
+            structlog.get_logger("test").error("failed", exc_info=error)
+        log.close()
     text = path.read_text(encoding="utf-8")
     assert "test_event_log.py" in text
     assert "ValueError" in text
