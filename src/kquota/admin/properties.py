@@ -137,7 +137,7 @@ class _Given:
     key: str
     value: str
     place: str
-    """For errors."""
+    """Where the setting was given: how messages about it begin."""
     file: str | None = None
     """The file that the value was read from."""
     is_typed: bool = False

@@ -65,7 +65,7 @@ class Cluster:
 
     @property
     def topics(self) -> Iterable[str]:
-        """Their names."""
+        """The names of the topics that have partitions here."""
         return self._by_topic.keys()
 
     def node_by_id(self, node_id: int) -> Node | None:

@@ -130,7 +130,7 @@ class RateMeter:
         self.rate.record(value, now_ms)
 
     def measure(self, now_ms: int) -> float:
-        """Units per second."""
+        """The usage now: what is recorded (bytes, per cent of a thread, mutations), per second."""
         return self.rate.measure(now_ms)
 
     def _throttle(self, measured: float, now_ms: int) -> Throttle:
@@ -216,7 +216,7 @@ class SpreadMeter(BucketMeter):
         self.rate.record(value, now_ms)
 
     def measure(self, now_ms: int) -> float:
-        """Units per second."""
+        """The usage now: what is recorded (bytes, per cent of a thread, mutations), per second."""
         return self.spread.measure(now_ms)
 
 

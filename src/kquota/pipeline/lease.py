@@ -182,7 +182,7 @@ class Lease:
         }
 
     def _beat(self) -> None:
-        """Give signs of life."""
+        """Touch the staging folder every 30 s, until it is released: for other machines a sign of life."""
         while not self._ended.wait(_BEAT_S):
             with suppress(OSError):
                 os.utime(self.staging)

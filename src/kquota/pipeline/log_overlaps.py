@@ -17,7 +17,7 @@ _NAMED: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """What a file said."""
+    """What a log file says of its broker: when it was written, and at which addresses the broker was reached."""
 
     path: str
     broker_id: int

@@ -44,6 +44,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 SMALL_FRAME_BYTES: Final = 4 * 1024
 FEW_ITEMS: Final = 500
+"""Requests up to both are answered on the event loop, in a millisecond or so (docs/adr/0016)."""
 
 _HANDLERS: Final[Mapping[str, Callable[[Any, ServerContext], Struct]]] = {
     API_VERSIONS.name: api_versions.handle,

@@ -90,7 +90,7 @@ class QuotaServer:
         """Listen.
 
         :raises InputError: it would take connections from other machines without leave, or on every address of this
-            one without being told which of them to advertise.
+            one without an address to advertise.
         :raises KquotaError: the address cannot be listened on.
         """
         settings = self._settings

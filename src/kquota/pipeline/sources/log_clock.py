@@ -56,7 +56,7 @@ class LogClock:
             raise RejectedLineError(_IMPOSSIBLE_TIME) from None
 
     def only_times(self, times: Sequence[bytes]) -> Sequence[bytes]:
-        """Those that are times."""
+        """The texts that can be read as times, in their order; the others are left out."""
         try:
             self.first_ms(times)
         except RejectedLineError:
