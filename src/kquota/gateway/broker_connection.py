@@ -1,0 +1,274 @@
+"""The connection to a broker on behalf of one client: the answers, on their way to it.
+
+As the other way, chunks are passed on as they come, and only what has to be is read: the size and correlation id of
+each answer, ``throttle_time_ms`` where the client has to wait, and the addresses of brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from struct import Struct
+from typing import TYPE_CHECKING, Final, cast
+
+from kquota.errors import FrameSizeError, MalformedMessageError, ProtocolError
+from kquota.gateway.actions import Action, Kind
+from kquota.gateway.broker_addresses import rewrite_coordinators, rewrite_head, rewrite_produce
+from kquota.gateway.throttle_field import write_throttle
+
+if TYPE_CHECKING:
+    from kquota.gateway.client_connection import ClientConnection, Expected
+    from kquota.gateway.relay import Relay
+
+__all__ = ["MAX_WHOLE_ANSWER_BYTES", "BrokerConnection"]
+
+_HEADER: Final = Struct(">ii")  # size, correlation id
+_INT32: Final = Struct(">i")
+_PRODUCE: Final = Kind.PRODUCE
+_FETCH: Final = Kind.FETCH
+_BROKERS: Final = Kind.BROKERS
+_COORDINATOR: Final = Kind.COORDINATOR
+_NODE_ENDPOINTS_SINCE: Final = 10
+_NO_THROTTLE_NO_TAGS: Final = bytes(4)
+
+MAX_WHOLE_ANSWER_BYTES: Final = 16 * 1024 * 1024
+"""The largest answer that is collected before it is passed on. Those with records never are."""
+
+
+class BrokerConnection(asyncio.Protocol):
+    """Made by :meth:`~kquota.gateway.relay.Relay.dial`."""
+
+    def __init__(self, relay: Relay, client: ClientConnection) -> None:
+        self._relay = relay
+        self._client = client
+        self._transport: asyncio.Transport | None = None
+        self._left = 0  # of the answer that is being passed on
+        self._rest = b""
+        self._try_again_bytes = 0  # not before so much of a broker list is there
+        self._whole: bytearray | None = None  # an answer that is read whole
+        self._whole_bytes = 0
+        self._asked: asyncio.Future[bytes] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast("asyncio.Transport", transport)
+        transport.set_write_buffer_limits(high=1024 * 1024)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_exception(ConnectionResetError("the broker closed it"))
+        self._client.broker_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._client.broker_is_full(True)
+
+    def resume_writing(self) -> None:
+        self._client.broker_is_full(False)
+
+    def pause_reading(self) -> None:
+        """The client does not take its answers."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """It does again."""
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def send(self, data: bytes | bytearray | memoryview) -> None:
+        """Send the broker what the client asked."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def ask(self, frame: bytes) -> asyncio.Future[bytes]:
+        """Send a request, and wait for its whole answer, without its size. Nothing else may be under way.
+
+        :raises ConnectionResetError: by the future, where the broker closes the connection instead.
+        """
+        self._asked = asyncio.get_running_loop().create_future()
+        if self._transport is None:
+            self._asked.set_exception(ConnectionResetError("the broker closed it"))
+        else:
+            self._transport.write(frame)
+        return self._asked
+
+    def close(self) -> None:
+        """Close, after what was sent has gone out: a client without acks relies on it."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._relay.stats.bytes_from_brokers += len(data)
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        try:
+            while data:
+                if self._whole is not None:
+                    data = self._collect(data)
+                    continue
+                at = self._walk(data)
+                if at == 0 or self._whole is None:
+                    self._rest = data[at:]
+                    break
+                data = data[at:]
+        except Exception as error:  # noqa: BLE001 (also a mistake of ours costs only this connection)
+            self._client.fail(error)
+            self.close()
+            return
+        self._client.answered()
+
+    def _walk(self, data: bytes) -> int:
+        """Pass on what can be; gives how much of it was taken. An answer that is to be read whole ends it."""
+        client = self._client
+        expected = client.expected
+        enforcement = client.enforcement
+        estimates_time = enforcement is not None and enforcement.estimates_time
+        at = start = 0
+        end = len(data)
+        left = self._left
+        now_ms = client.now_ms
+        patched: bytearray | None = None
+        while True:
+            if left:
+                if left > end - at:
+                    left -= end - at
+                    at = end
+                    break
+                at += left
+                left = 0
+            if end - at < _HEADER.size:
+                # A bare token may be shorter than any answer.
+                if end - at >= 4 and not expected and self._asked is not None:
+                    self._begin_whole(_INT32.unpack_from(data, at)[0], data, at)
+                break
+            size, correlation_id = _HEADER.unpack_from(data, at)
+            if not expected:
+                if self._asked is None:
+                    raise ProtocolError("the broker sent an answer that nobody asked for")
+                self._begin_whole(size, data, at)
+                break
+            one = expected[0]
+            if one.correlation_id != correlation_id or size < 4:
+                raise ProtocolError(
+                    f"the broker answered request {correlation_id} with {size} bytes where {one.correlation_id} "
+                    f"({one.action.name}) is next"
+                )
+            action = one.action
+            kind = action.kind
+            total = size + 4
+            throttle_ms = 0
+            if kind is _PRODUCE:
+                if one.throttle is not None or action.version >= _NODE_ENDPOINTS_SINCE:
+                    if end - at < total:
+                        self._begin_whole(size, data, at)
+                        break
+                    tail = at + total
+                    if one.throttle is not None or data[tail - 4 : tail] != _NO_THROTTLE_NO_TAGS:
+                        self._send_on(patched or data, start, at)
+                        self._answer(one, bytearray(memoryview(data)[at:tail]), now_ms)
+                        expected.popleft()
+                        at = start = tail
+                        continue
+            elif kind is _FETCH:
+                if end - at < min(total, action.body_at + 4):
+                    break
+                if enforcement is not None and one.client is not None:
+                    charged = size if action.body_at == _HEADER.size else size - 1
+                    throttle_ms = enforcement.fetch(client, one.client, charged, one.sent_ms, now_ms)
+            elif kind is _BROKERS:
+                found = self._rewritten(action, data, at, end, total)
+                if found is None:
+                    break
+                head, replaced = found
+                self._send_on(patched or data, start, at)
+                expected.popleft()
+                client.send(self._throttled(one, bytearray(head), now_ms))
+                at = start = at + replaced
+                left = total - replaced
+                continue
+            elif kind is _COORDINATOR:
+                if end - at < total:
+                    self._begin_whole(size, data, at)
+                    break
+                self._send_on(patched or data, start, at)
+                self._answer(one, bytearray(memoryview(data)[at : at + total]), now_ms)
+                expected.popleft()
+                at = start = at + total
+                continue
+            elif estimates_time and one.client is not None:
+                if action.throttle_at is not None and end - at < min(total, action.throttle_at + 4):
+                    break
+                throttle_ms = enforcement.settle(client, one, now_ms)
+            if throttle_ms > 0:
+                client.mute(throttle_ms, now_ms)
+                where = action.throttle_at
+                if where is not None and total >= where + 4 and (where == 8 or data[at + where - 1] == 0):
+                    patched = patched or bytearray(data)
+                    if _INT32.unpack_from(patched, at + where)[0] < throttle_ms:
+                        _INT32.pack_into(patched, at + where, throttle_ms)
+            expected.popleft()
+            left = total
+        self._left = left
+        self._send_on(patched or data, start, at)
+        return at
+
+    def _send_on(self, data: bytes | bytearray, start: int, end: int) -> None:
+        if end > start:
+            self._client.send(data if start == 0 and end == len(data) else memoryview(data)[start:end])
+
+    def _rewritten(self, action: Action, data: bytes, at: int, end: int, total: int) -> tuple[bytes, int] | None:
+        """The head of an answer with the gateway's addresses; None while too little of it is there."""
+        if self._try_again_bytes > end - at and end - at < total:
+            return None
+        found = rewrite_head(action, bytes(memoryview(data)[at : min(end, at + total)]), self._relay.address_of)
+        if found is None and end - at >= total:
+            raise MalformedMessageError(f"an answer to {action.name} ends within its list of brokers")
+        # Each time twice as much: what comes byte by byte is not read again for every one of them.
+        self._try_again_bytes = 0 if found is not None else 2 * (end - at)
+        return found
+
+    def _begin_whole(self, size: int, data: bytes, at: int) -> None:
+        if not 0 <= size <= MAX_WHOLE_ANSWER_BYTES:
+            raise FrameSizeError(size, MAX_WHOLE_ANSWER_BYTES, bytes(data[at : at + 16]))
+        self._whole = bytearray()
+        self._whole_bytes = size + 4
+
+    def _collect(self, data: bytes) -> bytes:
+        """Take what belongs to the answer that is being collected; gives what comes after it."""
+        assert self._whole is not None
+        missing = self._whole_bytes - len(self._whole)
+        self._whole += data[:missing]
+        if len(self._whole) == self._whole_bytes:
+            frame, self._whole = self._whole, None
+            if self._client.expected:
+                self._answer(self._client.expected.popleft(), frame, self._client.now_ms)
+            elif self._asked is not None and not self._asked.done():
+                self._asked.set_result(bytes(memoryview(frame)[4:]))
+                self._asked = None
+        return data[missing:]
+
+    def _answer(self, one: Expected, frame: bytearray, now_ms: int) -> None:
+        """Send the client an answer that was read whole: its size included."""
+        action, client = one.action, self._client
+        answer: bytes | bytearray = frame
+        if action.kind is _COORDINATOR:
+            answer = rewrite_coordinators(action, bytes(frame), self._relay.address_of)
+        elif action.kind is _PRODUCE and action.version >= _NODE_ENDPOINTS_SINCE:
+            answer = rewrite_produce(action, bytes(frame), self._relay.address_of)
+        client.send(self._throttled(one, bytearray(answer), now_ms))
+
+    def _throttled(self, one: Expected, frame: bytearray, now_ms: int) -> bytearray:
+        """An answer, or its beginning, with the time that its client is to wait."""
+        throttle_ms = 0 if one.throttle is None else one.throttle.throttle_ms - (now_ms - one.sent_ms)
+        enforcement = self._client.enforcement
+        if enforcement is not None and one.client is not None and enforcement.estimates_time:
+            throttle_ms = enforcement.settle(self._client, one, now_ms)
+            if throttle_ms > 0:
+                self._client.mute(throttle_ms, now_ms)
+        where = one.action.throttle_at
+        if throttle_ms > 0 and where is not None:
+            if _INT32.unpack_from(frame, where)[0] < throttle_ms:
+                _INT32.pack_into(frame, where, throttle_ms)
+        elif throttle_ms > 0 and one.action.has_throttle:
+            write_throttle(frame, one.action, throttle_ms)
+        return frame

@@ -1,0 +1,101 @@
+"""The quotas of all brokers behind the gateway: each has its own, and all are told of the same changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from kquota.config import BrokerConfig
+from kquota.gateway.enforcement import Enforcement
+from kquota.gateway.request_time import RequestTimes
+from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, Cluster
+from kquota.metering.engine import EXPIRY_EVERY_MS, QuotaManagers
+from kquota.quotas import ClientQuotaEntity
+
+__all__ = ["BrokerQuotas", "Change"]
+
+Change = tuple[str, ClientQuotaEntity, float | None]
+"""A quota key, where it is set, and its value; None where it was removed."""
+
+
+class BrokerQuotas:
+    """Made without quotas and without brokers; both come with time.
+
+    :param make_callback: gives a callback for the broker of this id, ready to be asked; None for Kafka's own rules.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        make_callback: Callable[[int, QuotaManagers], None] | None = None,
+        request_times: RequestTimes | None = None,
+        is_shadow: bool = False,
+    ) -> None:
+        self._config = config
+        self._set_callback = make_callback
+        self._request_times = request_times
+        self._is_shadow = is_shadow
+        self._values: dict[tuple[str, ClientQuotaEntity], float] = {}
+        self._cluster: Cluster | None = None
+        self._of: dict[int, Enforcement] = {}
+        self._next_expiry_ms = 0
+
+    def __iter__(self) -> Iterator[tuple[int, Enforcement]]:
+        """Each broker's id with its quotas."""
+        return iter(sorted(self._of.items()))
+
+    @property
+    def values(self) -> Mapping[tuple[str, ClientQuotaEntity], float]:
+        """The quotas in force, by key and entity."""
+        return self._values
+
+    def of(self, node_id: int) -> Enforcement:
+        """The quotas of a broker, made when it is first asked for.
+
+        :raises CallbackRefusedError: its callback cannot be set up.
+        """
+        found = self._of.get(node_id)
+        if found is None:
+            managers = QuotaManagers(self._config)
+            if self._set_callback is not None:
+                self._set_callback(node_id, managers)
+            managers.update_quotas([(key, entity, value) for (key, entity), value in self._values.items()])
+            if self._cluster is not None:
+                managers.update_cluster_metadata(self._cluster)
+            found = Enforcement(managers, request_times=self._request_times, is_shadow=self._is_shadow)
+            self._of[node_id] = found
+        return found
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Put changes in force at every broker."""
+        changes = list(changes)
+        for key, entity, value in changes:
+            if value is None:
+                self._values.pop((key, entity), None)
+            else:
+                self._values[key, entity] = value
+        for one in self._of.values():
+            one.managers.update_quotas(changes)
+
+    def update_cluster_metadata(self, cluster: Cluster) -> None:
+        """The cluster is now like this (KIP-257)."""
+        if cluster != self._cluster:
+            self._cluster = cluster
+            for one in self._of.values():
+                one.managers.update_cluster_metadata(cluster)
+
+    def pass_time(self, now_ms: int) -> None:
+        """What a broker does from time to time. To be called every second."""
+        is_expiry_due = now_ms >= self._next_expiry_ms
+        if is_expiry_due:
+            self._next_expiry_ms = now_ms + EXPIRY_EVERY_MS
+        for one in self._of.values():
+            one.managers.update_usage(now_ms)
+            for quota_type in _TYPES:
+                one.managers.of(quota_type).delays.release(now_ms)
+            if is_expiry_due:
+                one.managers.expire(now_ms)
+
+
+_TYPES: Final = tuple(ClientQuotaType)

@@ -1,0 +1,144 @@
+"""What the quotas of one broker make of the requests that go to it.
+
+Each broker behind the gateway has quotas of its own, as in Kafka: the same limit holds at every one of them. What a
+request is charged, and how long its client waits for it, :mod:`kquota.metering.requests` says; this module asks it at
+the right moments, and remembers who waits.
+
+A produce request is charged when its header arrives, a fetch when the header of its answer does. A throttled fetch has
+been answered by then: it is passed on, and the next one waits (a broker answers with no records instead).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kquota.gateway.actions import Kind
+from kquota.metering.callback import ClientQuotaType, Principal
+from kquota.metering.engine import QuotaManagers
+from kquota.metering.meters import Throttle
+from kquota.metering.requests import Mutations, RequestQuotas, Wait
+
+if TYPE_CHECKING:
+    from kquota.gateway.client_connection import Expected
+    from kquota.gateway.request_time import RequestTimes
+
+__all__ = ["Client", "Enforcement"]
+
+_TYPES = {Kind.PRODUCE: ClientQuotaType.PRODUCE, Kind.FETCH: ClientQuotaType.FETCH}
+
+
+class Client(NamedTuple):
+    """Whom a request is charged to."""
+
+    user: Principal
+    client_id: str
+    is_exempt: bool = False
+
+
+class Enforcement:
+    """The quotas of one broker.
+
+    :param request_times: how much of a broker's time requests are charged for; None where it is not estimated.
+    :param is_shadow: everything is computed, and nobody is made to wait.
+    """
+
+    def __init__(
+        self, managers: QuotaManagers, *, request_times: RequestTimes | None = None, is_shadow: bool = False
+    ) -> None:
+        self.managers = managers
+        self.requests = RequestQuotas(managers)
+        self.is_shadow = is_shadow
+        self._request_times = request_times
+        self.estimates_time = request_times is not None
+        self._limits_fetches = False
+
+    def produce(
+        self, channel: object, client: Client, request_bytes: int, now_ms: int, *, has_answer: bool
+    ) -> Throttle | None:
+        """Charge a produce request that is being passed on; what its client is to wait for, if it is."""
+        if client.is_exempt:
+            return None
+        throttle = self.requests.record_produce(client.user, client.client_id, request_bytes, now_ms)
+        if throttle is None or throttle.throttle_ms <= 0:
+            return None
+        if not (self.estimates_time and has_answer):
+            # Otherwise the answer decides which of its quotas makes the client wait.
+            wait = self.requests.settle(
+                client.user, client.client_id, ClientQuotaType.PRODUCE, throttle, None, now_ms
+            )
+            self._note(channel, wait, now_ms)
+        return None if self.is_shadow else throttle
+
+    def max_fetch_bytes(self, client: Client) -> int | None:
+        """The most that a fetch may ask for; None where that is as much as it likes."""
+        if client.is_exempt or self.is_shadow or not self.managers.fetch.is_enabled():
+            return None
+        most = self.requests.max_fetch_bytes(client.user, client.client_id, _INT32_MAX)
+        return None if most >= _INT32_MAX else most
+
+    def fetch(self, channel: object, client: Client, response_bytes: int, sent_ms: int, now_ms: int) -> int:
+        """Charge the answer to a fetch; how long its client is to wait, in milliseconds."""
+        if client.is_exempt:
+            return 0
+        percent = None
+        if self._request_times is not None:
+            percent = self._request_times.percent(_FETCH_KEY, response_bytes, now_ms - sent_ms)
+        wait = self.requests.fetch(
+            client.user, client.client_id, response_bytes, percent, now_ms, is_answered=True
+        )
+        return self._note(channel, wait, now_ms)
+
+    def settle(self, channel: object, one: Expected, now_ms: int) -> int:
+        """Charge the time of any other request, now that its answer comes; how long its client is to wait.
+
+        Only where time is estimated. A produce request's own throttle counts with what is left of it.
+        """
+        client = one.client
+        assert client is not None
+        assert self._request_times is not None
+        if client.is_exempt:
+            return 0
+        percent = self._request_times.percent(one.action.api_key, 0, now_ms - one.sent_ms)
+        own = one.throttle
+        if own is not None:
+            own = own._replace(throttle_ms=max(0, own.throttle_ms - (now_ms - one.sent_ms)))
+        quota_type = _TYPES.get(one.action.kind, ClientQuotaType.REQUEST)
+        wait = self.requests.settle(client.user, client.client_id, quota_type, own, percent, now_ms)
+        return self._note(channel, wait, now_ms)
+
+    def mutate(self, client: Client, costs: Sequence[float], now_ms: int, *, strict: bool) -> Mutations:
+        """Charge a request that creates or deletes partitions: which of its topics are accepted."""
+        if client.is_exempt:
+            return Mutations((True,) * len(costs), None)
+        found = self.requests.mutate(
+            client.user, client.client_id, costs, now_ms, strict=strict and not self.is_shadow
+        )
+        return found
+
+    def settle_mutation(self, channel: object, client: Client, throttle: Throttle | None, now_ms: int) -> int:
+        """What the client of such a request is to wait for in the end."""
+        if client.is_exempt:
+            return 0
+        wait = self.requests.mutation(client.user, client.client_id, throttle, None, now_ms)
+        return self._note(channel, wait, now_ms)
+
+    def refund(self, client: Client, partitions: float, now_ms: int) -> None:
+        """Give back what was charged for topics that failed."""
+        if not client.is_exempt:
+            self.requests.refund(client.user, client.client_id, partitions, now_ms)
+
+    def accept(self, listener: str, ip: str, now_ms: int) -> float | None:
+        """Count a new connection (KIP-612); for how many seconds it is not served, and then closed, if it is too much."""
+        throttle = self.managers.connections.accept(listener, ip, now_ms)
+        return None if throttle is None or self.is_shadow else throttle.throttle_ms / 1000
+
+    def _note(self, channel: object, wait: Wait, now_ms: int) -> int:
+        if wait.throttle_ms <= 0 or wait.quota_type is None or self.is_shadow:
+            return 0
+        self.managers.of(wait.quota_type).delays.add(channel, wait.throttle_ms, now_ms)
+        return wait.throttle_ms
+
+
+_INT32_MAX: Final = 2**31 - 1
+_FETCH_KEY: Final = 1

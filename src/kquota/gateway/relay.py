@@ -1,0 +1,123 @@
+"""What the connections of a gateway share: where to dial, whom to charge, what to count."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from kquota.errors import KquotaError
+from kquota.gateway.actions import Action, Kind
+from kquota.gateway.broker_connection import BrokerConnection
+from kquota.gateway.broker_quotas import BrokerQuotas
+from kquota.gateway.enforcement import Client
+from kquota.gateway.stats import RelayStats
+from kquota.gateway.topology import Topology
+from kquota.gateway.whole_requests import WholeRequests
+from kquota.metering.callback import KafkaPrincipal, Principal
+
+if TYPE_CHECKING:
+    from kquota.gateway.client_connection import ClientConnection
+    from kquota.gateway.own_quotas import OwnQuotas
+
+__all__ = ["Relay"]
+
+CONNECT_S: Final = 10.0
+"""``socket.connection.setup.timeout.ms``, of Java's clients."""
+REMEMBERED_CLIENTS: Final = 100_000
+
+_WHOLE_BYTES: Final[Mapping[Kind | None, int]] = {
+    None: 512 * 1024,
+    Kind.SASL_HANDSHAKE: 64 * 1024,
+    Kind.SASL_AUTHENTICATE: 512 * 1024,  # sasl.server.max.receive.size
+    Kind.API_VERSIONS: 64 * 1024,
+    Kind.MUTATION: 16 * 1024 * 1024,
+    Kind.QUOTAS: 4 * 1024 * 1024,
+}
+
+
+class Relay:
+    """One gateway's.
+
+    :param quotas: of all brokers; None where nothing is enforced.
+    :param identities: makes what finds out who a new connection's client is.
+    :param upstream_tls: how brokers are connected to; None without TLS.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        quotas: BrokerQuotas,
+        *,
+        identities: Callable[[], ConnectionIdentity],
+        upstream_tls: ssl.SSLContext | None = None,
+        max_request_bytes: int,
+        exempt: frozenset[KafkaPrincipal] = frozenset(),
+        own_quotas: OwnQuotas | None = None,
+    ) -> None:
+        self.topology = topology
+        self.quotas = quotas
+        self.stats = RelayStats()
+        self.max_request_bytes = max_request_bytes
+        self.own_quotas = own_quotas
+        self.own_versions: Mapping[int, tuple[int, int]] = {} if own_quotas is None else own_quotas.versions
+        self.new_identity = identities
+        self.address_of = topology.address_of
+        self._upstream_tls = upstream_tls
+        self._exempt = exempt
+        self._clients: dict[tuple[KafkaPrincipal, str], Client] = {}
+        self._whole_requests = WholeRequests(self)
+
+    def client(self, principal: KafkaPrincipal, client_id: str) -> Client:
+        """Whom requests are charged to; the same object each time, as far as memory goes."""
+        found = self._clients.get((principal, client_id))
+        if found is None:
+            if len(self._clients) >= REMEMBERED_CLIENTS:
+                self._clients.clear()
+            # A plain name is hashed once, a principal with each request.
+            user: Principal = principal.name if principal.principal_type == "User" else principal
+            found = Client(user, client_id, principal in self._exempt)
+            self._clients[principal, client_id] = found
+        return found
+
+    def is_read_whole(self, action: Action) -> bool:
+        """Whether a request has to be read whole; others are passed on as they come."""
+        return action.kind is not Kind.QUOTAS or (
+            self.own_quotas is not None and action.api_key in self.own_quotas.versions
+        )
+
+    def max_whole_bytes(self, action: Action | None) -> int:
+        """The largest request of a kind that is read whole."""
+        return min(_WHOLE_BYTES[None if action is None else action.kind], self.max_request_bytes)
+
+    async def answer_whole(
+        self, client: ClientConnection, broker: BrokerConnection, action: Action | None, frame: bytes
+    ) -> None:
+        """Answer a request that was read whole. Raises as :meth:`WholeRequests.answer`."""
+        await self._whole_requests.answer(client, broker, action, frame)
+
+    async def dial(self, client: ClientConnection, node_id: int | None) -> BrokerConnection:
+        """Connect to a broker on behalf of a client, which from now on has that broker's quotas.
+
+        :param node_id: None for any broker.
+        :raises OSError: it cannot be reached.
+        :raises KquotaError: no broker is known.
+        """
+        node = self.topology.next_node() if node_id is None else self.topology.node(node_id)
+        client.enforcement = self.quotas.of(node.id)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                _, broker = await loop.create_connection(
+                    lambda: BrokerConnection(self, client),
+                    node.host,
+                    node.port,
+                    ssl=self._upstream_tls,
+                    server_hostname=node.host if self._upstream_tls is not None else None,
+                )
+        except TimeoutError:
+            raise KquotaError(f"broker {node.id} at {node.host}:{node.port} did not answer in {CONNECT_S:g} s") from None
+        except OSError as error:
+            raise KquotaError(f"broker {node.id} at {node.host}:{node.port} cannot be reached: {error}") from error
+        return broker
