@@ -65,6 +65,7 @@ __all__ = [
     "read_request",
     "read_response",
     "response_parts",
+    "skip_header_tags",
     "write_request",
     "write_response",
 ]
@@ -226,7 +227,7 @@ def read_request(frame: bytes, *, max_elements: int = sys.maxsize) -> Request:
         if resolve is not None:
             return Request(header, RESOLVE_CLIENT_QUOTAS, resolve)
     if api.is_flexible(header.api_version):
-        at = _skip_header_tags(frame, at)
+        at = skip_header_tags(frame, at)
     body, _ = api.request_codec(header.api_version).read(frame, at, max_elements=max_elements)
     return Request(header, api, body)
 
@@ -241,7 +242,11 @@ def _read_kip_546_resolve(frame: bytes, at: int) -> Struct | None:
     return body if end == len(frame) else None
 
 
-def _skip_header_tags(data: bytes, at: int) -> int:
+def skip_header_tags(data: bytes, at: int) -> int:
+    """Where the body begins, behind the tagged fields of a flexible header.
+
+    :raises MalformedMessageError: these bytes are no such fields.
+    """
     try:
         return skip_tags(data, at)
     except IndexError:
@@ -290,6 +295,6 @@ def read_response(api: Api, version: int, frame: bytes) -> tuple[int, Any]:
     [correlation_id] = _RESPONSE_HEADER.unpack_from(frame)
     at = _RESPONSE_HEADER.size
     if api.has_tagged_response_header(version):
-        at = _skip_header_tags(frame, at)
+        at = skip_header_tags(frame, at)
     body, _ = api.response_codec(version).read(frame, at)
     return correlation_id, body

@@ -1,4 +1,8 @@
-"""CreateTopics (19), DeleteTopics (20) and CreatePartitions (37), in the versions that Kafka 4 speaks."""
+"""CreateTopics (19), DeleteTopics (20) and CreatePartitions (37), in all versions.
+
+Kafka 4 speaks CreateTopics from version 2 on and DeleteTopics from 1 on (KIP-896), and so does our client; the versions
+before can be read and written, as brokers and clients up to 3.9 speak them.
+"""
 
 from typing import Annotated
 
@@ -58,7 +62,7 @@ class CreateTopicsRequest(Struct, frozen=True, gc=False):
 
     topics: list[CreatableTopic]
     timeout_ms: Int32
-    validate_only: Boolean
+    validate_only: Annotated[Boolean, Versions(since=1)] = False
 
 
 class CreatableTopicConfigs(Struct, frozen=True, gc=False):
@@ -77,7 +81,7 @@ class CreatableTopicResult(Struct, frozen=True, gc=False):
     name: String
     topic_id: Annotated[Uuid, Versions(since=7)] = NO_UUID
     error_code: Int16 = 0
-    error_message: String | None = None
+    error_message: Annotated[String | None, Versions(since=1)] = None
     num_partitions: Annotated[Int32, Versions(since=5)] = UNKNOWN
     replication_factor: Annotated[Int16, Versions(since=5)] = UNKNOWN
     configs: Annotated[list[CreatableTopicConfigs] | None, Versions(since=5)] = None
@@ -86,8 +90,8 @@ class CreatableTopicResult(Struct, frozen=True, gc=False):
 class CreateTopicsResponse(Struct, frozen=True, gc=False):
     """One result per topic."""
 
-    throttle_time_ms: Int32
-    topics: list[CreatableTopicResult]
+    throttle_time_ms: Annotated[Int32, Versions(since=2)] = 0
+    topics: list[CreatableTopicResult] = []
 
 
 class DeleteTopicState(Struct, frozen=True, gc=False):
@@ -117,8 +121,8 @@ class DeletableTopicResult(Struct, frozen=True, gc=False):
 class DeleteTopicsResponse(Struct, frozen=True, gc=False):
     """One result per topic."""
 
-    throttle_time_ms: Int32
-    responses: list[DeletableTopicResult]
+    throttle_time_ms: Annotated[Int32, Versions(since=1)] = 0
+    responses: list[DeletableTopicResult] = []
 
 
 class CreatePartitionsAssignment(Struct, frozen=True, gc=False):
