@@ -6,7 +6,7 @@ then from defaults. Each source is read once, at the start.
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
@@ -125,10 +125,12 @@ def load_broker_config(
     return BrokerConfig(**values)  # type: ignore[arg-type] # only the two static defaults can be None
 
 
-def load_connection_limits(path: str | None = None, defines: Iterable[str] = ()) -> ConnectionLimits:
-    """The limits of connections in the same file and texts. Raises as :func:`load_broker_config`."""
+def load_connection_limits(
+    path: str | None = None, defines: Iterable[str] = (), *, defaults: ConnectionLimits = ConnectionLimits()
+) -> ConnectionLimits:
+    """The limits of connections in the same file and texts, over the defaults. Raises as :func:`load_broker_config`."""
     values = _numbers(_given(path, defines), _LIMIT_FIELDS)
-    return ConnectionLimits(**values)  # type: ignore[arg-type] # none of them can be None
+    return replace(defaults, **values)  # type: ignore[arg-type] # none of them can be None
 
 
 def _given(path: str | None, defines: Iterable[str]) -> dict[str, tuple[str, str]]:

@@ -26,7 +26,7 @@ from kquota.errors import (
     RequestTimeoutError,
     failed,
 )
-from kquota.metering.cluster import Cluster
+from kquota.metering.cluster import Cluster, Node
 from kquota.quotas import (
     KAFKA,
     STATIC,
@@ -226,6 +226,16 @@ class AsyncQuotaAdmin:
         answer = await self._transport.send(METADATA, MetadataRequest([]), timeout_ms=self._timeout(timeout_ms))
         found: str | None = answer.cluster_id
         return found
+
+    async def nodes(self, *, timeout_ms: int | None = None) -> Sequence[Node]:
+        """Its brokers that are there now.
+
+        :raises KquotaError: the cluster could not be asked, or answered an error.
+        """
+        answer = await self._transport.send(METADATA, MetadataRequest([]), timeout_ms=self._timeout(timeout_ms))
+        if answer.error_code:
+            raise failed(ApiError(answer.error_code, None))
+        return cluster_of(answer).nodes
 
     async def cluster(self, *, timeout_ms: int | None = None) -> Cluster:
         """Its nodes and partitions, as quota callbacks are given them (KIP-257).

@@ -37,6 +37,7 @@ COMMANDS: Final[Mapping[str, _Lazy]] = {
     "backup": _Lazy("kquota.cli.backup:backup", "Copy a store into a file, while it is in use."),
     "restore": _Lazy("kquota.cli.restore:restore", "Make the quotas of a store those of a backup."),
     "serve": _Lazy("kquota.cli.serve:serve", "Answer Kafka's quota APIs, from a store of ours."),
+    "gateway": _Lazy("kquota.cli.gateway:gateway", "Enforce quotas in front of any Kafka cluster."),
     "callback": _Lazy("kquota.cli.callback:callback", "Try a quota callback on recorded traffic."),
     "engine": _Lazy("kquota.cli.engine:engine", "The metering engine on written traffic."),
     "pipeline": _Lazy("kquota.cli.pipeline:pipeline", "The single steps of analyze, and the jobs built on them."),

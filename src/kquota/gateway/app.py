@@ -8,24 +8,305 @@ import resource
 import signal
 import socket
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Final, Self
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final, Protocol, Self
 
 import structlog
 
-from kquota.admin.client import AsyncQuotaAdmin
-from kquota.config import BrokerConfig, ConnectionLimits
-from kquota.errors import InputError, KquotaError, ProtocolError
-from kquota.gateway.broker_quotas import BrokerQuotas, Change
+from kquota.config import ConnectionLimits
+from kquota.errors import InputError, KquotaError
+from kquota.gateway.broker_quotas import BrokerQuotas
 from kquota.gateway.client_connection import ClientConnection
+from kquota.gateway.connection_identity import Identities
 from kquota.gateway.relay import Relay
 from kquota.gateway.settings import GatewaySettings
-from kquota.gateway.topology import Node, Topology
+from kquota.gateway.topology import Node, NodePorts, Topology
 from kquota.metering.cluster import Cluster
-from kquota.net.addresses import Address, is_connectable, is_loopback, is_unspecified
+from kquota.net.addresses import is_connectable, is_loopback, is_unspecified
 from kquota.net.listener import Listener, Peer
-from kquota.net.log import LineLimit
+from kquota.server.app import Address
+from kquota.server.event_log import LineLimit
 
-__all__ = ["Gateway", "run"]
+__all__ = ["Gateway", "Upstream", "run"]
+
+_log = structlog.get_logger("kquota.gateway")
+
+BACKLOG: Final = 4096
+OTHER_FILES: Final = 256
+"""Open files that are not connections of clients or to brokers."""
+CHORES_EVERY_S: Final = 1.0
+
+
+class Upstream(Protocol):
+    """What the gateway asks of the cluster for itself."""
+
+    async def brokers(self) -> Iterable[tuple[int, str, int]]:
+        """Id, host and port of each broker.
+
+        :raises KquotaError: the cluster could not be asked.
+        """
+
+    async def cluster(self) -> Cluster:
+        """The brokers and all partitions. Raises as :meth:`brokers`."""
+
+
+class Gateway:
+    """A gateway that is listening; an async context manager, which drains and stops it when left."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        quotas: BrokerQuotas,
+        identities: Identities,
+        *,
+        listen: Address,
+        node_ports: NodePorts | None = None,
+        advertise: str | None = None,
+        settings: GatewaySettings | None = None,
+        limits: ConnectionLimits,
+        listener_tls: ssl.SSLContext | None = None,
+        upstream_tls: ssl.SSLContext | None = None,
+        authenticates: bool = False,
+        insecure: bool = False,
+        follows_partitions: bool = False,
+    ) -> None:
+        """Take what it is made of; nothing is opened yet.
+
+        :param authenticates: the listeners let nobody in whom the brokers, or a certificate, do not vouch for.
+        :raises InputError: clients could not connect to the address to advertise.
+        """
+        if advertise is not None and not is_connectable(advertise):
+            raise InputError(f"--advertise {advertise}: not the address of one host, nor a host name")
+        self.settings = settings or GatewaySettings()
+        self.quotas = quotas
+        self._upstream = upstream
+        self._identities = identities
+        self._listen = listen
+        self._node_ports = node_ports
+        self._advertise = advertise
+        self._limits = limits
+        self._listener_tls = listener_tls
+        self._upstream_tls = upstream_tls
+        self._authenticates = authenticates
+        self._insecure = insecure
+        self._follows_partitions = follows_partitions
+        self._listeners: dict[int | None, Listener] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._lines_of_host = LineLimit(5, window_s=10)
+        self._lines_of_loop = LineLimit(1, window_s=60)
+        self._topology: Topology | None = None
+        self._relay: Relay | None = None
+        self.topology_updated_s: float | None = None
+        """When the brokers were last heard of, by the event loop's clock."""
+
+    async def __aenter__(self) -> Self:
+        """Learn the brokers, and listen for them and for those who do not know them yet.
+
+        :raises InputError: it would take connections from other machines without leave.
+        :raises KquotaError: the cluster cannot be asked, or an address cannot be listened on.
+        """
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._log_trouble)
+        brokers = list(await self._upstream.brokers())
+        self.topology_updated_s = loop.time()
+        try:
+            bootstrap = await self._open_bootstrap()
+            host, port = bootstrap.address
+            self._topology = Topology(
+                self._node_ports or NodePorts(port + 1 if self._listen.port else 0),
+                self._listen.host,
+                self._advertise or (self._listen.host if not is_unspecified(host) else host),
+                backlog=BACKLOG,
+                opened=self._open_node,
+                trouble=lambda reason: _log.error("a broker has no port", reason=reason),
+            )
+            self._relay = Relay(
+                self._topology,
+                self.quotas,
+                identities=self._identities.new,
+                upstream_tls=self._upstream_tls,
+                max_request_bytes=self._limits.socket_request_max_bytes,
+                exempt=self.settings.exempt_principals,
+            )
+            self._topology.learn(brokers)
+            for _, reason in self._topology.refused:
+                raise KquotaError(reason)
+            if self._follows_partitions:
+                self.quotas.update_cluster_metadata(await self._upstream.cluster())
+            await asyncio.gather(*self._tasks)
+        except BaseException:
+            await self._close()
+            raise
+        self._start(self._follow_topology())
+        self._start(self._do_chores())
+        _log.info("listening", address=str(self.address), brokers=len(self.nodes))
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._close()
+        _log.info("stopped")
+
+    @property
+    def address(self) -> Address:
+        """Where clients begin."""
+        return Address(*self._listeners[None].address)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The brokers, and their ports here."""
+        return [] if self._topology is None else self._topology.nodes
+
+    @property
+    def relay(self) -> Relay:
+        """What the connections share."""
+        assert self._relay is not None
+        return self._relay
+
+    async def _open_bootstrap(self) -> Listener:
+        try:
+            self._listeners[None] = await Listener.open(
+                lambda listener: ClientConnection(self.relay, listener, None),
+                self._listen.host,
+                self._listen.port,
+                limits=self._limits,
+                closed=self._log_end,
+                allow=self._check_addresses,
+                tls=self._listener_tls,
+                backlog=BACKLOG,
+            )
+        except OSError as error:
+            raise KquotaError(
+                f"cannot listen on {self._listen}: {error.strerror or error}; give another --listen HOST:PORT"
+            ) from error
+        return self._listeners[None]
+
+    def _open_node(self, node: Node, sockets: list[socket.socket]) -> None:
+        self._start(self._listen_for(node, sockets))
+
+    async def _listen_for(self, node: Node, sockets: list[socket.socket]) -> None:
+        enforcement = self.quotas.of(node.id)
+        loop = asyncio.get_running_loop()
+        self._listeners[node.id] = await Listener.open(
+            lambda listener: ClientConnection(self.relay, listener, node.id),
+            sockets=sockets,
+            limits=self._limits,
+            closed=self._log_end,
+            admit=lambda ip: enforcement.accept(self._identities.listener, ip, int(loop.time() * 1000)),
+            tls=self._listener_tls,
+        )
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a part of the gateway ended", exc_info=task.exception())
+
+    async def _follow_topology(self) -> None:
+        """Ask for the brokers, and where a callback wants them for the partitions, again and again."""
+        assert self._topology is not None
+        loop = asyncio.get_running_loop()
+        is_lost = False
+        while True:
+            await asyncio.sleep(self.settings.metadata_max_age_ms / 1000)
+            try:
+                if self._follows_partitions:
+                    cluster = await self._upstream.cluster()
+                    self._topology.learn((node.id, node.host, node.port) for node in cluster.nodes)
+                    self.quotas.update_cluster_metadata(cluster)
+                else:
+                    self._topology.learn(await self._upstream.brokers())
+            except KquotaError as error:
+                if not is_lost:
+                    _log.warning("the cluster cannot be asked for its brokers", reason=str(error))
+                is_lost = True
+                continue
+            if is_lost:
+                _log.info("the cluster can be asked again")
+            is_lost = False
+            self.topology_updated_s = loop.time()
+
+    async def _do_chores(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(CHORES_EVERY_S)
+            self.quotas.pass_time(int(loop.time() * 1000))
+
+    async def _close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        drain_s = self.settings.drain_ms / 1000
+        await asyncio.gather(*(one.close(within_s=drain_s) for one in self._listeners.values()))
+        self._listeners.clear()
+
+    def _check_addresses(self, bound: list[tuple[str, int]]) -> None:
+        if self._advertise is None and any(is_unspecified(host) for host, _ in bound):
+            raise InputError(
+                f"--listen {self._listen} is every address of this machine: say with --advertise HOST which of them "
+                "clients are to connect to"
+            )
+        if not (self._insecure or self._authenticates) and not all(is_loopback(host) for host, _ in bound):
+            raise InputError(
+                f"--listen {self._listen} takes connections from other machines, and nobody who connects is "
+                "authenticated: listen on 127.0.0.1, have clients log in (a security.protocol with SASL in "
+                "--command-config, or ssl.client.auth=required in --listener-config), or allow it with --insecure"
+            )
+
+    def _log_end(self, peer: Peer, error: BaseException | None) -> None:
+        if error is None:
+            return
+        if self._relay is not None:
+            self._relay.stats.closed[type(error).__name__] += 1
+        if isinstance(error, OSError):
+            return
+        left_out = self._lines_of_host.allows(peer.host, asyncio.get_running_loop().time())
+        if left_out is None:
+            return
+        more = {"left_out": left_out} if left_out else {}
+        if isinstance(error, KquotaError):
+            _log.warning("connection closed", peer=peer.address, listener=peer.listener, reason=str(error), **more)
+        else:
+            _log.error("connection closed by a mistake of the gateway", peer=peer.address, exc_info=error, **more)
+
+    def _log_trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error, message = context.get("exception"), context["message"]
+        left_out = self._lines_of_loop.allows(message, loop.time())
+        if left_out is not None:
+            more = {"left_out": left_out} if left_out else {}
+            if isinstance(error, OSError):
+                _log.error(message, reason=str(error), **more)
+            else:
+                _log.error(message, exc_info=error, **more)
+
+
+def within_open_files(limits: ConnectionLimits) -> ConnectionLimits:
+    """The limits, with no more connections than this process may have open files; each takes two of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    if soft == resource.RLIM_INFINITY:
+        return limits
+    most = max((soft - OTHER_FILES) // 2, 1)
+    return limits if limits.max_connections <= most else replace(limits, max_connections=most)
+
+
+async def run(gateway: Gateway, *, ready: Callable[[Gateway], None]) -> None:
+    """Relay until SIGTERM, SIGINT or SIGHUP; requests under way are answered first, if that is soon.
+
+    :param ready: called once clients can connect.
+    :raises KquotaError: see :class:`Gateway`.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    async with gateway:
+        ready(gateway)
+        await stop.wait()
+        _log.info("stopping")

@@ -23,7 +23,6 @@ from kquota.gateway.actions import ACTIONS, Action, Kind
 from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.request_fields import fetch_max_bytes_at, produce_acks
 from kquota.metering.meters import Throttle
-from kquota.net.addresses import host_and_port
 from kquota.net.listener import Listener, Peer
 
 if TYPE_CHECKING:
@@ -112,11 +111,9 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
-        host, port = host_and_port(transport.get_extra_info("peername"))
-        listener = host_and_port(transport.get_extra_info("sockname"))
-        self.peer = Peer.of((host, port), listener)
         self.last_active = self.incomplete_since = self._loop.time()
-        if not self._listener.add(self):
+        self._listener.add(self)
+        if transport.is_closing():
             return
         self._relay.stats.connections += 1
         self.identity.connected(self.peer, transport.get_extra_info("ssl_object"))

@@ -92,6 +92,11 @@ class Topology:
         """All that were ever there, by their id."""
         return [self._nodes[one] for one in sorted(self._nodes)]
 
+    @property
+    def refused(self) -> list[tuple[int, str]]:
+        """The brokers that have no port, and why."""
+        return sorted(self._refused.items())
+
     def learn(self, brokers: Iterable[tuple[int, str, int]]) -> None:
         """Take what the cluster says of itself: id, host and port of each broker. New ones get a port at once."""
         found = list(brokers)

@@ -1,0 +1,178 @@
+"""A connection of the gateway between two ends of the test's own, without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from kquota.config import BrokerConfig, ConnectionLimits
+from kquota.gateway.broker_connection import BrokerConnection
+from kquota.gateway.broker_quotas import BrokerQuotas
+from kquota.gateway.client_connection import ClientConnection
+from kquota.gateway.connection_identity import Identities
+from kquota.gateway.relay import Relay
+from kquota.gateway.topology import Node, NodePorts, Topology
+from kquota.net.listener import Peer
+from kquota.quotas import ClientQuotaEntity
+
+__all__ = ["Relayed", "answer", "fetch_request", "frames", "produce_request", "request"]
+
+
+class End(asyncio.Transport):
+    """What the gateway writes is kept; what it reads the test gives to its protocol."""
+
+    def __init__(self, extra: dict[str, Any] | None = None) -> None:
+        super().__init__(extra or {})
+        self.written = bytearray()
+        self.is_paused = False
+        self.has_closed = False
+        self.was_aborted = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.has_closed
+        self.written += data
+
+    def take(self) -> bytes:
+        """What was written since the last time."""
+        taken = bytes(self.written)
+        self.written.clear()
+        return taken
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def is_closing(self) -> bool:
+        return self.has_closed
+
+    def close(self) -> None:
+        self.has_closed = True
+
+    def abort(self) -> None:
+        self.has_closed = self.was_aborted = True
+
+
+class _Listener:
+    def __init__(self) -> None:
+        self.failures: list[BaseException | None] = []
+
+    def add(self, connection: ClientConnection) -> None:
+        pass
+
+    def remove(self, connection: ClientConnection, error: BaseException | None) -> None:
+        self.failures.append(error)
+
+
+class Relayed:
+    """A client's connection to broker 1, dialled; what the client sends is given to :meth:`client_sends`, and so on."""
+
+    def __init__(self, identities: Identities | None = None, *, is_shadow: bool = False) -> None:
+        self.opened: list[Node] = []
+        topology = Topology(
+            NodePorts(0), "127.0.0.1", "127.0.0.1", backlog=1, opened=self._opened, trouble=lambda _: None
+        )
+        self.quotas = BrokerQuotas(BrokerConfig(), is_shadow=is_shadow)
+        self.relay = Relay(
+            topology,
+            self.quotas,
+            identities=(identities or Identities()).new,
+            max_request_bytes=ConnectionLimits().socket_request_max_bytes,
+        )
+        self.relay.dial = self._dial  # type: ignore[method-assign]
+        self.listener = _Listener()
+        self.client = ClientConnection(self.relay, self.listener, 1)  # type: ignore[arg-type]
+        self.client.peer = Peer("127.0.0.1:50000", "127.0.0.1:9193", "127.0.0.1")
+        self.to_client = End()
+        self.to_broker = End()
+        self.broker: BrokerConnection | None = None
+
+    async def connect(self) -> None:
+        """As a client does."""
+        self.client.connection_made(self.to_client)
+        await self.settle()
+
+    async def settle(self, turns: int = 10) -> None:
+        """Let everybody do what they can do now."""
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    def limit(self, key: str, value: float | None, **entity: str) -> None:
+        """Set a quota."""
+        of = {name.replace("_", "-"): one for name, one in entity.items()}
+        self.quotas.apply([(key, ClientQuotaEntity(of), value)])
+
+    def client_sends(self, data: bytes, sizes: Callable[[], int] | None = None) -> None:
+        """In pieces, whose sizes are asked for; without them at once."""
+        _in_pieces(self.client.data_received, data, sizes)
+
+    def broker_sends(self, data: bytes, sizes: Callable[[], int] | None = None) -> None:
+        """As :meth:`client_sends`."""
+        assert self.broker is not None
+        _in_pieces(self.broker.data_received, data, sizes)
+
+    def close(self) -> None:
+        """End both connections, as the event loop does after they were closed."""
+        if self.broker is not None:
+            self.broker.connection_lost(None)
+        self.client.connection_lost(None)
+
+    def _opened(self, node: Node, sockets: list[Any]) -> None:
+        self.opened.append(node)
+        for one in sockets:
+            one.close()
+
+    async def _dial(self, client: ClientConnection, node_id: int | None) -> BrokerConnection:
+        assert node_id is not None
+        client.enforcement = self.quotas.of(node_id)
+        self.broker = BrokerConnection(self.relay, client)
+        self.broker.connection_made(self.to_broker)
+        return self.broker
+
+
+def _in_pieces(take: Callable[[bytes], None], data: bytes, sizes: Callable[[], int] | None) -> None:
+    at = 0
+    while at < len(data):
+        size = len(data) if sizes is None else sizes()
+        take(data[at : at + size])
+        at += size
+
+
+def request(api_key: int, version: int, correlation_id: int, body: bytes, client_id: str | None = "c") -> bytes:
+    """A frame with its size. The body begins with the header's tag section where the version is flexible."""
+    name = b"" if client_id is None else client_id.encode()
+    head = struct.pack(">hhih", api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def produce_request(correlation_id: int, records: bytes, *, acks: int = -1, client_id: str = "c") -> bytes:
+    """Produce version 9, with anything as its records."""
+    return request(0, 9, correlation_id, b"\0\0" + struct.pack(">hi", acks, 30_000) + records, client_id)
+
+
+def fetch_request(correlation_id: int, max_bytes: int, *, client_id: str = "c") -> bytes:
+    """Fetch version 12 of no topics."""
+    body = struct.pack(">iiiibii", -1, 500, 1, max_bytes, 0, 0, -1) + b"\1\1\1\0"
+    return request(1, 12, correlation_id, b"\0" + body, client_id)
+
+
+def answer(correlation_id: int, body: bytes) -> bytes:
+    """A frame with its size."""
+    return struct.pack(">ii", len(body) + 4, correlation_id) + body
+
+
+def frames(data: bytes) -> list[bytes]:
+    """Cut, with their sizes."""
+    found = []
+    at = 0
+    while at < len(data):
+        end = at + 4 + struct.unpack_from(">i", data, at)[0]
+        found.append(data[at:end])
+        at = end
+    assert at == len(data)
+    return found
