@@ -3,18 +3,21 @@
 import dataclasses
 import datetime
 import importlib
+import io
 import types
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
+from kio.serial._serialize import get_writer
 from kio.static.constants import EntityType
 
-from tests.kit.wire_values import kio_bytes, kio_read, texts
+from kquota.wire.primitives import uvarint
+from tests.kit.wire_values import texts
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _SIGNED = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -103,26 +106,64 @@ def _least(hint: Any, field: dataclasses.Field[Any]) -> Any:
     return least(hint) if dataclasses.is_dataclass(hint) else _LEAST[field.metadata["kafka_type"]]
 
 
-def response_frame(response: Any, *, correlation_id: int = 7, header_tags: bytes = b"\0") -> bytes:
-    """A response of kio's with its header and its size; `header_tags` only where its header has a tag section."""
-    tags = header_tags if type(response).__header_schema__.__flexible__ else b""
-    frame = correlation_id.to_bytes(4, "big") + tags + kio_bytes(response)
+class Tags(NamedTuple):
+    """Tagged fields that nobody knows: `number` of them, as bytes. Their numbers are higher than those of Kafka's."""
+
+    number: int
+    fields: bytes
+
+
+NO_TAGS = Tags(0, b"")
+FOREIGN_TAGS = Tags(2, b"\xc9\x01\3abc\xca\x01\0")
+"""201 with three bytes, and 202 with none."""
+
+
+def encoded(entity: Any, foreign: Tags = NO_TAGS) -> bytes:
+    """An entity, with the given tagged fields at the end of every struct of it where the version is flexible."""
+    kind = type(entity)
+    hints = get_type_hints(kind)
+    out, tagged = b"", []
+    for field in dataclasses.fields(kind):
+        value = getattr(entity, field.name)
+        if "tag" not in field.metadata:
+            out += _encoded(value, hints[field.name], field, kind.__flexible__, foreign)
+        elif value != field.default:
+            raw = _encoded(value, hints[field.name], field, kind.__flexible__, foreign)
+            tagged.append((field.metadata["tag"], uvarint(field.metadata["tag"]) + uvarint(len(raw)) + raw))
+    if not kind.__flexible__:
+        return out
+    return out + uvarint(len(tagged) + foreign.number) + b"".join(raw for _, raw in sorted(tagged)) + foreign.fields
+
+
+def _encoded(value: Any, hint: Any, field: Any, is_flexible: bool, foreign: Tags) -> bytes:
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if any(get_origin(one) is tuple for one in kinds):
+        element = next(get_args(one)[0] for one in kinds if get_origin(one) is tuple)
+        count = -1 if value is None else len(value)
+        head = uvarint(count + 1) if is_flexible else count.to_bytes(4, "big", signed=True)
+        return head + b"".join(_encoded(one, element, field, is_flexible, foreign) for one in value or ())
+    if any(dataclasses.is_dataclass(one) for one in kinds):
+        marker = b"" if len(kinds) == 1 else b"\xff" if value is None else b"\1"
+        return marker + (b"" if value is None else encoded(value, foreign))
+    out = io.BytesIO()
+    is_nullable = types.NoneType in kinds and "tag" not in field.metadata
+    get_writer(field.metadata["kafka_type"], is_flexible, is_nullable)(out, value)
+    return out.getvalue()
+
+
+def response_frame(response: Any, foreign: Tags = NO_TAGS) -> bytes:
+    """A response of kio's with its header and its size."""
+    has_tags = type(response).__header_schema__.__flexible__
+    header = b"\0\0\0\7" + (uvarint(foreign.number) + foreign.fields if has_tags else b"")
+    frame = header + encoded(response, foreign)
     return len(frame).to_bytes(4, "big") + frame
 
 
-def request_frame(request: Any, *, client_id: bytes | None = b"me", header_tags: bytes = b"\0") -> bytes:
+def request_frame(request: Any, foreign: Tags = NO_TAGS, *, client_id: bytes | None = b"me") -> bytes:
     """A request of kio's with its header and its size."""
     kind = type(request)
     name = b"\xff\xff" if client_id is None else len(client_id).to_bytes(2, "big") + client_id
     head = kind.__api_key__.to_bytes(2, "big") + kind.__version__.to_bytes(2, "big") + b"\0\0\0\7" + name
-    frame: bytes = head + (header_tags if kind.__flexible__ else b"") + kio_bytes(request)
+    tags = uvarint(foreign.number) + foreign.fields if kind.__flexible__ else b""
+    frame: bytes = head + tags + encoded(request, foreign)
     return len(frame).to_bytes(4, "big") + frame
-
-
-def read_response(kind: Any, frame: bytes) -> Any:
-    """The response in a frame whose header has no tagged fields; the size has to be right, and nothing left over."""
-    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    body = frame[9 if kind.__header_schema__.__flexible__ else 8 :]
-    found = kio_read(kind, body)
-    assert len(kio_bytes(found)) == len(body)
-    return found

@@ -1,1 +1,1 @@
-"""Listening for Kafka clients with asyncio: connections, frames, order of answers, backpressure."""
+"""Listening for Kafka clients with asyncio: connections, TLS, frames, order of answers, backpressure."""

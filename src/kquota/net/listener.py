@@ -1,36 +1,46 @@
-"""A listener for Kafka clients, and what a connection to it does.
+"""A listener for Kafka clients: it takes connections, counts and limits them, and closes them in the end.
 
-Requests of one connection are answered in their order, one at a time, as a broker does. What clients can make this
-process keep is bounded (:class:`~kquota.config.ConnectionLimits`): connections in all and from one address; for each
-the bytes of one read, the answer that is being sent and 64 KiB more; and large requests in all. While a connection has
-an answer made, has one that it does not take, or waits for room, nothing is read from it.
+What a connection does is a protocol of the caller's (:class:`Connection`). A connection counts from the moment that it
+is accepted, so that one whose TLS handshake does not end, or that is not served yet, counts as well: asyncio's own
+servers would not know of it.
 
-Connections take turns: who sends many requests at once has a millisecond, then the others have theirs.
+::
+
+    accept -> admit -> limits -> TLS handshake -> Connection -> connection lost
+                |         |          |
+             delayed   closed     failed, or out of time
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import socket
+import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from functools import partial
+from typing import Any, Final, Protocol, cast
 
 from kquota.config import ConnectionLimits
 from kquota.errors import ConnectionLimitError
 from kquota.net.addresses import bind, host_and_port
-from kquota.net.request_memory import LARGE_REQUEST_BYTES, RequestMemory
-from kquota.wire.frames import FrameSplitter
+from kquota.net.tls import explained_handshake
 
-__all__ = ["BACKLOG", "UNSENT_BYTES", "Answer", "FrameHandler", "Listener", "Peer"]
+__all__ = ["BACKLOG", "Admit", "Closed", "Connection", "Listener", "Peer"]
 
-UNSENT_BYTES: Final = 64 * 1024
-TURN_S: Final = 0.001
-READ_BYTES: Final = 64 * 1024
-ABORT_S: Final = 0.5
 BACKLOG: Final = 50
 """``socket.listen.backlog.size``."""
+ABORT_S: Final = 0.5
+ACCEPTED_AT_ONCE: Final = 128
+"""Connections that are taken in one turn of the event loop."""
+PAUSE_S: Final = 1.0
+"""How long no connection is taken after one could not be, for want of open files or memory (as in asyncio)."""
+_LATER: Final = (BlockingIOError, InterruptedError, ConnectionAbortedError)
+_OF_THE_CLIENT: Final = frozenset({errno.EPROTO, errno.EPERM, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH})
+"""What ``accept`` reports of the one connection that it would have taken (Linux, accept(2))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,273 +52,266 @@ class Peer:
     host: str
 
 
-Answer = bytes | list[bytes] | None
-"""A whole frame, a large one in parts, which are sent without joining them; None where a request has no answer."""
+class Connection(Protocol):
+    """What a listener asks of the protocol of a connection, which is an :class:`asyncio.BaseProtocol` as well.
 
-FrameHandler = Callable[[bytes, Peer], Answer | Awaitable[Answer]]
-"""Answers a frame (given without its size), at once or later.
-
-A :class:`~kquota.errors.ProtocolError` closes the connection without an answer.
-"""
-
-Closed = Callable[[Peer, BaseException | None], None]
-
-
-class _Connection(asyncio.BufferedProtocol):
-    """One client.
-
-    ::
-
-        bytes -> splitter -> frame -> handler -> answer -> transport
-                    |                    |                    |
-              waits for room      is being answered     is full: the client
-              if it is large      (_answering)          does not take it
+    In ``connection_made`` it calls :meth:`Listener.add`, and in ``connection_lost`` :meth:`Listener.remove`.
     """
 
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self._splitter = FrameSplitter(max_frame_bytes=listener.limits.socket_request_max_bytes)
-        self._answering: asyncio.Task[None] | None = None
-        self._is_full = False
-        self._is_ending = False
-        self._failure: BaseException | None = None
-        self._transport: asyncio.Transport | None = None
-        self.peer = Peer("", "", "")
-        self.last_active = 0.0
-        self.incomplete_since: float | None = None
-        """Since when the rest of a request is waited for."""
+    peer: Peer
+    """Set by the listener before the connection is made."""
+    last_active: float
+    """When it was last of use, by :attr:`Listener.now`: it is closed if that is too long ago."""
+    incomplete_since: float | None
+    """Since when the rest of a request is waited for; None while nothing is."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Other event loops have transports of their own classes.
-        self._transport = transport = cast("asyncio.Transport", transport)
-        transport.set_write_buffer_limits(high=UNSENT_BYTES)
-        host, port = host_and_port(transport.get_extra_info("peername"))
-        listener = host_and_port(transport.get_extra_info("sockname"))
-        self.peer = Peer(_text(host, port), _text(*listener), host)
-        self.last_active = self._listener.now()
-        refused = self._listener.add(self)
-        if refused is not None or self._listener.is_closing:
-            self.abort(refused)
+        """It can be read and written; with TLS the handshake is over."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._answering is not None:
-            self._answering.cancel()
-        self._listener.remove(self)
-        self._listener.closed(self.peer, self._failure or exc)
-
-    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 (asyncio's own)
-        return self._listener.buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._splitter.feed(self._listener.buffer[:nbytes])
-        self._go_on()
-
-    def eof_received(self) -> bool:
-        # Clients may close their side at once after the last request; that one is answered all the same.
-        self._is_ending = True
-        self._go_on()
-        return True
-
-    def pause_writing(self) -> None:
-        self._is_full = True
-
-    def resume_writing(self) -> None:
-        self._is_full = False
-        self.last_active = self._listener.now()
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Answer the requests that are there, as far as that can be done in this turn."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        answers: list[bytes] = []
-        size, started = 0, self._listener.now()
-        is_turn_over = has_no_room = False
-        while self._answering is None and not (self._is_full or is_turn_over):
-            try:
-                has_no_room = not self._has_room()
-                frame = None if has_no_room else self._splitter.next_frame()
-                if frame is None:
-                    break
-                answer = self._listener.handler(frame, self.peer)
-            except Exception as error:  # noqa: BLE001 (also a mistake of ours costs only this connection)
-                self._fail(error)
-                break
-            self.incomplete_since = None
-            if isinstance(answer, (bytes, list)):
-                self._listener.memory.release(self)
-                answers += [answer] if isinstance(answer, bytes) else answer
-                size += len(answers[-1])
-                is_turn_over = (
-                    isinstance(answer, list) or size >= UNSENT_BYTES or self._listener.now() - started >= TURN_S
-                )
-            elif answer is not None:
-                self._answering = asyncio.ensure_future(self._answer_later(answer))
-        if answers:
-            self.last_active = started
-            _write(transport, answers)
-        if is_turn_over and not self._is_full:
-            asyncio.get_running_loop().call_soon(self._go_on)
-        if self._answering is not None or self._is_full or is_turn_over or has_no_room:
-            transport.pause_reading()
-        elif self._is_ending:
-            transport.close()
-        else:
-            if self._splitter.buffered_bytes and self.incomplete_since is None:
-                self.incomplete_since = self._listener.now()
-            transport.resume_reading()
-
-    def _has_room(self) -> bool:
-        """Whether the next request may take the memory that it needs; if not, the connection goes on once it may."""
-        size = self._splitter.frame_bytes
-        if size is None or size <= LARGE_REQUEST_BYTES:
-            return True
-        # What has arrived, and what the next read may bring.
-        size = min(size, self._splitter.buffered_bytes + READ_BYTES)
-        has_room = self._listener.memory.reserve(self, size, self._go_on)
-        if not has_room:
-            self.incomplete_since = None  # it is not the client that is waited for
-        return has_room
-
-    async def _answer_later(self, answer: Awaitable[Answer]) -> None:
-        try:
-            frame = await answer
-            if frame is not None and self._transport is not None:
-                _write(self._transport, [frame] if isinstance(frame, bytes) else frame)
-        except Exception as error:  # noqa: BLE001 (also a mistake of ours costs only this connection)
-            self._fail(error)
-        finally:
-            self._answering = None
-            self._listener.memory.release(self)
-        self.last_active = self._listener.now()
-        self._go_on()
-
-    def _fail(self, error: Exception) -> None:
-        self._failure = error
-        self._splitter = FrameSplitter(max_frame_bytes=0)
-        self._is_ending = True
+        """It is gone."""
 
     def end(self) -> None:
         """Close when all that was asked for is answered."""
-        self._is_ending = True
-        if self._transport is not None:
-            self._transport.pause_reading()
-        self._go_on()
 
     def abort(self, reason: Exception | None = None) -> None:
         """Close now."""
-        self._failure = self._failure or reason
-        if self._transport is not None:
-            self._transport.abort()
+
+
+Closed = Callable[[Peer, BaseException | None], None]
+Admit = Callable[[str], float | None]
 
 
 class Listener:
     """Listens on the addresses of one host. Made by :meth:`open`."""
 
-    def __init__(self, handler: FrameHandler, limits: ConnectionLimits, closed: Closed) -> None:
-        self.handler = handler
+    def __init__(
+        self,
+        connect: Callable[[Listener], Connection],
+        limits: ConnectionLimits,
+        closed: Closed,
+        admit: Admit | None,
+        tls: ssl.SSLContext | None,
+    ) -> None:
         self.limits = limits
         self.closed = closed
-        self.memory = RequestMemory(limits.queued_max_request_bytes)
-        self.buffer = bytearray(READ_BYTES)
-        """What is read on any connection comes through here; each takes it out at once."""
-        self._connections: set[_Connection] = set()
-        self._by_host: Counter[str] = Counter()
-        self._servers: list[asyncio.Server] = []
-        self._addresses: list[tuple[str, int]] = []
-        self._sweep: asyncio.TimerHandle | None = None
+        self.tls = tls
+        """What a handshake is done with; another one holds for the connections that come after it is set."""
         self.is_closing = False
+        self._connect = connect
+        self._admit = admit
+        self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
+        self._sockets: list[socket.socket] = []
+        self._addresses: list[tuple[str, int]] = []
+        self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._unmade: dict[Connection, asyncio.Task[Any]] = {}
+        self._connections: set[Connection] = set()
+        self._delayed: dict[socket.socket, tuple[Peer, asyncio.TimerHandle]] = {}
+        self._by_host: Counter[str] = Counter()
+        self._count = 0
+        self._sweep: asyncio.TimerHandle | None = None
         self._is_empty: asyncio.Event | None = None
-        self.now = asyncio.get_running_loop().time
 
     @classmethod
     async def open(
         cls,
-        handler: FrameHandler,
-        host: str,
-        port: int,
+        connect: Callable[[Listener], Connection],
+        host: str = "",
+        port: int = 0,
         *,
         limits: ConnectionLimits | None = None,
         closed: Closed | None = None,
         allow: Callable[[list[tuple[str, int]]], None] | None = None,
+        admit: Admit | None = None,
+        tls: ssl.SSLContext | None = None,
+        sockets: Sequence[socket.socket] | None = None,
+        backlog: int = BACKLOG,
     ) -> Listener:
         """Listen on a host; port 0 is any free one.
 
+        :param connect: makes the protocol of one connection.
         :param closed: is called for every connection that ended, with the reason if that was not the client's.
         :param allow: is called with the addresses that are bound, before anybody can connect, and may raise.
+        :param admit: is called with the address of each client that connects. It gives the seconds for which the
+            connection is to be kept without being served, and then closed (KIP-612: too many connections from this
+            address), or None: it is served.
+        :param sockets: are listened on instead of `host` and `port`. They listen already, and are the listener's to
+            close, also where this raises.
+        :param backlog: how many connections may wait to be accepted.
         :raises OSError: an address cannot be listened on.
         """
-        listener = cls(handler, limits or ConnectionLimits(), closed or (lambda _peer, _error: None))
-        loop = asyncio.get_running_loop()
-        sockets = bind(host, port)
+        listener = cls(connect, limits or ConnectionLimits(), closed or (lambda _peer, _error: None), admit, tls)
+        listener._sockets = list(sockets) if sockets is not None else bind(host, port)
         try:
-            listener._addresses = [host_and_port(one.getsockname()) for one in sockets]
+            listener._addresses = [host_and_port(one.getsockname()) for one in listener._sockets]
             if allow is not None:
                 allow(listener._addresses)
-            for one in sockets:
-                server = await loop.create_server(lambda: _Connection(listener), sock=one, backlog=BACKLOG)
-                listener._servers.append(server)
+            for one in listener._sockets:
+                if sockets is None:
+                    one.listen(backlog)
+                one.setblocking(False)
         except BaseException:
-            for server in listener._servers:
-                server.close()
-            for one in sockets:
+            for one in listener._sockets:
                 one.close()
             raise
+        for one in listener._sockets:
+            listener._accept_from(one)
         listener._sweep_later()
         return listener
 
     @property
     def address(self) -> tuple[str, int]:
-        """The first address that it listens on; all have the same port."""
+        """The first address that it listens on; all have the same port, unless sockets were given."""
         return self._addresses[0]
+
+    @property
+    def count(self) -> int:
+        """The connections that are there: served, in their handshake, or delayed."""
+        return self._count
 
     async def close(self, *, within_s: float = 4.0) -> None:
         """Take no more connections, answer what was asked for, and close the rest after `within_s` seconds."""
-        # A connection may have been accepted already, and be made only later.
         self.is_closing = True
         if self._sweep is not None:
             self._sweep.cancel()
-        for server in self._servers:
-            server.close()
+        for pause in self._pauses.values():
+            pause.cancel()
+        for one in self._sockets:
+            self._loop.remove_reader(one.fileno())
+            one.close()
+        self._sockets = []
+        for delayed in list(self._delayed):
+            self._end_delay(delayed)
+        for task in list(self._unmade.values()):
+            task.cancel()
         for connection in list(self._connections):
             connection.end()
-        if self._connections:
-            self._is_empty = asyncio.Event()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_empty.wait(), within_s)
+        await self._wait_until_empty(within_s)
         for connection in list(self._connections):
             connection.abort()
-        for server in self._servers:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(server.wait_closed(), ABORT_S)
-        self._servers = []
+        await self._wait_until_empty(ABORT_S)
 
-    def add(self, connection: _Connection) -> ConnectionLimitError | None:
-        """Count a connection in; or why it is one too many."""
-        host = connection.peer.host
+    def add(self, connection: Connection) -> None:
+        """A connection was made; it was counted when it was accepted."""
+        if self._unmade.pop(connection, None) is None:
+            connection.abort()  # its handshake was given up
+            return
         self._connections.add(connection)
-        self._by_host[host] += 1
-        if self._by_host[host] > self.limits.max_connections_per_ip:
-            return ConnectionLimitError("max.connections.per.ip", self.limits.max_connections_per_ip)
-        if len(self._connections) > self.limits.max_connections:
-            return ConnectionLimitError("max.connections", self.limits.max_connections)
+        if self.is_closing:
+            connection.abort()
+
+    def remove(self, connection: Connection, error: BaseException | None) -> None:
+        """A connection that was made is gone; `error` is why, if that was not the client's wish."""
+        if connection not in self._connections:
+            return
+        self._connections.remove(connection)
+        self._leave(connection.peer, error)
+
+    def _accept_from(self, listening: socket.socket) -> None:
+        self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                accepted, address = listening.accept()
+            except _LATER:
+                return
+            except OSError as error:
+                if error.errno not in _OF_THE_CLIENT:
+                    self._pause(listening, error)
+                return
+            self._pauses.pop(listening, None)
+            try:
+                accepted.setblocking(False)
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                host, port = host_and_port(address)
+                peer = Peer(_text(host, port), _text(*host_and_port(accepted.getsockname())), host)
+            except OSError:  # it is gone already
+                accepted.close()
+                continue
+            self._take(accepted, peer)
+
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
+        """Take no connection for a while: what waits would wake this process again and again."""
+        if listening not in self._pauses:  # otherwise it is still the same trouble, which was reported
+            context = {"message": "socket.accept() out of system resource", "exception": error, "socket": listening}
+            self._loop.call_exception_handler(context)
+        self._loop.remove_reader(listening.fileno())
+        self._pauses[listening] = self._loop.call_later(PAUSE_S, self._accept_from, listening)
+
+    def _take(self, accepted: socket.socket, peer: Peer) -> None:
+        """Count a connection in; serve it, delay it, or close it at once as it is one too many."""
+        delay_s = None if self._admit is None else self._admit(peer.host)
+        refused = self._refused(peer.host)
+        if refused is not None:
+            accepted.close()
+            self.closed(peer, refused)
+            return
+        connection = self._connect(self) if delay_s is None else None
+        self._by_host[peer.host] += 1
+        self._count += 1
+        if connection is None:
+            self._delayed[accepted] = peer, self._loop.call_later(delay_s or 0, self._end_delay, accepted)
+            return
+        connection.peer = peer
+        made = self._loop.connect_accepted_socket(
+            lambda: cast("asyncio.BaseProtocol", connection),
+            accepted,
+            ssl=self.tls,
+            ssl_handshake_timeout=self.limits.socket_request_max_ms / 1000 if self.tls is not None else None,
+        )
+        task = self._unmade[connection] = self._loop.create_task(made)
+        task.add_done_callback(partial(self._was_made, connection, accepted))
+
+    def _refused(self, host: str) -> ConnectionLimitError | None:
+        limits = self.limits
+        if self._by_host[host] >= limits.max_connections_per_ip:
+            return ConnectionLimitError("max.connections.per.ip", limits.max_connections_per_ip)
+        if self._count >= limits.max_connections:
+            return ConnectionLimitError("max.connections", limits.max_connections)
         return None
 
-    def remove(self, connection: _Connection) -> None:
-        """A connection is gone."""
-        self.memory.release(connection)
-        self._connections.discard(connection)
-        host = connection.peer.host
-        self._by_host[host] -= 1
-        if not self._by_host[host]:
-            del self._by_host[host]
-        if self._is_empty is not None and not self._connections:
+    def _was_made(self, connection: Connection, accepted: socket.socket, task: asyncio.Task[Any]) -> None:
+        """The connection is made, or never will be."""
+        error = None if task.cancelled() else task.exception()
+        if self._unmade.pop(connection, None) is None:
+            return
+        # The event loop may have taken it over, and closes it then as at the client's wish; nobody else would.
+        with contextlib.suppress(OSError):
+            accepted.shutdown(socket.SHUT_RDWR)
+        if isinstance(error, ConnectionAbortedError):  # by the event loop, as the time is over
+            error = ConnectionLimitError("socket.request.max.ms", self.limits.socket_request_max_ms)
+        elif isinstance(error, ssl.SSLError):
+            error = explained_handshake(error)
+        self._leave(connection.peer, error)
+
+    def _end_delay(self, accepted: socket.socket) -> None:
+        peer, timer = self._delayed.pop(accepted)
+        timer.cancel()
+        accepted.close()
+        self._leave(peer, None)
+
+    def _leave(self, peer: Peer, error: BaseException | None) -> None:
+        """Count a connection out."""
+        self._count -= 1
+        self._by_host[peer.host] -= 1
+        if not self._by_host[peer.host]:
+            del self._by_host[peer.host]
+        if self._is_empty is not None and not self._count:
             self._is_empty.set()
+        self.closed(peer, error)
+
+    async def _wait_until_empty(self, within_s: float) -> None:
+        if not self._count:
+            return
+        self._is_empty = asyncio.Event()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._is_empty.wait(), within_s)
 
     def _sweep_later(self) -> None:
         wait_s = min(self.limits.connections_max_idle_ms, self.limits.socket_request_max_ms) / 4000
-        self._sweep = asyncio.get_running_loop().call_later(wait_s, self._sweep_now, self.now() + wait_s)
+        self._sweep = self._loop.call_later(wait_s, self._sweep_now, self.now() + wait_s)
 
     def _sweep_now(self, due: float) -> None:
         """Close connections that are idle, whose client does not take its answers, or whose request does not end.
@@ -324,17 +327,6 @@ class Listener:
             elif (now - connection.last_active) * 1000 > idle_ms:
                 connection.abort()
         self._sweep_later()
-
-
-def _write(transport: asyncio.Transport, parts: list[bytes]) -> None:
-    """Hand on parts, some at a time; the list is empty afterwards, so that what is handed on is not kept twice."""
-    parts.reverse()
-    while parts:
-        together, size = [], 0
-        while parts and size < UNSENT_BYTES:
-            together.append(parts.pop())
-            size += len(together[-1])
-        transport.write(b"".join(together))
 
 
 def _text(host: str, port: int) -> str:

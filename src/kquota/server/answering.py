@@ -8,7 +8,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from kquota.errors import KafkaErrorCode, MalformedMessageError, UnsupportedVersionError
-from kquota.net.listener import UNSENT_BYTES, Answer, Peer
+from kquota.net.frame_server import UNSENT_BYTES, Answer
+from kquota.net.listener import Peer
 from kquota.server.context import ServerContext
 from kquota.server.handlers import (
     alter_client_quotas,
@@ -66,7 +67,7 @@ _ITEMS: Final[Mapping[str, Callable[[Any, ServerContext], int]]] = {
 
 
 class Answering:
-    """Answers frames; a :data:`~kquota.net.listener.FrameHandler`.
+    """Answers frames; a :data:`~kquota.net.frame_server.FrameHandler`.
 
     What is small is answered at once, on the event loop. What is large is read and answered, and what is costly
     answered, in a thread beside it, so that a client with a small request never waits for it. To resolve has a thread

@@ -15,6 +15,7 @@ import structlog
 from kquota.config import ConnectionLimits
 from kquota.errors import InputError, KquotaError, ProtocolError
 from kquota.net.addresses import is_connectable, is_loopback, is_numeric, is_unspecified
+from kquota.net.frame_server import open_frame_server
 from kquota.net.listener import BACKLOG, Listener, Peer
 from kquota.server.answering import Answering
 from kquota.server.context import ServerContext
@@ -107,7 +108,7 @@ class QuotaServer:
         # What the event loop reports itself; above all that there are no more files for connections.
         asyncio.get_running_loop().set_exception_handler(self._log_trouble)
         try:
-            self._listener = await Listener.open(
+            self._listener = await open_frame_server(
                 self._answering,
                 settings.listen.host,
                 settings.listen.port,

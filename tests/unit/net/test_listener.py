@@ -1,239 +1,385 @@
-"""What connections may use of a listener, and who waits for whom."""
+"""What a listener does with connections before, while and after they are served, on both event loops."""
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import gc
+import logging
 import socket
-import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import uvloop
 
 from kquota.config import ConnectionLimits
-from kquota.errors import ConnectionLimitError
-from kquota.net.listener import UNSENT_BYTES, Answer, Listener, Peer
+from kquota.errors import ConnectionLimitError, ProtocolError
+from kquota.net import listener as module
+from kquota.net.addresses import bind
+from kquota.net.listener import Listener, Peer
+from tests.kit.tls import Authority, Identity
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Handler = Callable[[bytes, Peer], Answer | Awaitable[Answer]]
-
-
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">i", len(payload)) + payload
-
-
-def echo(frame: bytes, _peer: Peer) -> Answer:
-    return framed(frame)
+Loops = Callable[[], asyncio.AbstractEventLoop]
+Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def in_time() -> None:
-        async with asyncio.timeout(60):
-            await scenario
+class Echo(asyncio.Protocol):
+    """Gives back what comes."""
 
-    asyncio.run(in_time())
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.peer = Peer("", "", "")
+        self.last_active = listener.now()
+        self.incomplete_since: float | None = None
+        self.transport: asyncio.Transport | None = None
+        self.has_ended = False
+        self.reason: Exception | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.listener.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        assert self.transport is not None
+        self.transport.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.listener.remove(self, self.reason or exc)
+
+    def end(self) -> None:
+        assert self.transport is not None
+        self.has_ended = True
+        self.transport.close()
+
+    def abort(self, reason: Exception | None = None) -> None:
+        assert self.transport is not None
+        self.reason = reason
+        self.transport.abort()
 
 
 class Harness:
     """A listener, its clients, and why connections ended."""
 
     def __init__(self) -> None:
-        self.ends: asyncio.Queue[BaseException | None] = asyncio.Queue()
-        self.listener: Listener | None = None
+        self.ends: asyncio.Queue[tuple[Peer, BaseException | None]] = asyncio.Queue()
+        self.connections: list[Echo] = []
+        self.trouble: list[dict[str, Any]] = []
         self.writers: list[asyncio.StreamWriter] = []
+        self.sockets: list[socket.socket] = []
+        self.listener = cast("Listener", None)
 
-    async def connect(self) -> Streams:
-        assert self.listener is not None
-        streams = await asyncio.open_connection(*self.listener.address)
+    def make(self, listener: Listener) -> Echo:
+        self.connections.append(Echo(listener))
+        return self.connections[-1]
+
+    async def connect(self, tls: ssl.SSLContext | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        name = "localhost" if tls is not None else None
+        streams = await asyncio.open_connection(*self.listener.address, ssl=tls, server_hostname=name)
         self.writers.append(streams[1])
         return streams
 
+    def connect_silently(self) -> socket.socket:
+        """As a client that never says anything."""
+        self.sockets.append(socket.create_connection(self.listener.address))
+        return self.sockets[-1]
+
+    async def end(self) -> BaseException | None:
+        return (await self.ends.get())[1]
+
 
 @contextlib.asynccontextmanager
-async def listening(handler: Handler, **limits: int) -> AsyncIterator[Harness]:
+async def listening(
+    *,
+    tls: ssl.SSLContext | None = None,
+    admit: Callable[[str], float | None] | None = None,
+    sockets: list[socket.socket] | None = None,
+    **limits: int,
+) -> AsyncIterator[Harness]:
     harness = Harness()
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: harness.trouble.append(context))
     harness.listener = await Listener.open(
-        handler,
+        harness.make,
         "127.0.0.1",
         0,
         limits=ConnectionLimits(**limits),
-        closed=lambda _peer, error: harness.ends.put_nowait(error),
+        closed=lambda peer, error: harness.ends.put_nowait((peer, error)),
+        admit=admit,
+        tls=tls,
+        sockets=sockets,
     )
     try:
         yield harness
     finally:
-        for writer in harness.writers:
-            writer.close()
         await harness.listener.close(within_s=0)
+        for writer in harness.writers:
+            writer.transport.abort()
+        for one in harness.sockets:
+            one.close()
+        assert harness.listener.count == 0
+        assert harness.listener._by_host == {}
+        assert harness.listener._unmade == {}
 
 
-async def answer_of(streams: Streams) -> bytes:
-    [size] = struct.unpack(">i", await streams[0].readexactly(4))
-    return await streams[0].readexactly(size)
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Run:
+    """Run a scenario on an event loop of either kind; what asyncio logs of connections itself is a failure."""
+
+    def of_loop(scenario: Coroutine[Any, Any, None]) -> None:
+        async def in_time() -> None:
+            async with asyncio.timeout(60):
+                await scenario
+
+        with asyncio.Runner(loop_factory=cast("Loops", request.param)) as runner:
+            runner.run(in_time())
+        gc.collect()
+        assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+    return of_loop
 
 
-async def ask(streams: Streams, payload: bytes) -> bytes:
-    streams[1].write(framed(payload))
-    return await answer_of(streams)
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
 
 
-@pytest.mark.parametrize("setting", ["max_connections", "max_connections_per_ip"])
-def test_connections_beyond_the_limit_are_closed(setting: str) -> None:
-    """Those that are there are served, and a place that is left can be taken."""
+@pytest.fixture(scope="module")
+def server(authority: Authority) -> Identity:
+    return authority.issue("broker", hosts=("localhost",))
 
+
+@pytest.fixture
+def server_tls(server: Identity, tmp_path: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server.write_pem(tmp_path / "server.pem"))
+    return context
+
+
+def client_tls(authority: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=authority.certificate_pem())
+
+
+async def echoed(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], text: bytes) -> bytes:
+    streams[1].write(text)
+    return await streams[0].readexactly(len(text))
+
+
+@pytest.mark.parametrize("is_tls", [False, True], ids=["plaintext", "tls"])
+def test_a_connection_is_served_and_knows_its_peer(
+    run: Run, is_tls: bool, server_tls: ssl.SSLContext, authority: Authority
+) -> None:
     async def scenario() -> None:
-        async with listening(echo, **{setting: 2}) as harness:
-            first, second = await harness.connect(), await harness.connect()
-            assert await ask(first, b"1") == b"1"
-            assert await ask(second, b"2") == b"2"
-            third = await harness.connect()
-            with contextlib.suppress(ConnectionError):
-                assert await third[0].read() == b""
-            error = await harness.ends.get()
-            assert isinstance(error, ConnectionLimitError)
-            assert (error.setting, error.limit) == (setting.replace("_", "."), 2)
-            first[1].close()
-            assert await harness.ends.get() is None
-            assert await ask(await harness.connect(), b"4") == b"4"
-            assert await ask(second, b"2") == b"2"
-
-    run(scenario())
-
-
-def test_a_request_that_does_not_end_costs_its_connection() -> None:
-    """However steadily its bytes drip in; one that is idle between requests may stay."""
-
-    async def scenario() -> None:
-        async with listening(echo, socket_request_max_ms=200) as harness:
-            dripping, idle = await harness.connect(), await harness.connect()
-            assert await ask(idle, b"x") == b"x"
-            dripping[1].write(struct.pack(">i", 1000))
-
-            async def drip() -> None:
-                while True:
-                    dripping[1].write(b"x")
-                    await asyncio.sleep(0.01)
-
-            dripper = asyncio.create_task(drip())
-            error = await harness.ends.get()
-            dripper.cancel()
-            assert isinstance(error, ConnectionLimitError)
-            assert error.setting == "socket.request.max.ms"
-            assert await ask(idle, b"y") == b"y"
-
-    run(scenario())
-
-
-def test_large_requests_wait_for_room_and_small_ones_do_not() -> None:
-    """A large request that does not end holds back the next large one until its time is over, and nothing else."""
-
-    async def scenario() -> None:
-        limits = {"queued_max_request_bytes": 200_000, "socket_request_max_ms": 300}
-        async with listening(echo, **limits) as harness:
-            unfinished, large, small = [await harness.connect() for _ in range(3)]
-            unfinished[1].write(framed(b"x" * 150_000)[:-1])
-            await unfinished[1].drain()
-            assert await ask(small, b"before") == b"before"
-            large[1].write(framed(b"y" * 150_000))
-            for number in range(20):
-                assert await ask(small, b"%d" % number) == b"%d" % number
-            error = await harness.ends.get()
-            assert isinstance(error, ConnectionLimitError)
-            assert await answer_of(large) == b"y" * 150_000
-            assert await ask(await harness.connect(), b"z" * 150_000) == b"z" * 150_000
-
-    run(scenario())
-
-
-def test_room_is_given_back_once_a_request_is_answered() -> None:
-    """One connection after the other, with answers that take their time."""
-
-    async def later(frame: bytes, _peer: Peer) -> Answer:
-        await asyncio.sleep(0)
-        return framed(frame[:3])
-
-    async def scenario() -> None:
-        async with listening(later, queued_max_request_bytes=100_000) as harness:
-            clients = [await harness.connect() for _ in range(5)]
-            for number, client in enumerate(clients):
-                client[1].write(framed(b"%03d" % number + b"x" * 80_000))
-            assert [await answer_of(client) for client in clients] == [b"%03d" % number for number in range(5)]
-
-    run(scenario())
-
-
-def test_who_sends_many_requests_at_once_does_not_hold_up_others() -> None:
-    """Connections take turns: the other one's answer comes long before the last of them is answered."""
-    answered = 0
-
-    def slow(frame: bytes, _peer: Peer) -> Answer:
-        nonlocal answered
-        answered += 1
-        if frame == b"count":
-            return framed(b"%d" % answered)
-        until = asyncio.get_running_loop().time() + 0.001
-        while asyncio.get_running_loop().time() < until:
-            pass
-        return framed(b"")
-
-    async def scenario() -> None:
-        async with listening(slow) as harness:
-            greedy, other = await harness.connect(), await harness.connect()
-            greedy[1].write(framed(b"") * 500)
-            await answer_of(greedy)
-            assert int(await ask(other, b"count")) < 250
-
-    run(scenario())
-
-
-def test_parts_of_an_answer_come_in_order_with_those_around_it() -> None:
-    """A large answer is sent in parts; small answers before and after it are where they belong."""
-    parts = [b"%08d" % number for number in range(40_000)]
-    whole = b"".join(parts)
-
-    def handler(frame: bytes, _peer: Peer) -> Answer:
-        return [struct.pack(">i", len(whole)), *parts] if frame == b"large" else framed(frame)
-
-    async def scenario() -> None:
-        async with listening(handler) as harness:
-            client = await harness.connect()
-            client[1].write(framed(b"a") + framed(b"large") + framed(b"b") + framed(b"large") + framed(b"c"))
-            client[1].write_eof()
-            assert [await answer_of(client) for _ in range(5)] == [b"a", whole, b"b", whole, b"c"]
-            assert await client[0].read() == b""
-
-    assert len(whole) > UNSENT_BYTES
-    run(scenario())
-
-
-def test_answers_do_not_wait_for_acknowledgements() -> None:
-    """Nagle's algorithm is off: several answers in a row would wait 40 ms for each other."""
-
-    async def scenario() -> None:
-        async with listening(echo) as harness:
-            assert await ask(await harness.connect(), b"x") == b"x"
-            assert harness.listener is not None
-            [connection] = harness.listener._connections
-            assert connection._transport is not None
-            its_socket = connection._transport.get_extra_info("socket")
+        async with listening(tls=server_tls if is_tls else None) as harness:
+            streams = await harness.connect(client_tls(authority) if is_tls else None)
+            assert await echoed(streams, b"x" * 300_000) == b"x" * 300_000
+            host, port = streams[1].get_extra_info("sockname")
+            [connection] = harness.connections
+            assert connection.peer == Peer(f"{host}:{port}", f"127.0.0.1:{harness.listener.address[1]}", host)
+            its_socket = connection.transport.get_extra_info("socket") if connection.transport else None
+            assert its_socket is not None
             assert its_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert harness.listener.count == 1
+            streams[1].close()
+            assert await harness.ends.get() == (connection.peer, None)
+            assert harness.listener.count == 0
+            assert harness.trouble == []
 
     run(scenario())
 
 
-def test_nobody_connects_before_the_addresses_are_allowed() -> None:
-    """What `allow` raises comes out, and nothing listens."""
-    ports: list[int] = []
-
-    def refuse(addresses: list[tuple[str, int]]) -> None:
-        ports.extend(port for _, port in addresses)
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(addresses[0])
-        raise PermissionError("not here")
+def test_sockets_that_listen_already_are_taken_over(run: Run) -> None:
+    """Who connects before the listener is there is served once it is."""
 
     async def scenario() -> None:
-        with pytest.raises(PermissionError, match="not here"):
-            await Listener.open(echo, "127.0.0.1", 0, allow=refuse)
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", ports[0]))
+        sockets = bind("127.0.0.1", 0) + bind("127.0.0.1", 0)
+        for one in sockets:
+            one.listen(10)
+        early = [socket.create_connection(one.getsockname()) for one in sockets]
+        ports = [one.getsockname()[1] for one in sockets]
+        async with listening(sockets=sockets) as harness:
+            assert harness.listener.address == ("127.0.0.1", ports[0])
+            for one in early:
+                streams = await asyncio.open_connection(sock=one)
+                harness.writers.append(streams[1])
+                assert await echoed(streams, b"early") == b"early"
+            assert {connection.peer.listener for connection in harness.connections} == {
+                f"127.0.0.1:{port}" for port in ports
+            }
+        for port in ports:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port))
+
+    run(scenario())
+
+
+def test_half_open_handshakes_count(run: Run, server_tls: ssl.SSLContext, authority: Authority) -> None:
+    """Who connects to a TLS port and says nothing has a place; beyond the limit connections are closed at once."""
+
+    async def scenario() -> None:
+        async with listening(tls=server_tls, max_connections=300, max_connections_per_ip=1000) as harness:
+            silent = await asyncio.to_thread(lambda: [harness.connect_silently() for _ in range(300)])
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await harness.connect(client_tls(authority))
+            error = await harness.end()
+            assert isinstance(error, ConnectionLimitError)
+            assert (error.setting, error.limit) == ("max.connections", 300)
+            assert harness.listener.count == 300
+            silent[0].close()
+            assert isinstance(await harness.end(), ConnectionError)
+            assert await echoed(await harness.connect(client_tls(authority)), b"x") == b"x"
+            assert harness.listener.count == 300
+        assert harness.ends.qsize() == 300
+        assert harness.trouble == []
+
+    run(scenario())
+
+
+def test_a_handshake_that_does_not_end_is_ended(run: Run, server_tls: ssl.SSLContext) -> None:
+    async def scenario() -> None:
+        async with listening(tls=server_tls, socket_request_max_ms=100) as harness:
+            silent = [harness.connect_silently() for _ in range(20)]
+            silent[0].send(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a ClientHello
+            for _ in silent:
+                error = await harness.end()
+                assert isinstance(error, ConnectionLimitError)
+                assert error.setting == "socket.request.max.ms"
+            for one in silent:
+                with contextlib.suppress(ConnectionResetError):
+                    assert one.recv(100) == b""
+            assert harness.trouble == []
+
+    run(scenario())
+
+
+def test_closing_ends_handshakes_and_connections(run: Run, server_tls: ssl.SSLContext, authority: Authority) -> None:
+    """The connection that was accepted in the same turn of the event loop too."""
+
+    async def scenario() -> None:
+        async with listening(tls=server_tls) as harness:
+            silent = harness.connect_silently()
+            await echoed(await harness.connect(client_tls(authority)), b"x")
+            late = harness.connect_silently()
+            harness.listener._accept(harness.listener._sockets[0])
+            await harness.listener.close(within_s=30)
+            assert [connection.has_ended for connection in harness.connections] == [False, True, False]
+            assert harness.listener.count == 0
+            for one in (silent, late):
+                assert await asyncio.to_thread(one.recv, 1) == b""
+        assert [(await harness.ends.get())[1] for _ in range(3)] == [None] * 3
+        assert harness.ends.empty()
+        assert harness.trouble == []
+
+    run(scenario())
+
+
+def test_a_client_that_is_not_admitted_waits_and_is_closed(run: Run) -> None:
+    """Nothing is read from it, and it counts as a connection meanwhile."""
+    delays: list[float | None] = [None, 0.05, 1000.0]
+    asked: list[str] = []
+
+    def admit(host: str) -> float | None:
+        asked.append(host)
+        return delays[len(asked) - 1]
+
+    async def scenario() -> None:
+        async with listening(admit=admit) as harness:
+            served = await harness.connect()
+            assert await echoed(served, b"x") == b"x"
+            delayed = await harness.connect()
+            delayed[1].write(b"nobody reads this")
+            with contextlib.suppress(ConnectionError):
+                assert await delayed[0].read() == b""
+            assert await harness.end() is None
+            longer = await harness.connect()
+            assert await echoed(served, b"y") == b"y"
+            assert (harness.listener.count, len(harness.connections)) == (2, 1)
+            await harness.listener.close(within_s=30)
+            assert await longer[0].read() == b""
+        assert asked == ["127.0.0.1"] * 3
+
+    run(scenario())
+
+
+def test_want_of_open_files_is_reported_once_and_survived(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as no file can be opened, the listener tries now and then; who waited is served then."""
+    monkeypatch.setattr(module, "PAUSE_S", 0.01)
+    tries = 0
+
+    class Full(socket.socket):
+        def accept(self) -> tuple[socket.socket, Any]:
+            nonlocal tries
+            tries += 1
+            if tries <= 5:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return super().accept()
+
+    async def scenario() -> None:
+        [bound] = bind("127.0.0.1", 0)
+        bound.listen(10)
+        full = Full(bound.family, bound.type, bound.proto, bound.detach())
+        async with listening(sockets=[full]) as harness:
+            assert await echoed(await harness.connect(), b"x") == b"x"
+            assert tries >= 6
+            [context] = harness.trouble
+            assert context["exception"].errno == errno.EMFILE
+            assert context["message"] == "socket.accept() out of system resource"
+
+    run(scenario())
+
+
+def test_clients_that_are_gone_before_they_are_accepted_cost_nothing(run: Run) -> None:
+    async def scenario() -> None:
+        async with listening() as harness:
+            for _ in range(50):
+                gone = harness.connect_silently()
+                gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                gone.close()
+            assert await echoed(await harness.connect(), b"x") == b"x"
+            while harness.listener.count > 1:
+                await harness.ends.get()
+            assert harness.trouble == []
+
+    run(scenario())
+
+
+def test_who_does_not_trust_the_certificate_is_no_mistake_of_ours(run: Run, server_tls: ssl.SSLContext) -> None:
+    async def scenario() -> None:
+        async with listening(tls=server_tls) as harness:
+            # asyncio's own clients do not say why they go.
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await asyncio.to_thread(
+                    ssl.create_default_context().wrap_socket, harness.connect_silently(), server_hostname="localhost"
+                )
+            error = await harness.end()
+            assert isinstance(error, ProtocolError)
+            assert "the client does not trust the certificate" in str(error)
+            assert harness.trouble == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "said, reason",
+    [
+        (b"\0\0\0\x10\0\x12\0\0\0\0\0\1\0\6client", "plaintext on a TLS port"),
+        (b"\0\0\1\x10\0\x12\0\0\0\0\0\1\0\6client" * 20, "plaintext on a TLS port"),
+        (b"GET / HTTP/1.1\r\n\r\n", "plaintext on a TLS port: this is HTTP"),
+    ],
+    ids=["ApiVersions", "large", "HTTP"],
+)
+def test_plaintext_on_a_tls_port_is_named(run: Run, server_tls: ssl.SSLContext, said: bytes, reason: str) -> None:
+    async def scenario() -> None:
+        async with listening(tls=server_tls) as harness:
+            reader, writer = await harness.connect()
+            writer.write(said)
+            error = await harness.end()
+            assert isinstance(error, ProtocolError)
+            assert str(error) == reason
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            assert harness.trouble == []
 
     run(scenario())
