@@ -69,7 +69,7 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
 
             from kquota.files import read_quota_file
 
-            file = read_quota_file(Path(options.quotas).read_bytes(), options.quotas)
+            file = read_quota_file(Path(options.quotas).read_bytes(), name=options.quotas)
             quotas.apply((key, one.entity, value) for one in file.entries for key, value in one.values.items())
         yield Gateway(
             ClusterUpstream(admin),

@@ -107,10 +107,10 @@ class BrokerConnection(asyncio.Protocol):
                     data = self._collect(data)
                     continue
                 at = self._walk(data)
-                if at == 0 or self._whole is None:
-                    self._rest = data[at:]
-                    break
                 data = data[at:]
+                if self._whole is None:
+                    self._rest = data
+                    break
         except Exception as error:  # noqa: BLE001 (also a mistake of ours costs only this connection)
             self._client.fail(error)
             self.close()
