@@ -6,7 +6,7 @@ listener (``max.connection.creation.rate``) make its acceptor wait and are no qu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import Final, NamedTuple
 
@@ -53,18 +53,29 @@ class ConnectionQuotas:
 
         :raises IllegalArgumentError: the entity is no address and not the default of addresses.
         """
-        if entity.entries.keys() != {IP}:
-            raise IllegalArgumentError(f"{entity.to_text() or 'an empty entity'}: connections are limited for an ip")
-        rule = None if value is None else _Rule(_to_int(value), entity)
-        name = entity.entries[IP]
-        if name is None:
-            self._default = rule
-        elif rule is None:
-            self._own.pop(_without_scope(_address(name)), None)
-        else:
-            self._own[_without_scope(_address(name))] = rule
-        for address, meter in self._meters.items():
-            meter.limit = self.limit(address)
+        self.update_quotas([(entity, value)])
+
+    def update_quotas(self, changes: Sequence[tuple[ClientQuotaEntity, float | None]]) -> None:
+        """The same for many together, in this order.
+
+        :raises IllegalArgumentError: an entity is no address and not the default of addresses; nothing is changed.
+        """
+        for entity, _ in changes:
+            if entity.entries.keys() != {IP}:
+                wrong = entity.to_text() or "an empty entity"
+                raise IllegalArgumentError(f"{wrong}: connections are limited for an ip")
+        for entity, value in changes:
+            rule = None if value is None else _Rule(_to_int(value), entity)
+            name = entity.entries[IP]
+            if name is None:
+                self._default = rule
+            elif rule is None:
+                self._own.pop(_without_scope(_address(name)), None)
+            else:
+                self._own[_without_scope(_address(name))] = rule
+        if changes:
+            for address, meter in self._meters.items():
+                meter.limit = self.limit(address)
 
     def limit(self, ip: str) -> int:
         """The address's own, or the default, or :data:`DISABLED`."""

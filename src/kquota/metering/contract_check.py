@@ -16,10 +16,10 @@ from kquota.config import BrokerConfig
 from kquota.errors import CallbackRefusedError, InputError
 from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, Cluster, KafkaPrincipal
 from kquota.metering.contract import CallbackProbe, CallTimes, Finding, Observations
-from kquota.metering.engine import Housekeeping, QuotaManagers
+from kquota.metering.engine import Housekeeping, QuotaManagers, client_quotas
 from kquota.metering.guard import CallbackGuard, Tags
-from kquota.metering.managers import RateQuotaManager
-from kquota.metering.meters import Throttle
+from kquota.metering.meters import BucketMeter
+from kquota.metering.requests import charge
 from kquota.quotas import QuotaSnapshot
 
 __all__ = ["OTHER_METERS", "ContractCheck", "MeterOutcome", "TrafficRecord", "Waits"]
@@ -160,19 +160,16 @@ class ContractCheck:
                 raise error.__cause__ from None
             return  # it was noted, and a broker would go on without it
         ours.update_cluster_metadata(self._cluster)
-        for entity, values in self._quotas.items():
-            for key, value in values.items():
-                if ClientQuotaType.find(key) is not None:
-                    ours.update_quota(key, entity, value)
-                    kafkas.update_quota(key, entity, value)
+        for managers in (ours, kafkas):
+            managers.update_quotas(client_quotas(self._quotas))
         chores = Housekeeping(ours, kafkas)
         for record in traffic:
             chores.pass_until(record.now_ms)
-            wait_ms = _record(ours, record)
+            wait_ms = _charge(ours, record)
             tags = answers.last_tags
             # Asked anew for each record, though a broker would not: a limit that wavers shows.
             limit = answers.quota_limit(record.quota_type, tags)
-            self._note(broker_id, record, tags, limit, wait_ms, _record(kafkas, record))
+            self._note(broker_id, record, tags, limit, wait_ms, _charge(kafkas, record))
         probe.ask_again()
         answers.close()
 
@@ -208,22 +205,11 @@ class ContractCheck:
         return meter
 
 
-def _record(managers: QuotaManagers, record: TrafficRecord) -> int:
-    """How long the client is told to wait."""
-    manager = managers.of(record.quota_type)
-    client = record.user, record.client_id
-    throttle: Throttle | None = None
-    if not isinstance(manager, RateQuotaManager):
-        if not record.strict:
-            throttle = manager.record_permissive(*client, record.amount, record.now_ms)
-        elif (meter := manager.meter(*client)) is not None:
-            # What was accepted then is counted, though it be rejected now: its client would have come back with it.
-            throttle = meter.check(record.now_ms)
-            meter.record_unchecked(record.amount, record.now_ms)
-        return 0 if throttle is None else max(0, throttle.throttle_ms)
-    throttle = manager.record(*client, record.amount, record.now_ms)
-    if throttle is None or throttle.throttle_ms <= 0:
-        return 0
-    if record.quota_type is ClientQuotaType.FETCH:
-        manager.unrecord(*client, record.amount, record.now_ms)  # its answer goes out empty
-    return throttle.throttle_ms
+def _charge(managers: QuotaManagers, record: TrafficRecord) -> int:
+    """How long the client is throttled, in milliseconds."""
+    meter = managers.of(record.quota_type).meter(record.user, record.client_id)
+    charged = charge(meter, record.quota_type, record.amount, record.now_ms, strict=record.strict)
+    if isinstance(meter, BucketMeter) and not charged.accepted:
+        # What was accepted then is counted, though it be refused now: its client would have come back with it.
+        meter.record_unchecked(record.amount, record.now_ms)
+    return 0 if charged.throttle is None else max(0, charged.throttle.throttle_ms)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from kquota.config import BrokerConfig
 from kquota.errors import CallbackRefusedError, KquotaError
@@ -23,12 +23,23 @@ from kquota.metering.guard import CallbackGuard
 from kquota.metering.managers import MutationQuotaManager, RateQuotaManager, RequestQuotaManager
 from kquota.metering.meters import BucketMeter
 from kquota.metering.statistics import Windows
-from kquota.quotas import CONNECTION_CREATION_RATE, ClientQuotaEntity
+from kquota.quotas import CONNECTION_CREATION_RATE, ClientQuotaEntity, QuotaSnapshot
 
-__all__ = ["EXPIRY_EVERY_MS", "USAGE_EVERY_MS", "Housekeeping", "QuotaManagers"]
+__all__ = ["EXPIRY_EVERY_MS", "USAGE_EVERY_MS", "Housekeeping", "QuotaChange", "QuotaManagers", "client_quotas"]
 
 EXPIRY_EVERY_MS: Final = 30_000
 USAGE_EVERY_MS: Final = 1_000
+
+QuotaChange: TypeAlias = tuple[str, ClientQuotaEntity, float | None]
+"""A quota's key, the entity that it is set on, and its value; None removes it."""
+
+
+def client_quotas(quotas: QuotaSnapshot) -> Iterator[QuotaChange]:
+    """All that is set for users and client ids, as changes that set it."""
+    for entity, values in quotas.items():
+        for key, value in values.items():
+            if ClientQuotaType.find(key) is not None:
+                yield key, entity, value
 
 
 class QuotaManagers:
@@ -76,15 +87,35 @@ class QuotaManagers:
 
     def update_quota(self, key: str, entity: ClientQuotaEntity, value: float | None) -> None:
         """A quota was set, or removed where `value` is None. Raises KeyError for a key that Kafka does not have."""
-        if key == CONNECTION_CREATION_RATE:
-            self.connections.update_quota(entity, value)
-            return
-        quota_type = ClientQuotaType.of_key(key)
-        if value is None:
-            self._quotas[quota_type].pop(entity, None)
-        else:
-            self._quotas[quota_type][entity] = value
-        self.of(quota_type).update_quota(entity, value)
+        self.update_quotas([(key, entity, value)])
+
+    def update_quotas(self, changes: Iterable[QuotaChange]) -> None:
+        """Quotas were set, or removed where the value is None, in this order. Limits follow once, after all of them.
+
+        Where the callback raises, all limits of clients are as they were.
+
+        :raises KeyError: a key is none of Kafka's; nothing is changed.
+        :raises IllegalArgumentError: a limit of connections is set on something else than an ip; nothing is changed.
+        """
+        of_clients: list[tuple[ClientQuotaType, ClientQuotaEntity, float | None]] = []
+        of_connections: list[tuple[ClientQuotaEntity, float | None]] = []
+        for key, entity, value in changes:
+            if key == CONNECTION_CREATION_RATE:
+                of_connections.append((entity, value))
+            else:
+                of_clients.append((ClientQuotaType.of_key(key), entity, value))
+        self.connections.update_quotas(of_connections)
+        for quota_type, entity, value in of_clients:
+            if value is None:
+                self._quotas[quota_type].pop(entity, None)
+            else:
+                self._quotas[quota_type][entity] = value
+        for quota_type, entity, value in of_clients:
+            self.of(quota_type).update_callback(entity, value)
+        changed = dict.fromkeys(quota_type for quota_type, _, _ in of_clients)
+        limits = {quota_type: self.of(quota_type).limits_by(self._callback) for quota_type in changed}
+        for quota_type, found in limits.items():
+            self.of(quota_type).use(self._callback, found)
 
     def source(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> str | None:
         """Where the limit of these tags is set, in canonical text; None where the callback does not say."""

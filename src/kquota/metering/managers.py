@@ -71,12 +71,16 @@ class QuotaManager(Generic[M]):
 
     def update_quota(self, entity: ClientQuotaEntity, value: float | None) -> None:
         """A quota was set, or removed where `value` is None. Limits follow at once, and what was counted stays."""
+        self.update_callback(entity, value)
+        self.refresh()
+
+    def update_callback(self, entity: ClientQuotaEntity, value: float | None) -> None:
+        """Only let the callback know: no limit follows before :meth:`refresh`, which is for many changes together."""
         described = CallbackQuotaEntity(entity)
         if value is None:
             self._callback.remove_quota(self.quota_type, described)
         else:
             self._callback.update_quota(self.quota_type, described, value)
-        self.refresh()
 
     def limits_by(self, callback: ClientQuotaCallback) -> list[float]:
         """The limits that a callback gives to all meters, in their order."""
@@ -210,7 +214,7 @@ class RateQuotaManager(QuotaManager[RateMeter]):
         limit = self.limit(user, client_id) if self.is_enabled() else None
         if limit is None:
             return float_info.max
-        return limit * (self.windows.samples - 1) * (self.windows.size_ms // 1000)
+        return self.windows.max_value(limit)
 
     def _new_meter(self, tags: Mapping[str, str], limit: float) -> RateMeter:
         return RateMeter(tags, limit, self.windows, self._bound_ms)
@@ -252,13 +256,8 @@ class MutationQuotaManager(QuotaManager[BucketMeter]):
     def record_strict(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> StrictOutcome:
         """Reject if it is too much already; otherwise count them, however many, and do not make the client wait."""
         meter = self.meter(user, client_id)
-        if meter is None:
-            return StrictOutcome(rejected=False, throttle=None)
-        throttle = meter.check(now_ms)
-        if throttle is not None:
-            return StrictOutcome(rejected=True, throttle=throttle)
-        meter.record_unchecked(partitions, now_ms)
-        return StrictOutcome(rejected=False, throttle=None)
+        throttle = None if meter is None else meter.record_strict(partitions, now_ms)
+        return StrictOutcome(rejected=throttle is not None, throttle=throttle)
 
     def record_permissive(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> Throttle | None:
         """Count them; how long the client is to wait, if then it is too much."""

@@ -99,12 +99,14 @@ class ThrottleTimes:
 class RateMeter:
     """Usage per second under a limit."""
 
-    __slots__ = ("_bound_ms", "last_ms", "limit", "rate", "tags", "throttle_times", "waits_until_ms")
+    __slots__ = ("_bound_ms", "compared", "last_ms", "limit", "rate", "tags", "throttle_times", "waits_until_ms")
 
     def __init__(self, tags: Mapping[str, str], limit: float, windows: Windows, bound_ms: int | None) -> None:
         self.tags = tags
         self.limit = limit
         self.rate = SampledRate(windows)
+        self.compared = 0.0
+        """The rate that the limit was compared with last, with the value in it that was recorded then."""
         self.throttle_times = ThrottleTimes()
         self.last_ms = 0
         self.waits_until_ms = 0
@@ -119,10 +121,15 @@ class RateMeter:
     def record(self, value: float, now_ms: int) -> Throttle | None:
         """Count `value`; how long to wait, if it is too much."""
         self.last_ms = now_ms
-        measured = self.rate.add(value, now_ms)
+        self.compared = measured = self.rate.add(value, now_ms)
         if measured <= self.limit:
             return None
-        return self._throttle(measured, now_ms)
+        unbounded = rate_throttle_ms(measured, self.limit, self.rate.added_over_ms)
+        told = unbounded
+        if told > self._bound_ms:
+            told = self._bound_ms
+        self.waits_until_ms = now_ms + told
+        return Throttle(told, unbounded, measured, self.limit, self.tags)
 
     def record_unchecked(self, value: float, now_ms: int) -> None:
         """Count `value` and look at no limit; a negative one takes back."""
@@ -132,14 +139,6 @@ class RateMeter:
     def measure(self, now_ms: int) -> float:
         """The usage now: what is recorded (bytes, per cent of a thread, mutations), per second."""
         return self.rate.measure(now_ms)
-
-    def _throttle(self, measured: float, now_ms: int) -> Throttle:
-        unbounded = rate_throttle_ms(measured, self.limit, self.rate.added_over_ms)
-        told = unbounded
-        if told > self._bound_ms:
-            told = self._bound_ms
-        self.waits_until_ms = now_ms + told
-        return Throttle(told, unbounded, measured, self.limit, self.tags)
 
 
 class BucketMeter:
@@ -171,6 +170,15 @@ class BucketMeter:
         """Take `value` tokens; how long to wait, if then some are missing."""
         self.record_unchecked(value, now_ms)
         return self.check(now_ms)
+
+    def record_strict(self, value: float, now_ms: int) -> Throttle | None:
+        """Take `value` tokens, however many, unless some are missing already: then none are taken, and this is how long
+        to wait until they are back.
+        """
+        throttle = self.check(now_ms)
+        if throttle is None:
+            self.record_unchecked(value, now_ms)
+        return throttle
 
     def record_unchecked(self, value: float, now_ms: int) -> None:
         """Take `value` tokens, below zero too; a negative one gives back."""

@@ -23,6 +23,7 @@ from kquota.metering.loading import load_callback
 from kquota.metering.managers import RateQuotaManager
 from kquota.metering.meters import UNLIMITED, BucketMeter, Throttle
 from kquota.metering.metrics import read_metrics
+from kquota.metering.requests import charge
 from kquota.quotas import CONNECTION_CREATION_RATE, IP, KAFKA, ClientQuotaEntity, canonical_ip, is_literal_ip
 
 __all__ = ["Replay", "replay"]
@@ -143,23 +144,19 @@ class Replay:
     def _record(self, operation: Operation) -> Answer:
         if operation["key"] == CONNECTION_CREATION_RATE:
             return self._connection(operation["ip"], operation.get("listener", LISTENER))
-        manager = self.managers.of(ClientQuotaType.of_key(operation["key"]))
-        user, client_id, value = _user(operation), operation["client-id"], operation["value"]
-        rejected: bool | None = None
-        throttle: Throttle | None
-        if isinstance(manager, RateQuotaManager):
-            throttle = manager.record(user, client_id, value, self.now_ms)
-        elif operation.get("strict"):
-            rejected, throttle = manager.record_strict(user, client_id, value, self.now_ms)
-        else:
-            throttle = manager.record_permissive(user, client_id, value, self.now_ms)
+        quota_type = ClientQuotaType.of_key(operation["key"])
+        manager = self.managers.of(quota_type)
+        user, client_id, strict = _user(operation), operation["client-id"], bool(operation.get("strict"))
+        meter = manager.meter(user, client_id)
+        # A trace says by itself what is taken back: `unrecord`.
+        throttle, accepted = charge(meter, quota_type, operation["value"], self.now_ms, strict=strict, is_answered=True)
         if throttle is not None and throttle.throttle_ms > 0:
             manager.note_throttle(user, client_id, throttle.throttle_ms, self.now_ms)
             manager.delays.add((user, client_id), throttle.throttle_ms, self.now_ms)
-        meter = manager.meter(user, client_id)
         tags = {} if meter is None else {tag: tagged for tag, tagged in meter.tags.items() if tagged}
         limit = None if meter is None or meter.limit == UNLIMITED else meter.limit
-        return self._answer(tags, limit, None if meter is None else meter.measure(self.now_ms), throttle, rejected)
+        value = None if meter is None else meter.measure(self.now_ms)
+        return self._answer(tags, limit, value, throttle, not accepted if strict else None)
 
     def _connection(self, ip: str, listener: str) -> Answer:
         connections = self.managers.connections

@@ -1,28 +1,96 @@
-"""A request and all the quotas that it meets: what is counted in which order, and which of them makes the client wait.
+"""What a request is charged, when it is refused, and what is taken back: the one rule, for whoever counts requests.
 
-Sources: ``KafkaApis``, ``ControllerApis``, ``ClientRequestQuotaManager``. The longest wait counts, never the sum, and
-only the manager that asked for it notes it.
+:func:`charge` is the rule of one quota, on any meter. :class:`RequestQuotas` is a broker's: a request meets several
+quotas, the longest wait counts, never the sum, and only the manager that asked for it notes it.
+
+=================  =============================================================  ====================================
+request            charged                                                        over the limit
+=================  =============================================================  ====================================
+produce            its bytes, header included                                     done; the client waits
+produce, acks=0    the same; its time is exempt                                   done; its channel is muted anyway
+fetch              the bytes of its answer                                        answered empty, the bytes taken back
+mutation, strict   for each topic its partitions, while no tokens are missing     the topic is refused, not charged
+mutation before    for each topic its partitions                                  done; the client waits
+any other          only its time, as those above                                  done; the client waits
+=================  =============================================================  ====================================
+
+Sources: ``KafkaApis``, ``ControllerApis``, ``ClientRequestQuotaManager``, ``ControllerMutationQuotaManager``, KIP-599.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kquota.metering.callback import ClientQuotaType, Principal
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.managers import StrictOutcome
-from kquota.metering.meters import Throttle
+from kquota.metering.meters import BucketMeter, Meter, Throttle
 
-__all__ = ["STRICT_SINCE", "RequestQuotas", "Wait"]
+__all__ = ["NO_WAIT", "STRICT_SINCE", "Charged", "Mutations", "RequestQuotas", "Wait", "charge", "is_strict"]
 
 STRICT_SINCE: Final[Mapping[int, int]] = {19: 6, 37: 3, 20: 5}
 """By the key of CreateTopics, CreatePartitions and DeleteTopics the first version that is strict (KIP-599): over the
 quota its topics are refused. Those before it are done, and their client waits."""
 
 
+def is_strict(api_key: int, api_version: int) -> bool:
+    """Whether the topics of such a request are refused over the quota; False for what creates and deletes none."""
+    since = STRICT_SINCE.get(api_key)
+    return since is not None and api_version >= since
+
+
+class Charged(NamedTuple):
+    """What comes of charging a request, or a topic of it, to one meter."""
+
+    throttle: Throttle | None
+    accepted: bool = True
+    """False: nothing was charged in the end. The topic is refused, or the answer to the fetch goes out empty."""
+
+
+_WITHIN: Final = Charged(None)
+
+
+def charge(
+    meter: Meter | None,
+    quota_type: ClientQuotaType,
+    amount: float,
+    now_ms: int,
+    *,
+    strict: bool = False,
+    is_answered: bool = False,
+) -> Charged:
+    """Charge `amount` (bytes, per cent of a thread's second, partitions) to a meter of this quota alone.
+
+    :param meter: None where nothing is limited: then nothing is counted.
+    :param strict: of mutations, see :func:`is_strict`.
+    :param is_answered: of fetches: the answer goes out as it is, and its bytes stay counted.
+    """
+    if meter is None:
+        return _WITHIN
+    if isinstance(meter, BucketMeter):
+        throttle = meter.record_strict(amount, now_ms) if strict else meter.record(amount, now_ms)
+        return _WITHIN if throttle is None else Charged(throttle, not strict)
+    throttle = meter.record(amount, now_ms)
+    if throttle is None:
+        return _WITHIN
+    if quota_type is ClientQuotaType.FETCH and _is_empty(throttle, is_answered=is_answered):
+        meter.record_unchecked(-amount, now_ms)
+        return Charged(throttle, False)
+    return Charged(throttle)
+
+
+class Mutations(NamedTuple):
+    """What comes of a request that creates or deletes partitions."""
+
+    accepted: tuple[bool, ...]
+    """For each topic, in the request's order."""
+    throttle: Throttle | None
+    """Of the last topic that was over the quota. A broker deducts from its time what passed until it answers."""
+
+
 class Wait(NamedTuple):
-    """What a client is told, and by which quota; 0 and None where by none.
+    """For how long a client is throttled, and by which quota; 0 and None where by none.
 
     Its channel is to be muted for so long, in the ``delays`` of that quota's manager.
     """
@@ -31,70 +99,126 @@ class Wait(NamedTuple):
     quota_type: ClientQuotaType | None
 
 
-NO_WAIT = Wait(0, None)
+NO_WAIT: Final = Wait(0, None)
 
 
 class RequestQuotas:
-    """The quotas of one broker, request by request. Request time is in per cent of a thread's second."""
+    """The quotas of one broker, request by request.
+
+    Request time is in per cent of a thread's second. It is None where it is not known: then nothing is recorded on it.
+    """
 
     def __init__(self, managers: QuotaManagers) -> None:
         self.managers = managers
+
+    def record_produce(self, user: Principal, client_id: str, request_bytes: int, now_ms: int) -> Throttle | None:
+        """Count the bytes of a produce request, header included; :meth:`settle` is for its answer."""
+        return self.managers.produce.record(user, client_id, request_bytes, now_ms)
+
+    def settle(
+        self,
+        user: Principal,
+        client_id: str,
+        quota_type: ClientQuotaType,
+        own: Throttle | None,
+        handler_percent: float | None,
+        now_ms: int,
+    ) -> Wait:
+        """Count the time of a request just before its answer; the longer wait counts, and is noted.
+
+        :param own: what the quota of its own type, `quota_type`, made of it.
+        """
+        return self._longest(
+            user, client_id, quota_type, own, self._record_time(user, client_id, handler_percent, now_ms), now_ms
+        )
 
     def produce(
         self,
         user: Principal,
         client_id: str,
         request_bytes: int,
-        handler_percent: float,
+        handler_percent: float | None,
         now_ms: int,
         *,
         acks: int = -1,
     ) -> Wait:
-        """A produce request that was appended, just before its answer; the whole request counts, header included.
+        """A produce request that was appended, just before its answer.
 
         With acks of 0 nobody hears an answer: its time is exempt, and it can be muted for its bytes all the same.
         """
-        bandwidth = self.managers.produce.record(user, client_id, request_bytes, now_ms)
-        if acks == 0:
+        own = self.record_produce(user, client_id, request_bytes, now_ms)
+        if acks == 0 and handler_percent is not None:
             self.exempt(handler_percent, now_ms)
-            request = None
-        else:
-            request = self.managers.request.record(user, client_id, handler_percent, now_ms)
-        return self._longest(user, client_id, ClientQuotaType.PRODUCE, bandwidth, request, now_ms)
+            handler_percent = None
+        return self.settle(user, client_id, ClientQuotaType.PRODUCE, own, handler_percent, now_ms)
 
     def max_fetch_bytes(self, user: Principal, client_id: str, request_max_bytes: int) -> int:
         """The most that a fetch is answered with: what is more than a quota's whole window could never pass."""
         largest = self.managers.fetch.max_value_in_quota_window(user, client_id)
         return int(min(float(request_max_bytes), largest))
 
-    def fetch(self, user: Principal, client_id: str, response_bytes: int, handler_percent: float, now_ms: int) -> Wait:
+    def fetch(
+        self,
+        user: Principal,
+        client_id: str,
+        response_bytes: int,
+        handler_percent: float | None,
+        now_ms: int,
+        *,
+        is_answered: bool = False,
+    ) -> Wait:
         """A consumer's fetch with its answer made. Where it has to wait, the answer goes out empty, and its bytes are
         taken back, whichever quota it is that makes it wait.
+
+        :param is_answered: the answer goes out as it is, and its bytes stay counted: it was made by somebody else.
         """
-        request = self.managers.request.record(user, client_id, handler_percent, now_ms)
-        bandwidth = self.managers.fetch.record(user, client_id, response_bytes, now_ms)
-        wait = self._longest(user, client_id, ClientQuotaType.FETCH, bandwidth, request, now_ms)
-        if wait.throttle_ms > 0:
+        request = self._record_time(user, client_id, handler_percent, now_ms)
+        own = self.managers.fetch.record(user, client_id, response_bytes, now_ms)
+        wait = self._longest(user, client_id, ClientQuotaType.FETCH, own, request, now_ms)
+        if _is_empty(wait, is_answered=is_answered):
             self.managers.fetch.unrecord(user, client_id, response_bytes, now_ms)
         return wait
+
+    def mutate(
+        self, user: Principal, client_id: str, costs: Sequence[float], now_ms: int, *, strict: bool
+    ) -> Mutations:
+        """Count the partitions that are to be created or deleted, before they are (KIP-599), topic by topic.
+
+        Strict: a topic is accepted while no tokens are missing, and then charged however large it is; a refused one
+        costs nothing. Only where a topic was refused is the request throttled. Not strict: all are accepted and
+        charged, and the request is throttled where tokens are missing then.
+
+        :param costs: partitions of each topic, in the request's order; one of 0 is refused like any other.
+        :param strict: see :func:`is_strict`.
+        """
+        meter = self.managers.controller_mutation.meter(user, client_id)
+        topics = [charge(meter, ClientQuotaType.CONTROLLER_MUTATION, cost, now_ms, strict=strict) for cost in costs]
+        throttles = [topic.throttle for topic in topics if topic.throttle is not None]
+        return Mutations(tuple(topic.accepted for topic in topics), throttles[-1] if throttles else None)
+
+    def refund(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> None:
+        """Give back what accepted topics cost that were not created or deleted after all; what is more than the bucket
+        holds is lost. A broker does not: it checks a topic before it charges it.
+        """
+        meter = self.managers.controller_mutation.meter(user, client_id)
+        if meter is not None and partitions > 0:
+            meter.record_unchecked(-partitions, now_ms)
 
     def mutation(
         self,
         user: Principal,
         client_id: str,
         controller: Throttle | StrictOutcome | None,
-        handler_percent: float,
+        handler_percent: float | None,
         now_ms: int,
     ) -> Wait:
         """A request that creates or deletes partitions, with what came of counting them."""
-        request = self.managers.request.record(user, client_id, handler_percent, now_ms)
-        throttle = controller.throttle if isinstance(controller, StrictOutcome) else controller
-        return self._longest(user, client_id, ClientQuotaType.CONTROLLER_MUTATION, throttle, request, now_ms)
+        own = controller.throttle if isinstance(controller, StrictOutcome) else controller
+        return self.settle(user, client_id, ClientQuotaType.CONTROLLER_MUTATION, own, handler_percent, now_ms)
 
-    def other(self, user: Principal, client_id: str, handler_percent: float, now_ms: int) -> Wait:
+    def other(self, user: Principal, client_id: str, handler_percent: float | None, now_ms: int) -> Wait:
         """Any other request of a client."""
-        request = self.managers.request.record(user, client_id, handler_percent, now_ms)
-        return self._longest(user, client_id, ClientQuotaType.REQUEST, None, request, now_ms)
+        return self.settle(user, client_id, ClientQuotaType.REQUEST, None, handler_percent, now_ms)
 
     def sent(self, user: Principal, client_id: str, network_percent: float, now_ms: int) -> None:
         """An answer went out: the network's time counts for the requests after it."""
@@ -103,6 +227,13 @@ class RequestQuotas:
     def exempt(self, handler_percent: float, now_ms: int) -> None:
         """A request that no quota of request time is asked about, such as a follower's fetch."""
         self.managers.request.record_exempt(handler_percent, now_ms)
+
+    def _record_time(
+        self, user: Principal, client_id: str, handler_percent: float | None, now_ms: int
+    ) -> Throttle | None:
+        if handler_percent is None:
+            return None
+        return self.managers.request.record(user, client_id, handler_percent, now_ms)
 
     def _longest(
         self,
@@ -124,3 +255,8 @@ class RequestQuotas:
         assert wait.quota_type is not None
         self.managers.of(wait.quota_type).note_throttle(user, client_id, wait.throttle_ms, now_ms)
         return wait
+
+
+def _is_empty(throttled: Throttle | Wait | None, *, is_answered: bool) -> bool:
+    """Whether the answer to a fetch goes out empty, and its bytes are to be taken back."""
+    return throttled is not None and throttled.throttle_ms > 0 and not is_answered

@@ -51,6 +51,12 @@ class Windows:
         """After so long without an event a sample is forgotten."""
         return self.samples * self.size_ms
 
+    def max_value(self, limit: float) -> float:
+        """``ClientQuotaManager.maxValueInQuotaWindow``: the most that one request can use without being over a limit of
+        so much per second for ever.
+        """
+        return limit * (self.samples - 1) * (self.size_ms // 1000)
+
 
 class SampledTotal:
     """A sum over a ring of samples, each as long as a window from its first event.
@@ -240,7 +246,7 @@ class TokenBucket:
     the first argument. Here the windows are the bucket's own, a broker's if none are given, and the limit comes last.
     """
 
-    __slots__ = ("_tokens", "_unit_ms", "_updated_ms", "windows")
+    __slots__ = ("_unit_ms", "_updated_ms", "tokens", "windows")
 
     def __init__(self, windows: Windows = Windows(), unit: TimeUnit = TimeUnit.SECONDS) -> None:
         """Empty at first.
@@ -251,31 +257,32 @@ class TokenBucket:
             raise IllegalArgumentError(f"windows must be Windows, not {windows!r}; a unit is TokenBucket(unit=...)")
         self.windows = windows
         self._unit_ms = unit.ms
-        self._tokens = 0.0
+        self.tokens = 0.0
+        """Those that were there at the last look, or are left since the last record."""
         self._updated_ms = 0
 
     def record(self, value: float, now_ms: int, limit: float | None) -> None:
         """Take `value` tokens, or give back where it is negative."""
         if limit is not None:
             burst = self._refill(now_ms, limit)
-            left = self._tokens - value
+            left = self.tokens - value
             if left > burst:
                 left = burst
-            self._tokens = left
+            self.tokens = left
 
     def measure(self, now_ms: int, limit: float | None) -> float:
         """The tokens that are there."""
         if limit is None:
             return UNLIMITED
         self._refill(now_ms, limit)
-        return self._tokens
+        return self.tokens
 
     def _refill(self, now_ms: int, limit: float) -> float:
         burst = self.windows.samples * (self.windows.size_ms / self._unit_ms) * limit
-        filled = self._tokens + limit * ((now_ms - self._updated_ms) / self._unit_ms)
+        filled = self.tokens + limit * ((now_ms - self._updated_ms) / self._unit_ms)
         if filled > burst:  # `min` would not be Java's where one of them is not a number
             filled = burst
-        self._tokens = filled
+        self.tokens = filled
         self._updated_ms = now_ms
         return burst
 

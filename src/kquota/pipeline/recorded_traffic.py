@@ -20,7 +20,7 @@ from kquota.errors import InputError
 from kquota.files import QuotaFile, read_quota_file
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.contract_check import TrafficRecord
-from kquota.metering.requests import STRICT_SINCE
+from kquota.metering.requests import is_strict
 from kquota.pipeline.output import MARKER
 
 __all__ = ["RecordedTraffic"]
@@ -180,7 +180,7 @@ def _request_records(batch: pa.RecordBatch) -> Iterator[TrafficRecord | None]:
             throttled_requests=int(throttle_ms > 0),
             throttle_ms=throttle_ms,
             throttle_max_ms=throttle_ms,
-            strict=api_version >= STRICT_SINCE.get(api_key, inf),
+            strict=is_strict(api_key, api_version),
         )
 
 

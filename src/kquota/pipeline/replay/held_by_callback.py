@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 from kquota.config import BrokerConfig
 from kquota.metering.callback import ClientQuotaType, Cluster
-from kquota.metering.engine import Housekeeping, QuotaManagers
+from kquota.metering.engine import Housekeeping, QuotaManagers, client_quotas
 from kquota.metering.loading import load_callback
-from kquota.metering.managers import RateQuotaManager
-from kquota.metering.meters import Throttle
+from kquota.metering.meters import UNLIMITED
 from kquota.pipeline.replay.arrivals import ENVELOPE_BYTES, Outcome
-from kquota.pipeline.replay.held_requests import Connection, Counted, Passage, outcome_of, passages
+from kquota.pipeline.replay.held_requests import Connection, Counted, Counter, Passage, outcome_of, passages
 from kquota.quotas import QuotaSnapshot
 
 __all__ = ["CallbackOutcome", "CallbackSetup", "held_by_callback"]
@@ -47,10 +46,7 @@ class CallbackSetup:
             load_callback(self.name), {"broker.id": str(broker_id), "node.id": str(broker_id), **self.configs}
         )
         managers.update_cluster_metadata(self.cluster)
-        for entity, values in self.quotas.items():
-            for key, value in values.items():
-                if ClientQuotaType.find(key) is not None:
-                    managers.update_quota(key, entity, value)
+        managers.update_quotas(client_quotas(self.quotas))
         return managers
 
 
@@ -65,48 +61,36 @@ class CallbackOutcome(NamedTuple):
     outcome: Outcome
 
 
-class _Managed:
-    """What the requests of one client's connection are counted on."""
+class _Managed(Counter):
+    """The meter that a broker's manager gives to the requests of one client, which may be another each time."""
 
     def __init__(
         self, managers: QuotaManagers, chores: Housekeeping, key: str, client: tuple[str, str], *, is_strict: bool
     ) -> None:
-        quota_type = ClientQuotaType.of_key(key)
-        self._manager = managers.of(quota_type)
+        super().__init__(key, None, is_strict=is_strict)
+        self.envelope = ENVELOPE_BYTES.get(key)
+        self._managers = managers
+        self._manager = managers.of(self._quota_type)
         self._chores = chores
         self._client = client
-        self._is_strict = is_strict
-        self._is_fetch = quota_type is ClientQuotaType.FETCH
-        self.envelope = ENVELOPE_BYTES.get(key)
 
     @property
     def largest(self) -> float:
-        if not self._is_fetch or not isinstance(self._manager, RateQuotaManager):
+        if self._quota_type is not ClientQuotaType.FETCH:
             return inf
-        return self._manager.max_value_in_quota_window(*self._client) or inf
+        return self._managers.fetch.max_value_in_quota_window(*self._client) or inf
 
     def count(self, amount: float, now_ms: int) -> Counted:
         self._chores.pass_until(now_ms)
-        manager = self._manager
-        is_refused = False
-        if isinstance(manager, RateQuotaManager):
-            throttle = manager.record(*self._client, amount, now_ms)
-        elif self._is_strict:
-            is_refused, throttle = manager.record_strict(*self._client, amount, now_ms)
-        else:
-            throttle = manager.record_permissive(*self._client, amount, now_ms)
-        told_ms = 0 if throttle is None else max(throttle.throttle_ms, int(is_refused))
-        if isinstance(manager, RateQuotaManager) and self._is_fetch and told_ms > 0:
-            manager.unrecord(*self._client, amount, now_ms)  # its answer goes out empty
-            is_refused = True
-        return Counted(told_ms, not is_refused, _level(throttle))
+        self.meter = self._manager.meter(*self._client)
+        return super().count(amount, now_ms)
 
-    def meter(self) -> tuple[str, float | None]:
-        """What it is counted on, and the limit of that."""
-        meter = self._manager.meter(*self._client)
+    def name_and_limit(self) -> tuple[str, float | None]:
+        """Of the meter that was counted on last, or would be."""
+        meter = self.meter or self._manager.meter(*self._client)
         if meter is None:
             return "", None
-        return meter.key.to_text(), self._manager.limit(*self._client)
+        return meter.key.to_text(), None if meter.limit == UNLIMITED else meter.limit
 
 
 def held_by_callback(
@@ -132,16 +116,10 @@ def held_by_callback(
     limits: dict[str, float | None] = {}
     members: dict[str, set[int]] = {}
     for turn in passages(connections, counters, in_flight=in_flight, end_ms=end_ms):
-        meter, limits[meter] = counters[turn.connection].meter()
+        meter, limits[meter] = counters[turn.connection].name_and_limit()
         turns.setdefault(meter, []).append(turn)
         members.setdefault(meter, set()).add(turn.connection)
     for meter, found in turns.items():
         yield CallbackOutcome(
             meter, limits[meter], sorted(members[meter]), outcome_of(connections, found, end_ms=end_ms)
         )
-
-
-def _level(throttle: Throttle | None) -> float:
-    if throttle is None or not throttle.limit:
-        return 0.0
-    return throttle.value / throttle.limit

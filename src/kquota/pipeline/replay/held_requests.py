@@ -1,8 +1,8 @@
 """What a limit would have done to recorded requests: each goes through the metering classes, one by one.
 
-Sources: ``ClientQuotaManager`` and KIP-219 (an answer goes out at once, and its channel is muted), ``KafkaApis`` (a
-throttled fetch goes out empty, and what it would have brought is taken back), KIP-599 (a strict mutation is refused,
-and its client repeats it). Times are milliseconds since the epoch.
+What a request is charged and when it is refused is for :func:`kquota.metering.requests.charge` to say; here is what
+follows for its client: its channel is muted (KIP-219), and a fetch that was answered empty and a mutation that was
+refused come again. Times are milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
 from math import floor, inf, isinf
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from kquota.metering.statistics import SampledRate, TokenBucket, Windows
-from kquota.metering.throttling import LONGEST_MS, bucket_throttle_ms, rate_throttle_ms
+from kquota.metering.callback import ClientQuotaType
+from kquota.metering.meters import BucketMeter, Meter, RateMeter
+from kquota.metering.requests import charge
+from kquota.metering.statistics import Windows
 from kquota.pipeline.replay.arrivals import ANSWERED_MS, ENVELOPE_BYTES, NOTHING, Outcome, most_at_a_time
-from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
 __all__ = ["Connection", "Counted", "Counter", "Passage", "counters_for", "held_requests", "outcome_of", "passages"]
 
@@ -42,19 +43,36 @@ class Counted(NamedTuple):
     """What the limit was compared with, by the limit."""
 
 
-class Counter(Protocol):
-    """What the requests of a connection are counted on; other connections may share the meter."""
+class Counter:
+    """The meter that the requests of a connection are counted on; other connections may share it."""
+
+    def __init__(self, key: str, meter: Meter | None, *, is_strict: bool, largest: float = inf) -> None:
+        """Take a meter of this key; None where nothing is limited."""
+        self.meter = meter
+        self.envelope = None if meter is None else ENVELOPE_BYTES.get(key)
+        """What requests need once that go out joined, as those with records do; None: they do not."""
+        self._quota_type = ClientQuotaType.of_key(key)
+        self._is_strict = is_strict
+        self._largest = largest
 
     @property
     def largest(self) -> float:
         """More than this much does not go into one request, whatever its client asks for."""
-
-    @property
-    def envelope(self) -> float | None:
-        """What requests need once that go out joined, as those with records do; None: they do not."""
+        return self._largest
 
     def count(self, amount: float, now_ms: int) -> Counted:
-        """Count a request."""
+        """Count a request, by the one rule of charge."""
+        meter = self.meter
+        if meter is None:
+            return _NOT_COUNTED
+        throttle, accepted = charge(meter, self._quota_type, amount, now_ms, strict=self._is_strict)
+        if throttle is None:
+            return Counted(0, True, _level(meter))
+        # Who is refused for no time at all comes again after a millisecond.
+        return Counted(max(throttle.throttle_ms, 0 if accepted else 1), accepted, _level(meter))
+
+
+_NOT_COUNTED: Final = Counted(0, is_let_through=True, level=0.0)
 
 
 class Passage(NamedTuple):
@@ -70,66 +88,6 @@ class Passage(NamedTuple):
     level: float
 
 
-class _Rate:
-    """A byte rate of what is produced, or request time."""
-
-    def __init__(
-        self, limit: float, windows: Windows, *, bound_ms: int = LONGEST_MS, envelope: float | None = None
-    ) -> None:
-        self.largest = inf
-        self.envelope = envelope
-        self._limit = limit
-        self._rate = SampledRate(windows)
-        self._bound_ms = bound_ms
-
-    def count(self, amount: float, now_ms: int) -> Counted:
-        measured = self._rate.add(amount, now_ms)
-        throttle_ms = 0
-        if measured > self._limit:
-            throttle_ms = rate_throttle_ms(measured, self._limit, self._rate.added_over_ms)
-            throttle_ms = min(max(throttle_ms, 0), self._bound_ms)
-        return Counted(throttle_ms, is_let_through=True, level=_level(measured, self._limit))
-
-
-class _FetchRate(_Rate):
-    """A byte rate of what is fetched: an answer that would be too much goes out empty, and does not count."""
-
-    def __init__(self, limit: float, windows: Windows) -> None:
-        super().__init__(limit, windows, envelope=ENVELOPE_BYTES[CONSUMER_BYTE_RATE])
-        # ``ClientQuotaManager.maxValueInQuotaWindow``: no answer is larger than what a whole window lets pass.
-        self.largest = limit * (windows.samples - 1) * (windows.size_ms // 1000) or inf
-
-    def count(self, amount: float, now_ms: int) -> Counted:
-        counted = super().count(amount, now_ms)
-        if counted.throttle_ms == 0:
-            return counted
-        self._rate.record(-amount, now_ms)
-        return counted._replace(is_let_through=False)
-
-
-class _Tokens:
-    """Partitions created and deleted."""
-
-    def __init__(self, bucket: TokenBucket, limit: float, *, is_strict: bool) -> None:
-        self.largest = inf
-        self.envelope = None
-        self._bucket = bucket
-        self._limit = limit
-        self._burst = limit * bucket.windows.span_ms / 1000
-        self._is_strict = is_strict
-
-    def count(self, amount: float, now_ms: int) -> Counted:
-        tokens = self._bucket.measure(now_ms, self._limit)
-        is_refused = self._is_strict and tokens < 0
-        if not is_refused:
-            self._bucket.record(amount, now_ms, self._limit)
-            tokens = self._bucket.measure(now_ms, self._limit)
-        throttle_ms = 0
-        if tokens < 0 and (is_refused or not self._is_strict):
-            throttle_ms = min(max(bucket_throttle_ms(tokens, self._limit), 1), LONGEST_MS)
-        return Counted(throttle_ms, not is_refused, _level(self._burst - tokens, self._burst))
-
-
 def counters_for(
     key: str, limit: float | None, windows: Windows, connections: Sequence[Connection]
 ) -> Sequence[Counter]:
@@ -137,16 +95,17 @@ def counters_for(
 
     :param windows: of byte rates and request time, or of mutations, by the key.
     """
-    if limit is None or isinf(limit):
-        return [_Rate(inf, windows)] * len(connections)
-    if key == CONTROLLER_MUTATION_RATE:
-        bucket = TokenBucket(windows)
-        return [_Tokens(bucket, limit, is_strict=one.is_strict) for one in connections]
-    if key == CONSUMER_BYTE_RATE:
-        return [_FetchRate(limit, windows)] * len(connections)
-    if key == REQUEST_PERCENTAGE:
-        return [_Rate(limit, windows, bound_ms=windows.size_ms)] * len(connections)
-    return [_Rate(limit, windows, envelope=ENVELOPE_BYTES.get(key))] * len(connections)
+    quota_type = ClientQuotaType.of_key(key)
+    meter: Meter | None = None
+    largest = inf
+    if limit is not None and not isinf(limit):
+        if quota_type is ClientQuotaType.CONTROLLER_MUTATION:
+            meter = BucketMeter({}, limit, windows)
+        else:
+            meter = RateMeter({}, limit, windows, windows.size_ms if quota_type is ClientQuotaType.REQUEST else None)
+        if quota_type is ClientQuotaType.FETCH:
+            largest = windows.max_value(limit) or inf  # no answer is larger than what a whole window lets pass
+    return [Counter(key, meter, is_strict=one.is_strict, largest=largest) for one in connections]
 
 
 def held_requests(
@@ -199,7 +158,8 @@ def passages(
         one = waiting[number]
         counter = counters[number]
         amount, requests = one.head(now_ms, counter)
-        counted = counter.count(one.charged(amount, requests, counter), floor(now_ms))
+        charged = amount if requests < 2 else one.charged(amount, requests, counter)
+        counted = counter.count(charged, floor(now_ms))
         one.muted_until_ms = now_ms + counted.throttle_ms
         came_ms = one.let_through(now_ms, amount, requests) if counted.is_let_through else ()
         yield Passage(
@@ -285,8 +245,9 @@ class _Waiting:
 
     def head(self, now_ms: float, counter: Counter) -> tuple[float, int]:
         """How much goes into its next request, and how many of the recorded ones that is."""
-        joins = counter.envelope is not None
-        most = min(self._joined, counter.largest) if joins else counter.largest
+        joins, most = counter.envelope is not None, counter.largest
+        if joins:
+            most = min(self._joined, most)
         amount = min(self._left, most)
         if self._in_flight or not joins or amount < self._left:
             return amount, int(amount == self._left)
@@ -297,8 +258,8 @@ class _Waiting:
         return amount, last - self._first
 
     def charged(self, amount: float, requests: int, counter: Counter) -> float:
-        """What a request of so much counts for, into which so many were joined."""
-        return amount if requests < 2 else max(amount - (requests - 1) * (counter.envelope or 0.0), self._left)
+        """What a request of so much counts for, into which so many were joined, two at least."""
+        return max(amount - (requests - 1) * (counter.envelope or 0.0), self._left)
 
     def let_through(self, now_ms: float, amount: float, requests: int) -> Sequence[float]:
         """Go on to what is behind; gives when these requests had come."""
@@ -341,5 +302,12 @@ class _Waiting:
         return max(before_ms, at_ms + (self._passed_ms[answered] - self.at_ms[answered]))
 
 
-def _level(measured: float, limit: float) -> float:
-    return measured / limit if limit else inf * measured if measured else 0.0
+def _level(meter: Meter) -> float:
+    """What the limit was compared with, by the limit; of mutations the tokens used, by those of a full bucket."""
+    limit = meter.limit
+    if isinstance(meter, RateMeter):
+        used = meter.compared
+    else:
+        limit *= meter.bucket.windows.span_ms / 1000
+        used = limit - meter.bucket.tokens
+    return used / limit if limit else inf * used if used else 0.0

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from kquota.config import BrokerConfig
 from kquota.metering.meters import RateMeter
-from kquota.metering.requests import STRICT_SINCE
+from kquota.metering.requests import is_strict
 from kquota.metering.statistics import Windows
 from kquota.pipeline.replay.recorded import RateReplay, RecordedRequest, ReplayedWait, TokenReplay
 from kquota.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
@@ -138,7 +138,7 @@ def _mutations(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[M
             broker_id=one.broker_id,
             limit=one.limit,
         )
-        waits = replay.feed(request, strict=one.api_version >= STRICT_SINCE[one.api_key], controller_ms=one.remote_ms)
+        waits = replay.feed(request, strict=is_strict(one.api_key, one.api_version), controller_ms=one.remote_ms)
         yield from (_wait(one, wait) for wait in waits)
     if replay is not None:
         yield from (_wait(one, wait) for wait in replay.finish())

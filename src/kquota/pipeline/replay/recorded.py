@@ -15,8 +15,9 @@ from itertools import permutations
 from math import floor
 from typing import Final, NamedTuple
 
-from kquota.metering.statistics import SampledRate, TokenBucket, Windows
-from kquota.metering.throttling import LONGEST_MS, bucket_throttle_ms, rate_throttle_ms
+from kquota.metering.meters import BucketMeter
+from kquota.metering.statistics import SampledRate, Windows
+from kquota.metering.throttling import LONGEST_MS, rate_throttle_ms
 
 __all__ = ["CLOSE_MS", "CLOSE_SHARE", "RateReplay", "RecordedRequest", "ReplayedWait", "TokenReplay", "is_close"]
 
@@ -220,8 +221,8 @@ class TokenReplay:
 
     def __init__(self, limit: float, windows: Windows) -> None:
         self._limit = limit
-        self._buckets = [TokenBucket(windows) for _ in range(WAIT_PARTS + 1)]
-        self._penalties = [0.0 for _ in self._buckets]
+        self._meters = [BucketMeter({}, limit, windows) for _ in range(WAIT_PARTS + 1)]
+        self._penalties = [0.0 for _ in self._meters]
         self._held: deque[tuple[RecordedRequest, list[int]]] = deque()
 
     def feed(self, request: RecordedRequest, *, strict: bool, controller_ms: float) -> Iterator[ReplayedWait]:
@@ -230,8 +231,8 @@ class TokenReplay:
         :param controller_ms: what its answer waited for the controller, after `at_ms`.
         """
         predicted = [
-            self._count(bucket, request, controller_ms * part / WAIT_PARTS, controller_ms, strict=strict)
-            for part, bucket in enumerate(self._buckets)
+            self._count(meter, request, controller_ms * part / WAIT_PARTS, controller_ms, strict=strict)
+            for part, meter in enumerate(self._meters)
         ]
         if request.told_ms > 0 or any(predicted):
             for part, predicted_ms in enumerate(predicted):
@@ -251,24 +252,25 @@ class TokenReplay:
         return _waited(request, predicted[self._penalties.index(min(self._penalties))], predicted[0])
 
     def _count(
-        self, bucket: TokenBucket, request: RecordedRequest, part_ms: float, controller_ms: float, *, strict: bool
+        self, meter: BucketMeter, request: RecordedRequest, part_ms: float, controller_ms: float, *, strict: bool
     ) -> int:
         # A refusal takes nothing and is told at once: half of the wait was the way there, half the way back. What is
         # written is told about when it is committed.
         at_ms = _likely_ms(request.at_ms + (part_ms if request.amount else 0.0))
         answered_after_ms = controller_ms - part_ms if request.amount else controller_ms / 2
-        limit = self._limit if request.limit is None else request.limit
-        missing_ms = _missing_ms(bucket, at_ms, limit) if strict else 0
-        bucket.record(request.amount, at_ms, limit)
+        meter.limit = self._limit if request.limit is None else request.limit
+        # Not by the rule of charge: the log says what was accepted, and that is counted.
+        missing_ms = _missing_ms(meter, at_ms) if strict else 0
+        meter.record_unchecked(request.amount, at_ms)
         # The rest of a strict request was refused after its first topics had taken what there was.
         if not missing_ms and (not strict or request.told_ms > 0):
-            missing_ms = _missing_ms(bucket, at_ms, limit)
+            missing_ms = _missing_ms(meter, at_ms)
         return max(0, floor(missing_ms - answered_after_ms + 0.5))
 
 
-def _missing_ms(bucket: TokenBucket, at_ms: int, limit: float) -> int:
-    tokens = bucket.measure(at_ms, limit)
-    return bucket_throttle_ms(tokens, limit) if tokens < 0 else 0
+def _missing_ms(meter: BucketMeter, at_ms: int) -> int:
+    throttle = meter.check(at_ms)
+    return 0 if throttle is None else throttle.throttle_ms
 
 
 def _orders(held: list[tuple[RecordedRequest, int]]) -> list[list[tuple[RecordedRequest, int]]]:
