@@ -37,10 +37,10 @@ from kquota.metering.meters import Throttle
 from kquota.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from kquota.wire.messages.topics import UNKNOWN
 
-__all__ = ["Charged", "Mutated", "MutationCharge", "mutate"]
+__all__ = ["Mutated", "MutationCharge", "MutationOutcome", "mutate"]
 
 
-class Charged(Protocol):
+class MutationOutcome(Protocol):
     """What came of charging the topics of one request."""
 
     @property
@@ -57,7 +57,7 @@ class Charged(Protocol):
 class MutationCharge(Protocol):
     """The mutation quota of one client: ``RequestQuotas``, with its principal and client id given."""
 
-    def mutate(self, costs: Sequence[float], now_ms: int, *, strict: bool) -> Charged:
+    def mutate(self, costs: Sequence[float], now_ms: int, *, strict: bool) -> MutationOutcome:
         """Charge topics in their order: strictly, which may refuse some, or all of them, and then ask for a wait."""
 
     def refund(self, partitions: float, now_ms: int) -> None:

@@ -1,0 +1,177 @@
+"""A broker that creates and deletes topics as it is asked in frames, and one client's mutation quota in front of it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kquota.errors import KafkaErrorCode
+from kquota.metering.callback import DefaultQuotaCallback
+from kquota.metering.managers import MutationQuotaManager
+from kquota.metering.meters import Throttle
+from kquota.metering.statistics import Windows
+from kquota.quotas import ClientQuotaEntity
+from kquota.wire.apis import CREATE_TOPICS, DELETE_TOPICS, TOPIC_APIS, read_header, skip_header_tags, write_response
+from kquota.wire.messages.metadata import MetadataPartition, MetadataRequestTopic, MetadataTopic
+from kquota.wire.messages.topics import (
+    NO_UUID,
+    CreatableTopicResult,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsResponse,
+)
+from tests.kit.manual_clock import ManualClock
+
+MUTATION_APIS = {api.key: api for api in TOPIC_APIS}
+
+
+def metadata_topic(name: str, partitions: int, topic_id: bytes = NO_UUID, error_code: int = 0) -> MetadataTopic:
+    """A topic as Metadata gives it."""
+    found = [MetadataPartition(0, index, 1, 0, [1], [1], []) for index in range(partitions)]
+    return MetadataTopic(error_code, name, topic_id, partitions=found)
+
+
+@dataclass
+class MutationBroker:
+    """Each request takes `latency_ms`; what is in `errors` is not done. It has no quota of its own."""
+
+    clock: ManualClock
+    topics: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+    default_partitions: int = 1
+    latency_ms: int = 0
+    throttle_ms: int = 0
+    frames: list[bytes] = field(default_factory=list)
+    """What was forwarded, sizes included."""
+    fetches: list[list[str | bytes]] = field(default_factory=list)
+    changed: int = 0
+    """Partitions that were created or deleted."""
+
+    @staticmethod
+    def topic_id(name: str) -> bytes:
+        return name.encode().ljust(16, b"\1")[:16]
+
+    async def fetch(self, topics: Sequence[MetadataRequestTopic]) -> Iterable[MetadataTopic]:
+        """Metadata of some topics."""
+        self.fetches.append([topic.topic_id if topic.name is None else topic.name for topic in topics])
+        asked = {topic.name or self._name(topic.topic_id) or "" for topic in topics}
+        return [
+            metadata_topic(name, self.topics[name], self.topic_id(name))
+            if name in self.topics
+            else metadata_topic(name, 0, error_code=KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            for name in asked
+        ]
+
+    async def forward(self, frame: bytes) -> bytes:
+        """Take a frame with its size, and give the answer without."""
+        self.frames.append(frame)
+        assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
+        header, at = read_header(frame[4:])
+        api, version = MUTATION_APIS[header.api_key], header.api_version
+        if api.is_flexible(version):
+            at = skip_header_tags(frame[4:], at)
+        body, end = api.request_codec(version).read(frame[4:], at)
+        assert end == len(frame) - 4
+        self.clock.advance(self.latency_ms)
+        response: Any
+        if api is CREATE_TOPICS:
+            response = CreateTopicsResponse(
+                self.throttle_ms, [self._create(one, body) for one in _distinct(body.topics)]
+            )
+        elif api is DELETE_TOPICS:
+            keys = [one.name if one.name is not None else one.topic_id for one in body.topics] + body.topic_names
+            response = DeleteTopicsResponse(self.throttle_ms, [self._delete(key) for key in dict.fromkeys(keys)])
+        else:
+            results = [self._extend(one, body) for one in _distinct(body.topics)]
+            response = CreatePartitionsResponse(self.throttle_ms, results)
+        return write_response(api, version, header.correlation_id, response)[4:]
+
+    def _create(self, topic: Any, body: Any) -> CreatableTopicResult:
+        count = len(topic.assignments) or topic.num_partitions
+        count = self.default_partitions if count == -1 else count
+        wrong = KafkaErrorCode.TOPIC_ALREADY_EXISTS if topic.name in self.topics else 0
+        code = self.errors.get(topic.name, KafkaErrorCode.INVALID_PARTITIONS if count < 1 else wrong)
+        if code:
+            return CreatableTopicResult(topic.name, error_code=code, error_message="no", configs=[])
+        self._change(topic.name, count, validate_only=body.validate_only)
+        return CreatableTopicResult(topic.name, self.topic_id(topic.name), 0, None, count, 1, [])
+
+    def _extend(self, topic: Any, body: Any) -> CreatePartitionsTopicResult:
+        now = self.topics.get(topic.name)
+        wrong = 0 if now is not None else KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if now is not None and topic.count <= now:
+            wrong = KafkaErrorCode.INVALID_PARTITIONS
+        code = self.errors.get(topic.name, wrong)
+        if not code:
+            self._change(topic.name, topic.count, validate_only=body.validate_only)
+        return CreatePartitionsTopicResult(topic.name, code, None)
+
+    def _delete(self, key: str | bytes) -> DeletableTopicResult:
+        name = self._name(key) if isinstance(key, bytes) else key
+        if name is None or name not in self.topics:
+            by_id = isinstance(key, bytes)
+            code = KafkaErrorCode.UNKNOWN_TOPIC_ID if by_id else KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return DeletableTopicResult(name, key if isinstance(key, bytes) else NO_UUID, code)
+        code = KafkaErrorCode(self.errors.get(name, 0))
+        if not code:
+            self._change(name, 0)
+            del self.topics[name]
+        return DeletableTopicResult(name, self.topic_id(name), code)
+
+    def _change(self, name: str, count: int, *, validate_only: bool = False) -> None:
+        self.changed += abs(count - self.topics.get(name, 0))
+        if not validate_only:
+            self.topics[name] = count
+
+    def _name(self, topic_id: bytes) -> str | None:
+        return next((name for name in self.topics if self.topic_id(name) == topic_id), None)
+
+
+def _distinct(topics: Iterable[Any]) -> Iterable[Any]:
+    found: Mapping[str, Any] = {topic.name: topic for topic in topics}
+    return found.values()
+
+
+class Charged(NamedTuple):
+    """What came of one charge."""
+
+    accepted: tuple[bool, ...]
+    throttle: Throttle | None
+
+
+class ClientCharge:
+    """The token bucket of one client, with a window of ten seconds."""
+
+    def __init__(self, rate: float | None) -> None:
+        self.manager = MutationQuotaManager(Windows(10, 1000), DefaultQuotaCallback())
+        if rate is not None:
+            self.manager.update_quota(ClientQuotaEntity({"user": "alice"}), rate)
+        self.moments: list[int] = []
+        """Of each charge and refund."""
+
+    def tokens(self, now_ms: int) -> float:
+        meter = self.manager.meter("alice", "c")
+        assert meter is not None
+        return meter.measure(now_ms)
+
+    def mutate(self, costs: Sequence[float], now_ms: int, *, strict: bool) -> Charged:
+        self.moments.append(now_ms)
+        accepted, throttle = [], None
+        for cost in costs:
+            if strict:
+                outcome = self.manager.record_strict("alice", "c", cost, now_ms)
+                accepted.append(not outcome.rejected)
+                throttle = outcome.throttle or throttle
+            else:
+                throttle = self.manager.record_permissive("alice", "c", cost, now_ms)
+                accepted.append(True)
+        return Charged(tuple(accepted), throttle)
+
+    def refund(self, partitions: float, now_ms: int) -> None:
+        assert partitions > 0
+        self.moments.append(now_ms)
+        self.manager.unrecord("alice", "c", partitions, now_ms)
