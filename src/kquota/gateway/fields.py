@@ -81,22 +81,28 @@ def read_i32(data: bytes, at: int) -> int:
     return number
 
 
+def _length(data: bytes, at: int) -> tuple[int, int]:
+    """A compact length, most of which have one byte, negative for null; and the position after it."""
+    first = data[at]
+    return (first - 1, at + 1) if first < 0x80 else read_compact_length(data, at)
+
+
 def read_count(data: bytes, at: int, *, is_compact: bool) -> tuple[int, int]:
     """The length of an array, negative for null; and the position after it."""
-    return read_compact_length(data, at) if is_compact else (read_i32(data, at), at + 4)
+    return _length(data, at) if is_compact else (read_i32(data, at), at + 4)
 
 
 def read_text(data: bytes, at: int, *, is_compact: bool) -> tuple[str, int]:
     """A text, empty for null, and the position after it. What is not UTF-8 becomes U+FFFD."""
-    size, at = read_compact_length(data, at) if is_compact else (read_i16(data, at), at + 2)
+    size, at = _length(data, at) if is_compact else (read_i16(data, at), at + 2)
     end = forward(data, at, max(size, 0))
     return data[at:end].decode("utf-8", "replace"), end
 
 
 def after_text(data: bytes, at: int, *, is_compact: bool) -> int:
     """The position after a text, or null."""
-    size, at = read_compact_length(data, at) if is_compact else (read_i16(data, at), at + 2)
-    return forward(data, at, max(0, size))
+    size, at = _length(data, at) if is_compact else (read_i16(data, at), at + 2)
+    return forward(data, at, size) if size > 0 else at
 
 
 def after_bytes(data: bytes, at: int, *, is_compact: bool) -> int:
