@@ -1,0 +1,138 @@
+"""The few fields of requests that quotas are about, read without decoding the rest.
+
+Frames come with their size; offsets count from its first byte.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kquota.errors import MalformedMessageError
+from kquota.gateway.actions import Action
+from kquota.gateway.fields import (
+    after_array,
+    after_tags,
+    after_text,
+    announced_end,
+    forward,
+    read_i16,
+    read_i32,
+    read_uvarint,
+)
+
+__all__ = ["fetch_max_bytes_at", "is_follower_fetch", "produce_acks", "request_header_end"]
+
+_CLIENT_ID_AT: Final = 12
+_TRANSACTIONAL_ID_SINCE: Final = 3
+_MAX_BYTES_SINCE: Final = 3
+_REPLICA_STATE_SINCE: Final = 15
+_REPLICA_STATE: Final = 1  # tag
+
+
+def request_header_end(frame: bytes, action: Action) -> int:
+    """Where the header of a request ends: after its client id and its tag section.
+
+    :param frame: the beginning of it does, if the header is in it.
+    :raises MalformedMessageError: the bytes end before the header does.
+    """
+    try:
+        return _after_header(frame, action)
+    except IndexError:
+        raise _too_short(action) from None
+
+
+def _too_short(action: Action) -> MalformedMessageError:
+    return MalformedMessageError(f"a request of {action.name} ends too early")
+
+
+def _after_header(frame: bytes, action: Action) -> int:
+    at = after_text(frame, _CLIENT_ID_AT, is_compact=False)  # in all versions, so that every broker can read it
+    return after_tags(frame, at) if action.is_flexible else at
+
+
+def produce_acks(frame_prefix: bytes, action: Action) -> int | None:
+    """The acks of a Produce request, 0 for one that gets no answer; None: more bytes are needed.
+
+    :param frame_prefix: the beginning of the frame; what follows the frame is not looked at.
+    :raises MalformedMessageError: these bytes are no such request.
+    """
+    frame_end = None
+    try:
+        frame_end = announced_end(frame_prefix)
+        at = _after_header(frame_prefix, action)
+        if action.version >= _TRANSACTIONAL_ID_SINCE:
+            at = after_text(frame_prefix, at, is_compact=action.is_flexible)
+        acks = read_i16(frame_prefix, at)
+    except IndexError:
+        if frame_end is not None and frame_end <= len(frame_prefix):
+            raise _too_short(action) from None
+        return None
+    if at + 2 > frame_end:
+        raise _too_short(action)
+    return acks
+
+
+def fetch_max_bytes_at(frame: bytes, action: Action) -> int | None:
+    """Where ``max_bytes`` of a Fetch request is, four bytes; None in versions before 3, which have none.
+
+    :param frame: the beginning of it does, if the field is in it.
+    :raises MalformedMessageError: the bytes end before the field does.
+    """
+    if action.version < _MAX_BYTES_SINCE:
+        return None
+    try:
+        at = _after_header(frame, action) + (8 if action.version >= _REPLICA_STATE_SINCE else 12)
+        forward(frame, at, 4)
+    except IndexError:
+        raise _too_short(action) from None
+    return at
+
+
+def is_follower_fetch(frame: bytes, action: Action) -> bool:
+    """Whether a Fetch request is one of a broker that follows: with a replica id, which consumers have as -1.
+
+    Before version 15 it is the first field; since then it is in a tagged field behind the partitions (KIP-903).
+
+    :param frame: the whole frame.
+    :raises MalformedMessageError: these bytes are no such request.
+    """
+    try:
+        at = _after_header(frame, action)
+        if action.version >= _REPLICA_STATE_SINCE:
+            at = _replica_id_at(frame, at)
+        return at is not None and read_i32(frame, at) >= 0
+    except IndexError:
+        raise _too_short(action) from None
+
+
+def _replica_id_at(frame: bytes, at: int) -> int | None:
+    at = forward(frame, at, 21)  # max wait, min bytes, max bytes, isolation level, session id and epoch
+    at = after_array(frame, at, _after_topic, is_compact=True)
+    at = after_array(frame, at, _after_forgotten_topic, is_compact=True)
+    at = after_text(frame, at, is_compact=True)  # rack
+    after_tags(frame, at)
+    found = None
+    count, at = read_uvarint(frame, at)
+    for _ in range(count):
+        tag, at = read_uvarint(frame, at)
+        size, at = read_uvarint(frame, at)
+        if tag == _REPLICA_STATE:
+            found = at
+        at += size
+    return found
+
+
+def _after_topic(frame: bytes, at: int) -> int:
+    return after_tags(frame, after_array(frame, forward(frame, at, 16), _after_partition, is_compact=True))
+
+
+def _after_partition(frame: bytes, at: int) -> int:
+    return after_tags(frame, forward(frame, at, 32))
+
+
+def _after_forgotten_topic(frame: bytes, at: int) -> int:
+    return after_tags(frame, after_array(frame, forward(frame, at, 16), _after_number, is_compact=True))
+
+
+def _after_number(frame: bytes, at: int) -> int:
+    return forward(frame, at, 4)
