@@ -240,7 +240,7 @@ class QuotaFeed:
                 driven.apply(changes)
         except Exception as error:  # noqa: BLE001 - the others are to have their quotas
             if not driven.is_failing:
-                self._warn(f"{len(changes)} changes of quotas could not be applied, and will be tried again: {error!r}")
+                self._warn(f"quotas could not be applied, and will be tried again: {error!r}")
             driven.is_failing = True
         else:
             driven.quotas, driven.is_failing = quotas, False
