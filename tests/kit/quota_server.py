@@ -11,12 +11,12 @@ from kquota.stores.local import LocalStore
 
 
 @contextlib.contextmanager
-def running_server(store: LocalStore, **settings: Any) -> Iterator[Address]:
+def running_server(store: LocalStore, *, port: int = 0, **settings: Any) -> Iterator[Address]:
     """The address of a server of `store`, which is stopped at the end."""
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever, name="quota-server", daemon=True)
     thread.start()
-    server = QuotaServer(store, ServerSettings(Address("127.0.0.1", 0), **settings))
+    server = QuotaServer(store, ServerSettings(Address("127.0.0.1", port), **settings))
     asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(30)
     try:
         yield server.address

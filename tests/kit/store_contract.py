@@ -3,8 +3,16 @@
 import math
 import re
 import struct
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from operator import eq
 
-from kquota.errors import ApiError, KafkaErrorCode
+from kquota.errors import ApiError, KafkaErrorCode, KquotaError
 from kquota.quotas import (
     CLIENT_ID,
     IP,
@@ -15,7 +23,8 @@ from kquota.quotas import (
     ClientQuotaFilter,
     ClientQuotaFilterComponent,
 )
-from kquota.stores import ComparesAndSets, QuotaStore
+from kquota.stores import ComparesAndSets, QuotaStore, QuotaWatch, Watchable
+from tests.kit.eventually import PATIENCE_S
 from tests.kit.strategies import AWKWARD_NAMES
 
 __all__ = [
@@ -27,6 +36,8 @@ __all__ = [
     "ComparesAndSetsContract",
     "DecidesHereContract",
     "StoreContract",
+    "WatchableContract",
+    "Watched",
     "everything",
     "set_to",
 ]
@@ -199,3 +210,103 @@ class DecidesHereContract:
         results = store.compare_and_alter([set_to(one, producer_byte_rate=5) for one in entities], {})
         assert {error.code if error else 0 for error in results.values()} == {KafkaErrorCode.INVALID_REQUEST}
         assert everything(store) == {}
+
+
+Quotas = Mapping[ClientQuotaEntity, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A store to be followed, and what others do to its quotas meanwhile."""
+
+    store: Watchable
+    put: Callable[[Quotas], None]
+    """Somebody else, who does not use this store, makes these all its quotas."""
+    failing: Callable[[], AbstractContextManager[None]]
+    """It cannot be read for as long as the block runs."""
+
+
+def looks_until(watch: QuotaWatch, expected: Callable[[object], bool]) -> object:
+    """What the first look sees that sees what is expected."""
+    end = time.monotonic() + PATIENCE_S
+    watch.look_now()
+    for look in watch:
+        if expected(look.seen):
+            return look.seen
+        assert time.monotonic() < end, look
+        watch.look_now()
+    raise AssertionError("the watch was closed")
+
+
+class WatchableContract:
+    """A store whose changes are followed: by tests with a fixture called `watched`."""
+
+    def test_it_declares_that_it_can_be_followed(self, watched: Watched) -> None:
+        assert isinstance(watched.store, Watchable)
+
+    def test_what_is_set_changed_and_removed_is_seen(self, watched: Watched) -> None:
+        """Whoever did it; each time as all quotas that there are."""
+        with watched.store.watch() as watch:
+            for quotas in (
+                {ALICE: {PRODUCE: 5.0}},
+                {ALICE: {PRODUCE: 6.0, CONSUME: 7.0}, BOB: {PRODUCE: 1.0}},
+                {ALICE: {CONSUME: 7.0}, BOB: {PRODUCE: 1.0}},
+                {ALICE: {CONSUME: 7.0}},
+            ):
+                watched.put(quotas)
+                assert looks_until(watch, partial(eq, quotas)) == quotas
+
+    def test_a_change_is_seen_without_asking_for_a_look(self, watched: Watched) -> None:
+        """Looks come by themselves."""
+        with watched.store.watch() as watch:
+            first = next(watch).seen
+            watched.put({ALICE: {PRODUCE: 5.0}})
+            assert next(look.seen for look in islice(watch, 50) if look.seen != first) == {ALICE: {PRODUCE: 5.0}}
+
+    def test_where_nothing_changes_it_is_the_same_object(self, watched: Watched) -> None:
+        """Who follows many quotas need not compare them."""
+        watched.put({ALICE: {PRODUCE: 5.0}})
+        with watched.store.watch() as watch:
+            first = looks_until(watch, lambda seen: seen == {ALICE: {PRODUCE: 5.0}})
+            for _ in range(3):
+                watch.look_now()
+                assert next(watch).seen is first
+
+    def test_many_changes_end_with_the_last(self, watched: Watched) -> None:
+        """What lay between may be passed over."""
+        users = [ClientQuotaEntity({USER: f"user-{number}"}) for number in range(500)]
+        with watched.store.watch() as watch:
+            next(watch)
+            for value in (1.0, 2.0, 3.0):
+                watched.put({user: {PRODUCE: value, CONSUME: 9.0} for user in users})
+            watched.put(wanted := {user: {PRODUCE: 4.0} for user in users[:250]})
+            assert looks_until(watch, lambda seen: seen == wanted) == wanted
+
+    def test_closing_ends_the_wait(self, watched: Watched) -> None:
+        """From another thread, and for good."""
+        with watched.store.watch() as watch, ThreadPoolExecutor(1) as pool:
+            next(watch)
+            rest = pool.submit(list, watch)
+            watch.close()
+            rest.result(PATIENCE_S)
+            assert watch.is_closed
+            assert list(watch) == []
+
+    def test_several_can_follow(self, watched: Watched) -> None:
+        """One that is closed leaves the others alone."""
+        with watched.store.watch() as one, watched.store.watch() as other:
+            assert next(one).seen == next(other).seen
+            one.close()
+            watched.put({ALICE: {PRODUCE: 5.0}})
+            assert looks_until(other, lambda seen: seen == {ALICE: {PRODUCE: 5.0}})
+
+    def test_a_failure_is_a_look_like_others(self, watched: Watched) -> None:
+        """And when it has passed what changed meanwhile is seen."""
+        watched.put({ALICE: {PRODUCE: 5.0}})
+        with watched.store.watch() as watch:
+            looks_until(watch, lambda seen: seen == {ALICE: {PRODUCE: 5.0}})
+            with watched.failing():
+                for _ in range(2):
+                    assert looks_until(watch, lambda seen: isinstance(seen, KquotaError))
+            watched.put({BOB: {PRODUCE: 6.0}})
+            assert looks_until(watch, lambda seen: seen == {BOB: {PRODUCE: 6.0}})

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kquota.admin.carried import Repeated
 from kquota.errors import ConnectionFailedError, KafkaErrorCode, KquotaError, RequestTimeoutError
 from kquota.metering.callback import DefaultQuotaCallback
 from kquota.metering.managers import MutationQuotaManager
@@ -76,7 +77,14 @@ class TopicCluster:
         """Nothing is open."""
 
     async def send(
-        self, api: Api, body: Any, *, timeout_ms: float, to_controller: bool = False, max_version: int | None = None
+        self,
+        api: Api,
+        body: Any,
+        *,
+        timeout_ms: float,
+        to_controller: bool = False,
+        max_version: int | None = None,
+        repeated: Repeated | None = None,
     ) -> Any:
         version = api.max_version if max_version is None else max_version
         # As it arrives: what the version cannot carry is not there.

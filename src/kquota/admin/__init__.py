@@ -7,7 +7,7 @@
 :class:`AsyncQuotaAdmin` is the same for asyncio.
 """
 
-from kquota.admin.client import AsyncQuotaAdmin
+from kquota.admin.client import AsyncQuotaAdmin, LastDescription
 from kquota.admin.facade import QuotaAdmin, TopicAdmin
 from kquota.admin.options import (
     AlterClientQuotasOptions,
@@ -45,6 +45,7 @@ __all__ = [
     "DescribeClientQuotasOptions",
     "DescribeClientQuotasResult",
     "Entry",
+    "LastDescription",
     "NewPartitions",
     "NewTopic",
     "QuotaAdmin",

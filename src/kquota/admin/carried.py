@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from kquota.errors import MalformedMessageError
 from kquota.wire.apis import Api, frame_request, read_response
 
-__all__ = ["Answer", "Carried"]
+__all__ = ["Answer", "Carried", "Repeated"]
+
+_CORRELATION_ID_BYTES: Final = 4
+
+
+class Repeated:
+    """The answers to a request that is sent again and again: where all bytes are as before, so is the body.
+
+    It is then not decoded again, and is the same object. Decoding 100,000 entities takes most of a second.
+    """
+
+    __slots__ = ("_body", "_bytes", "_version")
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._bytes = b""
+        self._body: Any = None
+
+    def read(self, api: Api, version: int, frame: bytes) -> Any:
+        """The body of an answer.
+
+        :param frame: without its size.
+        :raises MalformedMessageError: these bytes are no such answer.
+        """
+        known = frame[_CORRELATION_ID_BYTES:]
+        if version != self._version or known != self._bytes:
+            _, self._body = read_response(api, version, frame)
+            self._version, self._bytes = version, known
+        return self._body
 
 
 class _Header(NamedTuple):
@@ -27,8 +55,10 @@ class _Header(NamedTuple):
 class Carried:
     """A request of ours in the shape of kafka-python's, and its answer's class at once."""
 
-    def __init__(self, api: Api, version: int, body: Struct) -> None:
+    def __init__(self, api: Api, version: int, body: Struct, repeated: Repeated | None = None) -> None:
         """Take a request.
+
+        :param repeated: the answers that it had before.
 
         :raises IllegalArgumentError: no request can hold this body.
         """
@@ -38,6 +68,7 @@ class Carried:
         # Now, and not on kafka-python's thread: what no request can hold is refused before anything is sent.
         self._payload = api.request_codec(version).write(body)
         self.header: _Header | None = None
+        self._repeated = repeated
         self.is_abandoned = False
         """Nobody waits for it any more: if it was not sent yet, it is not to be sent."""
         self._client_id: str | None = None
@@ -71,7 +102,11 @@ class Carried:
     def decode(self, buffer: Any) -> Answer:
         """What cannot be read is an answer, too: whoever waits for it is to be told."""
         try:
-            _, body = read_response(self.api, self.API_VERSION, bytes(buffer.read()))
+            frame = bytes(buffer.read())
+            if self._repeated is None:
+                _, body = read_response(self.api, self.API_VERSION, frame)
+            else:
+                body = self._repeated.read(self.api, self.API_VERSION, frame)
         except MalformedMessageError as error:
             return Answer(error)
         return Answer(body, body.throttle_time_ms if self.api.client_throttles(self.API_VERSION) else 0)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 
+from kquota.admin.carried import Repeated
 from kquota.admin.cluster import cluster_of
 from kquota.admin.options import AlterClientQuotasOptions, DescribeClientQuotasOptions, ResolveClientQuotasOptions
 from kquota.admin.results import (
@@ -44,6 +45,7 @@ from kquota.wire.messages.client_quotas import (
     AlterClientQuotasRequest,
     Component,
     DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
     EntityPart,
     Op,
 )
@@ -57,7 +59,7 @@ from kquota.wire.messages.resolve_client_quotas import (
 )
 from kquota.wire.primitives import check_text
 
-__all__ = ["AsyncQuotaAdmin"]
+__all__ = ["AsyncQuotaAdmin", "LastDescription"]
 
 DEFAULT_TIMEOUT_MS: Final = 60_000
 """``default.api.timeout.ms``."""
@@ -67,6 +69,17 @@ CHUNK_OPS: Final = 8_000
 """A broker refuses requests of more than 10,000 changes."""
 
 T = TypeVar("T")
+
+
+class LastDescription:
+    """What a filter was last answered, for who asks again and again: see :meth:`QuotaAdmin.describe_client_quotas`."""
+
+    __slots__ = ("answer", "repeated", "result")
+
+    def __init__(self) -> None:
+        self.repeated = Repeated()
+        self.answer: Any = None
+        self.result: DescribeClientQuotasResult | None = None
 
 
 class AsyncQuotaAdmin:
@@ -101,10 +114,16 @@ class AsyncQuotaAdmin:
         self.topics = AsyncTopicAdmin(self._transport, timeout_ms=timeout_ms)
 
     async def describe_client_quotas(
-        self, quota_filter: ClientQuotaFilter, options: DescribeClientQuotasOptions | None = None
+        self,
+        quota_filter: ClientQuotaFilter,
+        options: DescribeClientQuotasOptions | None = None,
+        *,
+        last: LastDescription | None = None,
     ) -> DescribeClientQuotasResult:
         """The entities that match, with their values.
 
+        :param last: what the same filter was answered before, to be given again each time: where the answer has the
+            same bytes, the result is the same object, and nothing is decoded.
         :raises IllegalArgumentError: no request can hold a name of the filter.
         :raises KquotaError: the cluster could not be asked.
         """
@@ -114,15 +133,13 @@ class AsyncQuotaAdmin:
             DESCRIBE_CLIENT_QUOTAS,
             DescribeClientQuotasRequest(components, strict=quota_filter.strict),
             timeout_ms=self._timeout(options.timeout_ms),
+            repeated=None if last is None else last.repeated,
         )
-        if answer.error_code:
-            return DescribeClientQuotasResult(ApiError(answer.error_code, answer.error_message))
-        found: dict[ClientQuotaEntity, Mapping[str, float]] = {}
-        for entry in answer.entries or ():
-            found[_entity(entry.entity)] = {value.key: value.value for value in entry.values}
-        return DescribeClientQuotasResult(
-            {entity: found[entity] for entity in sorted(found, key=ClientQuotaEntity.sort_key)}
-        )
+        if last is None:
+            return _described(answer)
+        if last.result is None or last.answer is not answer:
+            last.answer, last.result = answer, _described(answer)
+        return last.result
 
     async def resolve_client_quotas(
         self, entities: Iterable[ClientQuotaEntity], options: ResolveClientQuotasOptions | None = None
@@ -285,6 +302,17 @@ def _alteration(alteration: ClientQuotaAlteration) -> Alteration:
     return Alteration(
         [EntityPart(kind, name) for kind, name in alteration.entity.entries.items()],
         [Op(op.key, 0.0 if op.value is None else op.value, remove=op.value is None) for op in alteration.ops],
+    )
+
+
+def _described(answer: DescribeClientQuotasResponse) -> DescribeClientQuotasResult:
+    if answer.error_code:
+        return DescribeClientQuotasResult(ApiError(answer.error_code, answer.error_message))
+    found: dict[ClientQuotaEntity, Mapping[str, float]] = {}
+    for entry in answer.entries or ():
+        found[_entity(entry.entity)] = {value.key: value.value for value in entry.values}
+    return DescribeClientQuotasResult(
+        {entity: found[entity] for entity in sorted(found, key=ClientQuotaEntity.sort_key)}
     )
 
 

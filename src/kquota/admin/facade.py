@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from threading import Thread
 from typing import Any, Self, TypeVar
 
-from kquota.admin.client import DEFAULT_TIMEOUT_MS, AsyncQuotaAdmin
+from kquota.admin.client import DEFAULT_TIMEOUT_MS, AsyncQuotaAdmin, LastDescription
 from kquota.admin.options import (
     AlterClientQuotasOptions,
     CreatePartitionsOptions,
@@ -26,6 +26,7 @@ from kquota.admin.results import (
 )
 from kquota.admin.topics import AsyncTopicAdmin, NewPartitions, NewTopic
 from kquota.admin.transport import Transport
+from kquota.errors import ConnectionFailedError
 from kquota.metering.cluster import Cluster
 from kquota.quotas import KAFKA, ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter, QuotaModel
 
@@ -65,10 +66,14 @@ class QuotaAdmin:
         self.topics = TopicAdmin(self._admin.topics, self._wait)
 
     def describe_client_quotas(
-        self, quota_filter: ClientQuotaFilter, options: DescribeClientQuotasOptions | None = None
+        self,
+        quota_filter: ClientQuotaFilter,
+        options: DescribeClientQuotasOptions | None = None,
+        *,
+        last: LastDescription | None = None,
     ) -> DescribeClientQuotasResult:
         """As :meth:`AsyncQuotaAdmin.describe_client_quotas`."""
-        return self._wait(self._admin.describe_client_quotas(quota_filter, options))
+        return self._wait(self._admin.describe_client_quotas(quota_filter, options, last=last))
 
     def resolve_client_quotas(
         self, entities: Iterable[ClientQuotaEntity], options: ResolveClientQuotasOptions | None = None
@@ -105,7 +110,12 @@ class QuotaAdmin:
         self.close()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError as error:
+            work.close()
+            raise ConnectionFailedError("nothing was sent: this client was closed") from error
+        return future.result()
 
 
 class TopicAdmin:

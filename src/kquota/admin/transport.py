@@ -20,7 +20,7 @@ from kafka.net import KafkaConnectionManager, NetworkSelector
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from msgspec import Struct
 
-from kquota.admin.carried import Answer, Carried
+from kquota.admin.carried import Answer, Carried, Repeated
 from kquota.admin.tls import certificate_names, explained_tls, is_about_names
 from kquota.errors import (
     ConnectionFailedError,
@@ -56,12 +56,14 @@ class Transport(Protocol):
         timeout_ms: float,
         to_controller: bool = False,
         max_version: int | None = None,
+        repeated: Repeated | None = None,
     ) -> Any:
         """Send a request in the latest version that both sides speak; returns the body of the answer.
 
         Where an earlier answer told this client to wait (KIP-219), it is sent after that.
 
         :param max_version: the latest version to be used, where it shall not be the latest of all.
+        :param repeated: the answers to the same request before; the same answer gives the same object.
         :raises RequestTimeoutError: it was sent, and no answer came: it may have been done or not.
         :raises MalformedMessageError: it was sent, and the answer cannot be read.
         :raises ConnectionFailedError: it was not sent; an UnreachableError where nobody answers.
@@ -226,13 +228,14 @@ class KafkaTransport:
         timeout_ms: float,
         to_controller: bool = False,
         max_version: int | None = None,
+        repeated: Repeated | None = None,
     ) -> Any:
         """As :meth:`Transport.send`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         version = self._version_of(api, await self.versions(timeout_ms), max_version)
         left_ms = (deadline - loop.time()) * 1000
-        request = Carried(api, version, body)
+        request = Carried(api, version, body, repeated)
         try:
             answer: Answer = await self._run(self._send(request, left_ms, to_controller=to_controller), left_ms)
         except ConnectionFailedError as error:

@@ -30,10 +30,20 @@ def alterations(changes: Iterable[QuotaChange]) -> list[ClientQuotaAlteration]:
 
 
 def _changes(current: QuotaSnapshot, wanted: QuotaSnapshot, *, prune: bool) -> Iterator[QuotaChange]:
-    entities = {*wanted, *current} if prune else {*wanted}
-    for entity in sorted(entities, key=ClientQuotaEntity.sort_key):
+    # Sorted are only those that change: of many thousand that is mostly a handful.
+    changed = [entity for entity, after in wanted.items() if not _is_met(current.get(entity, _NONE), after)]
+    if prune:
+        changed += [entity for entity, before in current.items() if not _is_met(wanted.get(entity, _NONE), before)]
+    for entity in sorted(set(changed), key=ClientQuotaEntity.sort_key):
         before, after = current.get(entity, _NONE), wanted.get(entity, _NONE)
         for key in sorted({*before, *after} if prune else after):
             old, new = before.get(key), after.get(key)
             if not is_same_value(old, new):
                 yield QuotaChange(entity, key, old, new)
+
+
+def _is_met(values: Mapping[str, float], wanted: Mapping[str, float]) -> bool:
+    """Whether each value that is wanted is there."""
+    if values is wanted or values == wanted:
+        return True
+    return all(is_same_value(values.get(key), value) for key, value in wanted.items())

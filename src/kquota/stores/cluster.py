@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import Final, Self
 
-from kquota.admin import AlterClientQuotasOptions, QuotaAdmin
+from kquota.admin import AlterClientQuotasOptions, DescribeClientQuotasOptions, LastDescription, QuotaAdmin
 from kquota.errors import ApiError
-from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
+from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter, QuotaSnapshot
+from kquota.stores.watch import QuotaWatch, Watches
 
 __all__ = ["ClusterStore"]
+
+_LOOK_EVERY_MS: Final = 1_000
+_LOOK_OPTIONS: Final = DescribeClientQuotasOptions(timeout_ms=5_000)
+"""A broker that does not answer is given up soon, so that another one is asked."""
 
 
 class ClusterStore:
@@ -21,6 +26,7 @@ class ClusterStore:
     def __init__(self, admin: QuotaAdmin) -> None:
         """Take the client, which is closed with the store."""
         self.admin = admin
+        self._watches = Watches()
 
     @property
     def identity(self) -> str | None:
@@ -50,10 +56,26 @@ class ClusterStore:
         :raises KquotaError: the cluster could not be asked: nothing was sent.
         """
         options = AlterClientQuotasOptions(validate_only=validate_only)
-        return self.admin.alter_client_quotas(alterations, options).values()
+        results = self.admin.alter_client_quotas(alterations, options).values()
+        self._watches.look_now()
+        return results
+
+    def watch(self) -> QuotaWatch:
+        """As :meth:`Watchable.watch`: the brokers are asked every second.
+
+        Where they answer as before, to the byte, the answer is not even decoded. The broker that is asked may know of
+        a change a moment later than the one that answered who made it.
+        """
+        last = LastDescription()
+
+        def look() -> QuotaSnapshot:
+            return self.admin.describe_client_quotas(ClientQuotaFilter.all(), _LOOK_OPTIONS, last=last).entities()
+
+        return self._watches.add(QuotaWatch(look, every_ms=_LOOK_EVERY_MS))
 
     def close(self) -> None:
         """Close all connections. Safe to call twice."""
+        self._watches.close()
         self.admin.close()
 
     def __enter__(self) -> Self:

@@ -9,7 +9,7 @@ from secrets import token_bytes
 from typing import Final, Protocol, Self
 
 from kquota.clock import Clock, SystemClock
-from kquota.errors import ApiError, KafkaErrorCode
+from kquota.errors import ApiError, KafkaErrorCode, StoreError
 from kquota.quotas import (
     IP,
     KAFKA,
@@ -28,10 +28,13 @@ from kquota.quotas import (
 )
 from kquota.stores.host_names import HostNames, Hosts, hosts_of
 from kquota.stores.port import Commit
+from kquota.stores.watch import QuotaWatch, Watches
 
 __all__ = ["Keeper", "LocalStore", "new_identity"]
 
 _WAIT_MS: Final = 10_000
+_LOOK_EVERY_MS: Final = 250
+"""Other processes change a file without a word."""
 _MOVED: Final = ApiError(KafkaErrorCode.INVALID_UPDATE_VERSION, "somebody else changed this entity meanwhile")
 
 
@@ -47,8 +50,12 @@ class Keeper(Protocol):
     def identity(self) -> str:
         """A random name that these quotas have for as long as they are kept: 22 characters, as Kafka's cluster ids."""
 
+    @property
+    def is_live(self) -> bool:
+        """Whether :meth:`read` sees what others change later."""
+
     def read(self) -> QuotaIndex:
-        """The quotas as they are now; never waits for a commit."""
+        """The quotas as they are now, the same object while nothing changed; never waits for a commit."""
 
     def commit(self, made: Callable[[QuotaIndex, int], Commit | None], *, wait_ms: int) -> None:
         """Keep what is made of the quotas and the number of the next commit; nobody else can commit meanwhile.
@@ -88,6 +95,7 @@ class LocalStore:
         self.model = model
         """Which entity types there are, and what may be set on them."""
         self._max_changes = max_changes
+        self._watches = Watches()
 
     @property
     def identity(self) -> str:
@@ -173,6 +181,7 @@ class LocalStore:
             return Commit(number, self._clock.now_ms(), principal, changes) if changes else None
 
         self._keeper.commit(commit, wait_ms=_WAIT_MS if wait_ms is None else wait_ms)
+        self._watches.look_now()
         return decision.results
 
     def _decide(self, index: QuotaIndex, asked: list[ClientQuotaAlteration], hosts: Hosts) -> Decision:
@@ -192,6 +201,16 @@ class LocalStore:
         """Looked up before anything is decided: a name server may take its time, and nobody is to wait for that."""
         return {} if self.host_names is None else self.host_names.look_up(hosts_of(asked))
 
+    def watch(self) -> QuotaWatch:
+        """As :meth:`Watchable.watch`: what this store changes is seen at once, what others do a quarter second later.
+
+        :raises StoreError: it is seen as it was when it was opened.
+        """
+        if not self._keeper.is_live:
+            raise StoreError("this store is seen as it was when it was opened to be read: it cannot be followed")
+        watch = QuotaWatch(lambda: self._keeper.read().snapshot, every_ms=_LOOK_EVERY_MS, clock=self._clock)
+        return self._watches.add(watch)
+
     def history(self, *, since: int = 0) -> Iterator[Commit]:
         """As :meth:`HasHistory.history`."""
         return self._keeper.history(since=since)
@@ -205,6 +224,7 @@ class LocalStore:
 
     def close(self) -> None:
         """Let go of what is open. Safe to call twice."""
+        self._watches.close()
         self._keeper.close()
 
     def __enter__(self) -> Self:

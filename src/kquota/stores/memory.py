@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from threading import Lock
+from typing import Final
 
 from kquota.quotas import QuotaIndex, QuotaSnapshot
 from kquota.stores.local import new_identity
@@ -14,6 +15,8 @@ __all__ = ["MemoryKeeper"]
 
 class MemoryKeeper:
     """A :class:`~kquota.stores.local.Keeper` without a file."""
+
+    is_live: Final = True
 
     def __init__(self, snapshot: QuotaSnapshot | None = None) -> None:
         self.identity = new_identity()

@@ -8,8 +8,9 @@ from typing import Protocol, Self, runtime_checkable
 
 from kquota.errors import ApiError
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter, QuotaChange, QuotaSnapshot
+from kquota.stores.watch import QuotaWatch
 
-__all__ = ["Commit", "ComparesAndSets", "HasHistory", "QuotaStore"]
+__all__ = ["Commit", "ComparesAndSets", "HasHistory", "QuotaStore", "Watchable"]
 
 
 class QuotaStore(Protocol):
@@ -67,4 +68,15 @@ class ComparesAndSets(Protocol):
         """As :meth:`QuotaStore.alter`, for entities whose values are those of `expected`, where absent is none.
 
         The others are refused with ``INVALID_UPDATE_VERSION``. Each entity may be named once.
+        """
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """A store whose changes can be followed, whoever makes them."""
+
+    def watch(self) -> QuotaWatch:
+        """Look at all quotas from now on, until the watch or the store is closed.
+
+        :raises StoreError: what was opened never changes, since it is seen as it was then.
         """

@@ -44,6 +44,8 @@ class _State:
 class SqliteKeeper:
     """A :class:`~kquota.stores.local.Keeper` in a file."""
 
+    is_live: Final = True
+
     def __init__(
         self,
         path: Path,

@@ -31,6 +31,8 @@ class SqliteReader:
     shows afterwards, in the files' sizes and times; then it is read again.
     """
 
+    is_live: Final = False
+
     def __init__(self, path: Path) -> None:
         """Read the file.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import assert_never
+from typing import Final, Protocol, assert_never
 
 from kquota.errors import InputError
 from kquota.printable import without_login
@@ -13,8 +13,12 @@ from kquota.quotas import KAFKA, MAX_CHANGES_PER_REQUEST, QuotaModel
 from kquota.stores.host_names import HostNames
 from kquota.stores.local import Keeper, LocalStore
 from kquota.stores.memory import MemoryKeeper
+from kquota.stores.port import QuotaStore, Watchable
 
-__all__ = ["Access", "open_store", "sqlite_path"]
+__all__ = ["CLUSTER", "Access", "WatchableStore", "open_store", "open_watchable", "sqlite_path"]
+
+CLUSTER: Final = "cluster"
+"""How the quotas of the cluster itself are named, where a store or a file could be."""
 
 _EXAMPLES = "sqlite:///quotas.db (relative), sqlite:////var/lib/kquota/quotas.db (absolute) or memory:"
 _LOCAL_DEADLINE_MS = 30_000
@@ -54,6 +58,37 @@ def open_store(
     keeper = _keeper(url, access, warn)
     names = HostNames() if max_changes is not None else HostNames(deadline_ms=_LOCAL_DEADLINE_MS, most_names=None)
     return LocalStore(keeper, model=model, host_names=names if look_up_hosts else None, max_changes=max_changes)
+
+
+class WatchableStore(QuotaStore, Watchable, Protocol):
+    """A store that can be followed."""
+
+
+def open_watchable(
+    place: str,
+    *,
+    cluster: Callable[[], WatchableStore],
+    access: Access = Access.WRITE,
+    model: QuotaModel = KAFKA,
+    look_up_hosts: bool = True,
+    warn: Callable[[str], None] = lambda _text: None,
+) -> WatchableStore:
+    """Open what a text names: :data:`CLUSTER`, the URL of a store, or a quota file.
+
+    :param cluster: opens the store of the cluster.
+    :param access: WRITE or CREATE, for the URL of a store; what is opened to be read only cannot be followed.
+    :raises InputError: there is no such store or file, or the file is no quota file.
+    :raises StoreError: the store cannot be opened.
+    """
+    if place == CLUSTER:
+        return cluster()
+    if place == "memory:" or ("://" in place and not place.lower().startswith("file:")):
+        return open_store(place, access=access, model=model, look_up_hosts=look_up_hosts, warn=warn)
+    # Only who reads a quota file loads the readers of all formats.
+    from kquota.files.local_paths import local_path  # noqa: PLC0415
+    from kquota.stores.file import FileStore  # noqa: PLC0415
+
+    return FileStore(Path(local_path(place)), model=model, warn=warn)
 
 
 def sqlite_path(url: str, *, must_exist: bool = False) -> Path:

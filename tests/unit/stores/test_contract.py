@@ -161,6 +161,8 @@ def test_changes_from_many_sides_are_all_kept(reopen: Open) -> None:
 class _Racing:
     """A keeper that somebody else changes between a look at it and each commit."""
 
+    is_live = True
+
     def __init__(self, keeper: Keeper) -> None:
         self.keeper = keeper
         self.times = 0
