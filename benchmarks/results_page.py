@@ -32,6 +32,8 @@ def write_readme(results: Path) -> None:
         sections.append(_server(_load(results / "server.json")))
     if (results / "metering.json").exists():
         sections.append(_metering(_load(results / "metering.json")))
+    if (results / "gateway.json").exists():
+        sections.append(_gateway(_load(results / "gateway.json")))
     what_ifs = sorted((_load(path) for path in results.glob("what-if-*.json")), key=lambda one: int(one["rows"]))
     if what_ifs:
         sections.append(_what_if(what_ifs))
@@ -167,6 +169,42 @@ def _metering(result: dict[str, Any]) -> str:
     rows += ["", f"A meter takes {result['bytes_per_meter']:,} bytes.", ""]
     rows += [f"`{result['command']}` on {_where(result)}", ""]
     return "\n".join(rows)
+
+
+def _gateway(result: dict[str, Any]) -> str:
+    names = list(dict.fromkeys(name for case in result["cases"] for name in case["variants"]))
+    rows = [
+        "## `kquota gateway` beside a proxy that copies bytes blindly",
+        "",
+        f"Each cell, in this order: {', '.join(names)}. Work is the larger frame, connections x requests in flight.",
+        "Medians of the interleaved rounds, ratios of each round; latency over all rounds; CPU of the proxy for a pair",
+        "of request and answer, MB/s of both directions.",
+        "",
+        "| work | pairs/s | beside blind copy | beside direct | MB/s | p50 us | p99 us | CPU us |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for case in result["cases"]:
+        found = [case["variants"].get(name) for name in names]
+        cells = [
+            [one and f"{one['pairs_s']['median']:,}" for one in found],
+            *([one and _figure(one[key], 2) for one in found] for key in ("beside_blind_copy", "beside_direct")),
+            [one and _figure(one["mb_s"], 0) for one in found],
+            *([one and _figure(one[key], 1) for one in found] for key in ("p50_us", "p99_us", "cpu_us")),
+        ]
+        work = f"{case['kind']} {case['frame_bytes']:,} B, {case['connections']} x {case['in_flight']}"
+        columns = " | ".join(" / ".join(text or "-" for text in cell) for cell in cells)
+        rows.append(f"| {work}{', TLS' if case['tls'] else ''} | {columns} |")
+    rows.append("")
+    for name, reached in result["goals"].items():
+        rows.append(f"- {name}: " + ", ".join(f"{what} {value}" for what, value in reached.items()))
+    for name, found in result["idle_bytes_per_connection"].items():
+        rows.append(f"- an idle connection, {name}: " + ", ".join(f"{what} {one:,} B" for what, one in found.items()))
+    rows += ["", f"`{result['command']}`, load {result['machine']['load_1min']} before: {_where(result)}", ""]
+    return "\n".join(rows)
+
+
+def _figure(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def _what_if(results: list[dict[str, Any]]) -> str:

@@ -26,8 +26,9 @@ from typing import Any, Final
 
 import yaml
 
-from examples.capture.broker import NODE_ID, Broker, BrokerFailed, running_broker
+from examples.capture.broker import NODE_ID, Broker, running_broker
 from examples.capture.jars import UTF8_ENVIRONMENT, KafkaUnavailable, has_compiler, java
+from examples.capture.processes import BrokerFailed
 
 HERE: Final = Path(__file__).parent
 WARM_UP_S: Final = 20

@@ -87,18 +87,30 @@ def kafka_jars(version: str) -> Path:
     The folder is ``kafka-<version>`` in ``$KQUOTA_CACHE`` or else in ``~/.cache/kquota``.
     Raises KafkaUnavailable where they cannot be fetched.
     """
+    return _fetched("kafka", f"kafka_{SCALA}", version)
+
+
+def kafka_tools(version: str) -> Path:
+    """The folder with the jars of Kafka's command-line tools (``kafka-producer-perf-test`` and others), likewise.
+
+    The folder is ``kafka-tools-<version>`` beside the other. Raises KafkaUnavailable where they cannot be fetched.
+    """
+    return _fetched("kafka-tools", "kafka-tools", version)
+
+
+def _fetched(name: str, artifact: str, version: str) -> Path:
     cache = Path(os.environ.get("KQUOTA_CACHE") or Path.home() / ".cache" / "kquota")
-    folder = cache / f"kafka-{version}"
+    folder = cache / f"{name}-{version}"
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".fetching-") as work:
         if shutil.which("mvn"):
-            fetched = _fetch_with_maven(version, Path(work))
+            fetched = _fetch_with_maven(artifact, version, Path(work))
         else:
-            fetched = _fetch_with_ivy(version, Path(work))
-        if not any(fetched.glob(f"kafka_{SCALA}-{version}.jar")):
-            raise KafkaUnavailable(f"the jars of Kafka {version} were fetched without kafka_{SCALA}-{version}.jar")
+            fetched = _fetch_with_ivy(artifact, version, Path(work))
+        if not any(fetched.glob(f"{artifact}-{version}.jar")):
+            raise KafkaUnavailable(f"the jars of Kafka {version} were fetched without {artifact}-{version}.jar")
         try:
             fetched.rename(folder)
         except OSError:  # another process was quicker: its folder is as good
@@ -107,33 +119,37 @@ def kafka_jars(version: str) -> Path:
     return folder
 
 
-def _dependencies(version: str, template: str) -> str:
-    """The broker and the logging back end that its slf4j needs: log4j2 since 4.0, log4j 1 (now reload4j) before."""
+def _dependencies(artifact: str, version: str, template: str) -> str:
+    """The artifact of Kafka and a logging back end for its slf4j: log4j2 since 4.0, log4j 1 (now reload4j) before."""
     if int(version.split(".", maxsplit=1)[0]) >= 4:
         logging = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3")
     else:
         logging = ("org.slf4j", "slf4j-reload4j", "1.7.36")
     return "\n".join(
         template.format(group=group, name=name, version=wanted)
-        for group, name, wanted in (("org.apache.kafka", f"kafka_{SCALA}", version), logging)
+        for group, name, wanted in (("org.apache.kafka", artifact, version), logging)
     )
 
 
-def _fetch_with_maven(version: str, work: Path) -> Path:
-    (work / "pom.xml").write_text(_POM.format(dependencies=_dependencies(version, _POM_DEPENDENCY)), encoding="utf-8")
+def _fetch_with_maven(artifact: str, version: str, work: Path) -> Path:
+    (work / "pom.xml").write_text(
+        _POM.format(dependencies=_dependencies(artifact, version, _POM_DEPENDENCY)), encoding="utf-8"
+    )
     libs = work / "libs"
     _fetch(["mvn", "-q", "-B", "-f", work / "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={libs}"])
     return libs
 
 
-def _fetch_with_ivy(version: str, work: Path) -> Path:
+def _fetch_with_ivy(artifact: str, version: str, work: Path) -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise KafkaUnavailable(
             "Kafka's jars cannot be fetched: neither mvn nor pyspark (which brings Ivy) is installed"
         )
     ivy = next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
-    (work / "ivy.xml").write_text(_IVY.format(dependencies=_dependencies(version, _IVY_DEPENDENCY)), encoding="utf-8")
+    (work / "ivy.xml").write_text(
+        _IVY.format(dependencies=_dependencies(artifact, version, _IVY_DEPENDENCY)), encoding="utf-8"
+    )
     (work / "settings.xml").write_text(_IVY_SETTINGS, encoding="utf-8")
     libs = work / "libs"
     # fmt: off

@@ -1,0 +1,161 @@
+"""The pure parts of the gateway's benchmarks, and how a gateway is started for them."""
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.bench_gateway import BLIND, DIRECT, FULL, QUICK, Case, Sample, beside, goals, on_processor, summary
+from benchmarks.gateway_process import gateway_process, write_quotas
+from benchmarks.histogram import bucket_of, merged, middle_of, quantile
+from benchmarks.results_page import write_readme
+from benchmarks.windows import Closeness, closeness, sums, window_sums
+from kquota.files.reader import read_quota_file
+from kquota.quotas import ClientQuotaEntity
+
+COUNTS = st.lists(st.integers(0, 10**9), max_size=60)
+
+
+class TestHistogram:
+    @given(st.integers(0, 2**60))
+    def test_the_middle_of_a_bucket_is_near_every_value_in_it(self, ns: int) -> None:
+        assert abs(middle_of(bucket_of(ns)) - ns) <= ns / 128
+
+    @given(st.integers(0, 2**60))
+    def test_a_longer_time_is_in_no_earlier_bucket_and_none_is_left_out(self, ns: int) -> None:
+        assert bucket_of(ns + 1) - bucket_of(ns) in {0, 1}
+
+    @given(st.lists(st.integers(0, 10**10), min_size=1), st.floats(0, 1))
+    def test_a_quantile_is_that_of_the_values(self, values: list[int], share: float) -> None:
+        counts = merged([[(bucket_of(value), 1)] for value in values])
+        rank = max(1, math.ceil(share * len(values)))
+        assert quantile(counts, share) == middle_of(bucket_of(sorted(values)[rank - 1]))
+
+    def test_no_values_have_no_quantile(self) -> None:
+        assert math.isnan(quantile({}, 0.5))
+
+    def test_histograms_of_several_runs_become_one(self) -> None:
+        assert merged([[(1, 2), (3, 1)], [(3, 4)]]) == {1: 2, 3: 5}
+
+
+class TestWindows:
+    @given(COUNTS, st.integers(1, 70))
+    def test_each_window_is_the_sum_of_its_spans(self, counts: list[int], width: int) -> None:
+        found = window_sums(counts, width)
+        assert found == [sum(counts[at : at + width]) for at in range(len(counts) - width + 1)]
+
+    def test_a_window_has_a_span(self) -> None:
+        with pytest.raises(ValueError, match="0 spans"):
+            window_sums([1], 0)
+
+    def test_groups_leave_out_what_fills_none(self) -> None:
+        assert sums([1, 2, 3, 4, 5], 2) == [3, 7]
+
+    def test_traffic_at_its_limit_is_at_one_and_does_not_vary(self) -> None:
+        steady = closeness([10.0] * 400, span_s=0.1, limit=100, window_s=30)
+        assert steady == Closeness(mean=1.0, least=1.0, most=1.0, variation=0.0)
+
+    def test_windows_show_what_the_mean_hides(self) -> None:
+        """Four seconds at twice the limit, four without anything; windows of two seconds."""
+        found = closeness([20.0] * 40 + [0.0] * 40, span_s=0.1, limit=100, window_s=2)
+        assert found == Closeness(mean=1.0, least=0.0, most=2.0, variation=1.0)
+
+    def test_where_nothing_came_nothing_varies(self) -> None:
+        found = closeness([0.0] * 20, span_s=0.1, limit=100, window_s=1)
+        assert found.mean == found.most == 0
+        assert math.isnan(found.variation)
+
+    def test_a_run_shorter_than_its_window_is_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"no window of 30 s"):
+            closeness([1.0] * 299, span_s=0.1, limit=100, window_s=30)
+
+
+def sample(pairs: int, ns: int = 1000, cpu_s: float = 0.5) -> Sample:
+    return Sample(pairs=pairs, seconds=1.0, bytes_per_pair=200, histogram=[(bucket_of(ns), pairs)], cpu_s=cpu_s)
+
+
+class TestFigures:
+    def test_ratios_are_of_each_round_so_that_a_slow_one_slows_both(self) -> None:
+        assert beside([sample(90), sample(9), sample(80)], [sample(100), sample(10), sample(100)]) == 0.9
+        assert beside([sample(90)], None) is None
+
+    def test_a_case_has_its_medians_by_variant(self, tmp_path: Path) -> None:
+        case = Case(kind="produce", frame_bytes=100, connections=1, in_flight=1)
+        rounds = {
+            DIRECT.name: [sample(1000, 5_000, math.nan)] * 2,
+            BLIND.name: [sample(100, 150_000), sample(110, 150_000)],
+            "gateway": [sample(90, 160_000), sample(88, 160_000)],
+        }
+        found = summary(case, rounds)
+        gateway = found["variants"]["gateway"]
+        assert gateway["pairs_s"] == {"median": 89, "least": 88, "most": 90}
+        assert gateway["beside_blind_copy"] == 0.85
+        assert gateway["p50_us"] == pytest.approx(160, rel=0.01)
+        assert found["variants"][DIRECT.name]["cpu_us"] is None
+        assert goals([found]) == {
+            "gateway": {
+                "beside blind copy, small frames, median": 0.85,
+                "beside blind copy, small frames, least": 0.85,
+                "p50 added to direct, us, most": pytest.approx(155, rel=0.02),
+            }
+        }
+        machine = {"cores": 2, "processor": "test", "memory_gb": 8.0, "python": "3.11", "load_1min": 0.1}
+        report = {
+            "command": "bench", "machine": machine, "date": "2026-01-02", "cases": [found], "goals": goals([found]),
+            "idle_bytes_per_connection": {"gateway": {"plain": 3500}},
+        }  # fmt: skip
+        (tmp_path / "gateway.json").write_text(json.dumps(report))
+        write_readme(tmp_path)
+        page = (tmp_path / "README.md").read_text()
+        assert "| produce 100 B, 1 x 1 | 1,000 / 105 / 89 | " in page
+        assert " / 1.00 / 0.85 | 1.00 / 0.10 / 0.09 | " in page
+        assert "- an idle connection, gateway: plain 3,500 B" in page
+
+    def test_the_quick_cases_are_among_the_full_ones(self) -> None:
+        assert set(QUICK) < set(FULL)
+        assert {case.tls for case in QUICK} == {False, True}
+        assert any(case.connections == case.in_flight == 1 for case in QUICK)
+
+
+def test_a_started_gateway_says_where_its_brokers_are(tmp_path: Path) -> None:
+    program = tmp_path / "gateway.py"
+    program.write_text(
+        "import sys, time\n"
+        f"open({str(tmp_path / 'arguments')!r}, 'w').write(' '.join(sys.argv[1:]))\n"
+        "print('listening on 127.0.0.1:1\\nbroker 7 on 127.0.0.1:2', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    command = (sys.executable, str(program))
+    with gateway_process(
+        "upstream:9092", "--shadow", quotas="cluster", log=tmp_path / "log", command=command
+    ) as gateway:
+        assert gateway.bootstrap == "127.0.0.1:1"
+        assert gateway.brokers == {7: "127.0.0.1:2"}
+        expected = "--upstream upstream:9092 --listen 127.0.0.1:0 --quotas cluster --shadow"
+        assert (tmp_path / "arguments").read_text() == expected
+    assert not Path(f"/proc/{gateway.pid}").exists()
+
+
+def test_quotas_for_a_gateway_are_a_quota_file(tmp_path: Path) -> None:
+    limits = [
+        ("one", "producer_byte_rate", 1e6),
+        ("one", "consumer_byte_rate", 5.0),
+        ("two", "producer_byte_rate", 2.0),
+    ]
+    path = write_quotas(tmp_path / "quotas.yaml", limits)
+    assert read_quota_file(path.read_text(), name=path.name).snapshot() == {
+        ClientQuotaEntity({"client-id": "one"}): {"producer_byte_rate": 1e6, "consumer_byte_rate": 5.0},
+        ClientQuotaEntity({"client-id": "two"}): {"producer_byte_rate": 2.0},
+    }
+
+
+def test_a_processor_is_taken_for_a_block_only() -> None:
+    before = os.sched_getaffinity(0)
+    with on_processor(1):
+        assert len(os.sched_getaffinity(0)) == 1
+    assert os.sched_getaffinity(0) == before
