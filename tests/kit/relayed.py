@@ -12,10 +12,12 @@ from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.broker_quotas import BrokerQuotas
 from kquota.gateway.client_connection import ClientConnection
 from kquota.gateway.connection_identity import Identities
+from kquota.gateway.partition_counts import PartitionCounts
 from kquota.gateway.relay import Relay
 from kquota.gateway.topology import Node, NodePorts, Topology
 from kquota.net.listener import Peer
 from kquota.quotas import ClientQuotaEntity
+from kquota.wire.messages.metadata import MetadataTopic
 
 __all__ = ["Relayed", "answer", "fetch_request", "frames", "produce_request", "request"]
 
@@ -82,6 +84,7 @@ class Relayed:
             topology,
             self.quotas,
             identities=(identities or Identities()).new,
+            partition_counts=PartitionCounts(_no_topics),
             max_request_bytes=ConnectionLimits().socket_request_max_bytes,
         )
         self.relay.dial = self._dial  # type: ignore[method-assign]
@@ -133,6 +136,10 @@ class Relayed:
         self.broker = BrokerConnection(self.relay, client)
         self.broker.connection_made(self.to_broker)
         return self.broker
+
+
+async def _no_topics(_: object) -> list[MetadataTopic]:
+    return []
 
 
 def _in_pieces(take: Callable[[bytes], None], data: bytes, sizes: Callable[[], int] | None) -> None:

@@ -49,7 +49,7 @@ from kquota.wire.messages.client_quotas import (
     EntityPart,
     Op,
 )
-from kquota.wire.messages.metadata import MetadataRequest
+from kquota.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataTopic
 from kquota.wire.messages.resolve_client_quotas import (
     NamedPart,
     ResolveClientQuotasRequest,
@@ -253,6 +253,20 @@ class AsyncQuotaAdmin:
         if answer.error_code:
             raise failed(ApiError(answer.error_code, None))
         return cluster_of(answer).nodes
+
+    async def topics_metadata(
+        self, topics: Sequence[MetadataRequestTopic], *, timeout_ms: int | None = None
+    ) -> Sequence[MetadataTopic]:
+        """What the brokers know of these topics, by name or id; none of them is created by this.
+
+        :raises KquotaError: the cluster could not be asked, or answered an error.
+        """
+        request = MetadataRequest(list(topics), allow_auto_topic_creation=False)
+        answer = await self._transport.send(METADATA, request, timeout_ms=self._timeout(timeout_ms))
+        if answer.error_code:
+            raise failed(ApiError(answer.error_code, None))
+        found: Sequence[MetadataTopic] = answer.topics
+        return found
 
     async def cluster(self, *, timeout_ms: int | None = None) -> Cluster:
         """Its nodes and partitions, as quota callbacks are given them (KIP-257).

@@ -72,9 +72,7 @@ Then, with Kafka's own tools:
 )
 @click.option("--shadow", is_flag=True, help="Compute and export everything, and make nobody wait.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics (Prometheus), /healthz and /readyz there.")
-@click.option(
-    "--insecure", is_flag=True, help="Take connections from other machines although nobody has to log in."
-)
+@click.option("--insecure", is_flag=True, help="Take connections from other machines although nobody has to log in.")
 @click.option(
     "--log-format",
     type=click.Choice(["console", "json"]),
@@ -149,7 +147,7 @@ def _say(made: Gateway) -> None:
 
 
 def _event_loop() -> type[asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed: three to five times as many requests."""
+    """Uvloop's where it is installed: three to five times as many requests."""
     try:
         import uvloop
     except ModuleNotFoundError:

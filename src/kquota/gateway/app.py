@@ -8,7 +8,7 @@ import resource
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, Self
 
@@ -19,6 +19,7 @@ from kquota.errors import InputError, KquotaError
 from kquota.gateway.broker_quotas import BrokerQuotas
 from kquota.gateway.client_connection import ClientConnection
 from kquota.gateway.connection_identity import Identities
+from kquota.gateway.partition_counts import PartitionCounts
 from kquota.gateway.relay import Relay
 from kquota.gateway.settings import GatewaySettings
 from kquota.gateway.topology import Node, NodePorts, Topology
@@ -27,6 +28,7 @@ from kquota.net.addresses import is_connectable, is_loopback, is_unspecified
 from kquota.net.listener import Listener, Peer
 from kquota.server.app import Address
 from kquota.server.event_log import LineLimit
+from kquota.wire.messages.metadata import MetadataRequestTopic, MetadataTopic
 
 __all__ = ["Gateway", "Upstream", "run"]
 
@@ -50,6 +52,9 @@ class Upstream(Protocol):
     async def cluster(self) -> Cluster:
         """The brokers and all partitions. Raises as :meth:`brokers`."""
 
+    async def topics(self, asked: Sequence[MetadataRequestTopic]) -> Iterable[MetadataTopic]:
+        """Topics by name or id, with their partitions. Raises as :meth:`brokers`."""
+
 
 class Gateway:
     """A gateway that is listening; an async context manager, which drains and stops it when left."""
@@ -70,10 +75,12 @@ class Gateway:
         authenticates: bool = False,
         insecure: bool = False,
         follows_partitions: bool = False,
+        quotas_altered: Callable[[], None] = lambda: None,
     ) -> None:
         """Take what it is made of; nothing is opened yet.
 
         :param authenticates: the listeners let nobody in whom the brokers, or a certificate, do not vouch for.
+        :param quotas_altered: called when brokers have altered quotas for a client.
         :raises InputError: clients could not connect to the address to advertise.
         """
         if advertise is not None and not is_connectable(advertise):
@@ -91,6 +98,7 @@ class Gateway:
         self._authenticates = authenticates
         self._insecure = insecure
         self._follows_partitions = follows_partitions
+        self._quotas_altered = quotas_altered
         self._listeners: dict[int | None, Listener] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._lines_of_host = LineLimit(5, window_s=10)
@@ -125,6 +133,8 @@ class Gateway:
                 self._topology,
                 self.quotas,
                 identities=self._identities.new,
+                partition_counts=PartitionCounts(self._upstream.topics),
+                quotas_altered=self._quotas_altered,
                 upstream_tls=self._upstream_tls,
                 max_request_bytes=self._limits.socket_request_max_bytes,
                 exempt=self.settings.exempt_principals,

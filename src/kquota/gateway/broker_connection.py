@@ -27,6 +27,8 @@ _PRODUCE: Final = Kind.PRODUCE
 _FETCH: Final = Kind.FETCH
 _BROKERS: Final = Kind.BROKERS
 _COORDINATOR: Final = Kind.COORDINATOR
+_QUOTAS: Final = Kind.QUOTAS
+_ALTER_CLIENT_QUOTAS: Final = 49
 _NODE_ENDPOINTS_SINCE: Final = 10
 _NO_THROTTLE_NO_TAGS: Final = bytes(4)
 
@@ -195,9 +197,12 @@ class BrokerConnection(asyncio.Protocol):
                 expected.popleft()
                 at = start = at + total
                 continue
-            elif estimates_time and one.client is not None:
+            elif kind is _QUOTAS and action.api_key == _ALTER_CLIENT_QUOTAS:
+                self._relay.quotas_altered()
+            if estimates_time and kind is not _FETCH and one.client is not None:
                 if action.throttle_at is not None and end - at < min(total, action.throttle_at + 4):
                     break
+                assert enforcement is not None
                 throttle_ms = enforcement.settle(client, one, now_ms)
             if throttle_ms > 0:
                 client.mute(throttle_ms, now_ms)

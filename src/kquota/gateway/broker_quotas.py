@@ -8,11 +8,13 @@ from typing import Final
 from kquota.config import BrokerConfig
 from kquota.gateway.enforcement import Enforcement
 from kquota.gateway.request_time import RequestTimes
-from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, Cluster
+from kquota.metering.callback import ClientQuotaType, Cluster
 from kquota.metering.engine import EXPIRY_EVERY_MS, QuotaManagers
 from kquota.quotas import ClientQuotaEntity
 
 __all__ = ["BrokerQuotas", "Change"]
+
+CONTROLLER: Final = -1
 
 Change = tuple[str, ClientQuotaEntity, float | None]
 """A quota key, where it is set, and its value; None where it was removed."""
@@ -49,6 +51,11 @@ class BrokerQuotas:
     def values(self) -> Mapping[tuple[str, ClientQuotaEntity], float]:
         """The quotas in force, by key and entity."""
         return self._values
+
+    @property
+    def controller(self) -> Enforcement:
+        """Where changes of topics are charged: the controller has one quota of them for the whole cluster."""
+        return self.of(CONTROLLER)
 
     def of(self, node_id: int) -> Enforcement:
         """The quotas of a broker, made when it is first asked for.

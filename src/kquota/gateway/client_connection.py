@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from kquota.errors import FrameSizeError, KquotaError, MalformedMessageError, ProtocolError, UnsupportedVersionError
 from kquota.gateway.actions import ACTIONS, Action, Kind
 from kquota.gateway.broker_connection import BrokerConnection
+from kquota.gateway.principals import PrincipalRefusedError
 from kquota.gateway.request_fields import fetch_max_bytes_at, produce_acks
 from kquota.metering.meters import Throttle
 from kquota.net.listener import Listener, Peer
@@ -39,7 +40,9 @@ _NEAR_BYTES: Final = 64
 
 _PRODUCE: Final = Kind.PRODUCE
 _FETCH: Final = Kind.FETCH
-_STREAMED: Final = frozenset({Kind.PASS, Kind.PRODUCE, Kind.FETCH, Kind.BROKERS, Kind.COORDINATOR})
+_MAYBE_WHOLE: Final = frozenset(
+    {Kind.SASL_HANDSHAKE, Kind.SASL_AUTHENTICATE, Kind.API_VERSIONS, Kind.MUTATION, Kind.QUOTAS}
+)
 _BEFORE_LOGIN: Final = frozenset({Kind.SASL_HANDSHAKE, Kind.SASL_AUTHENTICATE, Kind.API_VERSIONS})
 _API_VERSIONS_KEY: Final = 18
 
@@ -116,7 +119,11 @@ class ClientConnection(asyncio.Protocol):
         if transport.is_closing():
             return
         self._relay.stats.connections += 1
-        self.identity.connected(self.peer, transport.get_extra_info("ssl_object"))
+        try:
+            self.identity.connected(self.peer, transport.get_extra_info("ssl_object"))
+        except PrincipalRefusedError as error:
+            self.abort(error)
+            return
         self._dialling = self._loop.create_task(self._dial())
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -174,6 +181,8 @@ class ClientConnection(asyncio.Protocol):
         self._failure = self._failure or error
         self._stopped |= _ENDING
         self._rest = b""
+        if isinstance(error, PrincipalRefusedError) and error.answer is not None:
+            self.send(error.answer)
         if self._transport is not None:
             self._transport.close()
 
@@ -268,11 +277,11 @@ class ClientConnection(asyncio.Protocol):
             if not _SMALLEST_REQUEST <= size <= self._relay.max_request_bytes:
                 raise FrameSizeError(size, self._relay.max_request_bytes, bytes(data[at : at + 16]))
             kind = action.kind
-            if kind not in _STREAMED and self._relay.is_read_whole(action):
+            if kind in _MAYBE_WHOLE and self._relay.is_read_whole(action):
                 self._left = 0
                 self._send_on(patched or data, start, at)
                 return at + self._begin_whole(action, size, data, at)
-            body = at + _HEADER.size + (id_bytes if id_bytes > 0 else 0)
+            body = at + _HEADER.size + (max(0, id_bytes))
             if body > end:
                 self._check_header(size, id_bytes)
                 break

@@ -1,30 +1,80 @@
-"""Who the client of a connection is."""
+"""Who the client of a connection is: as its login, its certificate or its address say."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from kquota.gateway.identity import IdentitySettings, SaslObserver
+from kquota.gateway.principals import AuthenticationContext, SecurityProtocol, build_principal
 from kquota.metering.callback import KafkaPrincipal
 from kquota.net.listener import Peer
 
 __all__ = ["ConnectionIdentity", "Identities"]
 
-ANONYMOUS = KafkaPrincipal("User", "ANONYMOUS")
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """How clients of the gateway are known.
+
+    `security_protocol` is how they connect, and the name of their listener. `principal_of_certificate` gives the name
+    of a certificate's subject (``ssl.principal.mapping.rules``).
+    """
+
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    settings: IdentitySettings = field(default_factory=IdentitySettings)
+    principal_of_certificate: Callable[[bytes], str] | None = None
+
+    @property
+    def listener(self) -> str:
+        """The listener's name in metrics."""
+        return self.security_protocol
+
+    def new(self) -> ConnectionIdentity:
+        """Of a new connection."""
+        return ConnectionIdentity(self)
 
 
 class ConnectionIdentity:
-    expects_raw_tokens = False
+    """Of one connection."""
 
-    def __init__(self) -> None:
-        self.principal: KafkaPrincipal | None = None
+    __slots__ = ("_identities", "_principal", "sasl")
 
-    def connected(self, peer: Peer, ssl_object: object) -> None:
-        self.principal = ANONYMOUS
+    def __init__(self, identities: Identities) -> None:
+        self._identities = identities
+        self._principal: KafkaPrincipal | None = None
+        self.sasl: SaslObserver | None = None
+        """What reads the client's logins; None where it does not log in."""
 
+    def connected(self, peer: Peer, tls: ssl.SSLObject | None) -> None:
+        """The connection is made, with TLS its handshake is over.
 
-@dataclass
-class Identities:
-    listener: str = "PLAINTEXT"
+        :raises PrincipalRefusedError: the principal builder refuses this client.
+        """
+        one = self._identities
+        certificate = None if tls is None else tls.getpeercert(binary_form=True)
+        ssl_principal = None
+        if certificate is not None and one.principal_of_certificate is not None:
+            ssl_principal = KafkaPrincipal("User", one.principal_of_certificate(certificate))
+        context = AuthenticationContext(
+            listener=one.listener,
+            security_protocol=one.security_protocol,
+            client_address=peer.host,
+            certificate_der=certificate,
+            ssl_principal=ssl_principal,
+        )
+        if one.security_protocol.startswith("SASL_"):
+            self.sasl = SaslObserver(one.settings, context)
+        else:
+            self._principal = build_principal(one.settings.principal_builder, context)
 
-    def new(self) -> ConnectionIdentity:
-        return ConnectionIdentity()
+    @property
+    def principal(self) -> KafkaPrincipal | None:
+        """Who it is; None while nobody is believed."""
+        return self._principal if self.sasl is None else self.sasl.principal
+
+    @property
+    def expects_raw_tokens(self) -> bool:
+        """Whether the next frames, both ways, are bare tokens."""
+        return self.sasl is not None and self.sasl.expects_raw_tokens

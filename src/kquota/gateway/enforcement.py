@@ -64,9 +64,7 @@ class Enforcement:
             return None
         if not (self.estimates_time and has_answer):
             # Otherwise the answer decides which of its quotas makes the client wait.
-            wait = self.requests.settle(
-                client.user, client.client_id, ClientQuotaType.PRODUCE, throttle, None, now_ms
-            )
+            wait = self.requests.settle(client.user, client.client_id, ClientQuotaType.PRODUCE, throttle, None, now_ms)
             self._note(channel, wait, now_ms)
         return None if self.is_shadow else throttle
 
@@ -84,9 +82,7 @@ class Enforcement:
         percent = None
         if self._request_times is not None:
             percent = self._request_times.percent(_FETCH_KEY, response_bytes, now_ms - sent_ms)
-        wait = self.requests.fetch(
-            client.user, client.client_id, response_bytes, percent, now_ms, is_answered=True
-        )
+        wait = self.requests.fetch(client.user, client.client_id, response_bytes, percent, now_ms, is_answered=True)
         return self._note(channel, wait, now_ms)
 
     def settle(self, channel: object, one: Expected, now_ms: int) -> int:
@@ -111,9 +107,7 @@ class Enforcement:
         """Charge a request that creates or deletes partitions: which of its topics are accepted."""
         if client.is_exempt:
             return Mutations((True,) * len(costs), None)
-        found = self.requests.mutate(
-            client.user, client.client_id, costs, now_ms, strict=strict and not self.is_shadow
-        )
+        found = self.requests.mutate(client.user, client.client_id, costs, now_ms, strict=strict and not self.is_shadow)
         return found
 
     def settle_mutation(self, channel: object, client: Client, throttle: Throttle | None, now_ms: int) -> int:

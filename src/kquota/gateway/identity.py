@@ -46,6 +46,8 @@ from kquota.metering.callback import KafkaPrincipal
 from kquota.printable import printable
 
 __all__ = [
+    "BUILDER_SETTINGS",
+    "IDENTITY_SETTINGS",
     "SUB_CLAIM_SETTING",
     "UNKNOWN_PRINCIPAL_SETTING",
     "IdentitySettings",
@@ -56,7 +58,8 @@ __all__ = [
 
 UNKNOWN_PRINCIPAL_SETTING: Final = "gateway.unknown.principal"
 SUB_CLAIM_SETTING: Final = "sasl.oauthbearer.sub.claim.name"
-_BUILDER_SETTINGS: Final = "principal.builder."
+BUILDER_SETTINGS: Final = "principal.builder."
+IDENTITY_SETTINGS: Final = (UNKNOWN_PRINCIPAL_SETTING, SUB_CLAIM_SETTING, BUILDER_SETTING)
 _REFUSE: Final = "refuse"
 _MAX_SHOWN_MECHANISM: Final = 40
 
@@ -97,7 +100,7 @@ def load_identity_settings(properties: Mapping[str, str]) -> IdentitySettings:
             sub_claim_name = value
         elif name == BUILDER_SETTING:
             builder_name = value
-        elif name.startswith(_BUILDER_SETTINGS):
+        elif name.startswith(BUILDER_SETTINGS):
             builder_configs[name] = value
         else:
             raise InputError(f"{name}: the identity of clients has no such setting")

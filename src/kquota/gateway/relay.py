@@ -12,6 +12,7 @@ from kquota.gateway.actions import Action, Kind
 from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.broker_quotas import BrokerQuotas
 from kquota.gateway.enforcement import Client
+from kquota.gateway.partition_counts import PartitionCounts
 from kquota.gateway.stats import RelayStats
 from kquota.gateway.topology import Topology
 from kquota.gateway.whole_requests import WholeRequests
@@ -19,6 +20,7 @@ from kquota.metering.callback import KafkaPrincipal, Principal
 
 if TYPE_CHECKING:
     from kquota.gateway.client_connection import ClientConnection
+    from kquota.gateway.connection_identity import ConnectionIdentity
     from kquota.gateway.own_quotas import OwnQuotas
 
 __all__ = ["Relay"]
@@ -51,19 +53,24 @@ class Relay:
         quotas: BrokerQuotas,
         *,
         identities: Callable[[], ConnectionIdentity],
+        partition_counts: PartitionCounts,
         upstream_tls: ssl.SSLContext | None = None,
         max_request_bytes: int,
         exempt: frozenset[KafkaPrincipal] = frozenset(),
         own_quotas: OwnQuotas | None = None,
+        quotas_altered: Callable[[], None] = lambda: None,
     ) -> None:
         self.topology = topology
         self.quotas = quotas
         self.stats = RelayStats()
         self.max_request_bytes = max_request_bytes
+        self.partition_counts = partition_counts
         self.own_quotas = own_quotas
         self.own_versions: Mapping[int, tuple[int, int]] = {} if own_quotas is None else own_quotas.versions
         self.new_identity = identities
         self.address_of = topology.address_of
+        self.quotas_altered = quotas_altered
+        """To be called when the brokers have altered quotas for a client."""
         self._upstream_tls = upstream_tls
         self._exempt = exempt
         self._clients: dict[tuple[KafkaPrincipal, str], Client] = {}
@@ -83,9 +90,11 @@ class Relay:
 
     def is_read_whole(self, action: Action) -> bool:
         """Whether a request has to be read whole; others are passed on as they come."""
-        return action.kind is not Kind.QUOTAS or (
-            self.own_quotas is not None and action.api_key in self.own_quotas.versions
-        )
+        if action.kind is Kind.QUOTAS:
+            return action.api_key in self.own_versions
+        if action.kind is Kind.MUTATION:
+            return self.quotas.controller.managers.controller_mutation.is_enabled()
+        return True
 
     def max_whole_bytes(self, action: Action | None) -> int:
         """The largest request of a kind that is read whole."""
@@ -117,7 +126,9 @@ class Relay:
                     server_hostname=node.host if self._upstream_tls is not None else None,
                 )
         except TimeoutError:
-            raise KquotaError(f"broker {node.id} at {node.host}:{node.port} did not answer in {CONNECT_S:g} s") from None
+            raise KquotaError(
+                f"broker {node.id} at {node.host}:{node.port} did not answer in {CONNECT_S:g} s"
+            ) from None
         except OSError as error:
             raise KquotaError(f"broker {node.id} at {node.host}:{node.port} cannot be reached: {error}") from error
         return broker

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final
 
 from kquota.config import read_properties
 from kquota.errors import InputError
+from kquota.gateway.identity import BUILDER_SETTINGS, IDENTITY_SETTINGS, IdentitySettings, load_identity_settings
+from kquota.gateway.principals import parse_principal
 from kquota.metering.callback import KafkaPrincipal
 
-__all__ = ["GatewaySettings", "load_gateway_settings", "parse_principal"]
+__all__ = ["GatewaySettings", "load_gateway_settings"]
 
 _PREFIX: Final = "gateway."
 
@@ -24,10 +26,7 @@ class GatewaySettings:
     """Who is never charged, nor made to wait: ``User:admin;User:mirror``, as ``super.users`` is written."""
     request_time: bool = False
     """``estimate`` charges requests for an estimate of a broker's time; by default only brokers themselves count it."""
-    unknown_principal: KafkaPrincipal | None = None
-    """Who is charged where a login does not say who it is (GSSAPI, delegation tokens); by default it is refused."""
-    principal_builder: str | None = None
-    """``module:name`` of what makes a principal of a connection, as Kafka's ``principal.builder.class``."""
+    identity: IdentitySettings = field(default_factory=IdentitySettings)
     use_certificate_for_all: bool = False
     """Let all clients do at the brokers what the certificate of ``--command-config`` may do."""
     metadata_max_age_ms: int = 5_000
@@ -37,49 +36,31 @@ class GatewaySettings:
 
 
 def load_gateway_settings(path: str | None = None, defines: Iterable[str] = ()) -> GatewaySettings:
-    """The settings that begin with ``gateway.`` in a properties file and in ``key=value`` texts.
+    """The settings in a properties file, and over them those in ``key=value`` texts; a broker's are left aside.
 
     :raises InputError: there is no such setting, or it cannot have the value.
     """
-    given: dict[str, str] = {}
-    if path is not None:
-        given.update(
-            {key: text.strip() for key, text in read_properties(path, "the settings").items() if key.startswith(_PREFIX)}
-        )
-    for define in defines:
-        key, _, text = define.partition("=")
-        if key.strip().startswith(_PREFIX):
-            given[key.strip()] = text.strip()
+    given = dict(read_properties(path, "the settings")) if path is not None else {}
+    given.update((key.strip(), text) for key, _, text in (define.partition("=") for define in defines))
     values: dict[str, object] = {}
+    identity: dict[str, str] = {}
     for key, text in given.items():
-        if key not in _READERS:
-            close = get_close_matches(key, _READERS, 1)
+        if key in IDENTITY_SETTINGS or key.startswith(BUILDER_SETTINGS):
+            identity[key] = text
+        elif key in _READERS:
+            name, read = _READERS[key]
+            try:
+                values[name] = read(text.strip())
+            except ValueError as error:
+                raise InputError(f"{key}={text}: {error}") from None
+        elif key.startswith(_PREFIX):
+            close = get_close_matches(key, [*_READERS, *IDENTITY_SETTINGS], 1)
             raise InputError(f"{key}: there is no such setting" + (f"; did you mean {close[0]}?" if close else ""))
-        name, read = _READERS[key]
-        try:
-            values[name] = read(text)
-        except ValueError as error:
-            raise InputError(f"{key}={text}: {error}") from None
-    return GatewaySettings(**values)  # type: ignore[arg-type] # each reader gives what its field takes
-
-
-def parse_principal(text: str) -> KafkaPrincipal:
-    """Read ``User:alice``.
-
-    :raises ValueError: it is not written so.
-    """
-    kind, colon, name = text.strip().partition(":")
-    if not colon or not kind or not name:
-        raise ValueError("write a principal as User:name")
-    return KafkaPrincipal(kind, name)
+    return GatewaySettings(identity=load_identity_settings(identity), **values)  # type: ignore[arg-type] # as read
 
 
 def _principals(text: str) -> frozenset[KafkaPrincipal]:
     return frozenset(parse_principal(one) for one in text.split(";") if one.strip())
-
-
-def _unknown(text: str) -> KafkaPrincipal | None:
-    return None if text == "refuse" else parse_principal(text)
 
 
 def _estimate(text: str) -> bool:
@@ -103,8 +84,6 @@ def _milliseconds(text: str) -> int:
 _READERS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "gateway.exempt.principals": ("exempt_principals", _principals),
     "gateway.request.time": ("request_time", _estimate),
-    "gateway.unknown.principal": ("unknown_principal", _unknown),
-    "gateway.principal.builder": ("principal_builder", str),
     "gateway.use.certificate.for.all": ("use_certificate_for_all", _boolean),
     "gateway.metadata.max.age.ms": ("metadata_max_age_ms", _milliseconds),
     "gateway.drain.ms": ("drain_ms", _milliseconds),

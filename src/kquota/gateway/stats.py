@@ -19,5 +19,4 @@ class RelayStats:
     bytes_from_brokers: int = 0
     closed: Counter[str] = field(default_factory=Counter)
     """Connections that the gateway closed itself, by the class of the reason."""
-    logins: int = 0
-    mutations_refused: int = 0
+    topics_refused: int = 0

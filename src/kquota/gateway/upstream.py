@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from kquota.admin.client import AsyncQuotaAdmin
 from kquota.metering.cluster import Cluster
+from kquota.wire.messages.metadata import MetadataRequestTopic, MetadataTopic
 
 __all__ = ["ClusterUpstream"]
 
-TIMEOUT_MS = 10_000
+TIMEOUT_MS: Final = 10_000
 
 
 class ClusterUpstream:
@@ -29,3 +31,7 @@ class ClusterUpstream:
     async def cluster(self) -> Cluster:
         """The brokers and all partitions. Raises as :meth:`brokers`."""
         return await self._admin.cluster(timeout_ms=TIMEOUT_MS)
+
+    async def topics(self, asked: Sequence[MetadataRequestTopic]) -> Iterable[MetadataTopic]:
+        """Topics by name or id, with their partitions. Raises as :meth:`brokers`."""
+        return await self._admin.topics_metadata(asked, timeout_ms=TIMEOUT_MS)

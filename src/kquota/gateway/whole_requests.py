@@ -6,13 +6,20 @@ request, ask the broker, look at its answer, answer the client.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kquota.errors import ProtocolError
 from kquota.gateway.actions import Action, Kind
 from kquota.gateway.api_versions import clamp_api_versions
+from kquota.gateway.enforcement import Client, Enforcement
+from kquota.gateway.identity import SaslObserver
 from kquota.gateway.mutations import mutate
+from kquota.gateway.throttle_field import write_throttle
+from kquota.metering.meters import Throttle
+from kquota.metering.requests import Mutations
+from kquota.wire.apis import read_header
 
 if TYPE_CHECKING:
     from kquota.gateway.broker_connection import BrokerConnection
@@ -21,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["WholeRequests"]
 
+MOST_ELEMENTS: Final = 200_000
+"""Of all lists in a request about topics: a topic may be given the replicas of each of its partitions."""
 _SIZE: Final = Struct(">i")
 
 
@@ -40,10 +49,12 @@ class WholeRequests:
         :raises ProtocolError: the connection is to be closed without an answer.
         :raises ConnectionResetError: the broker closed it.
         """
+        sasl = client.identity.sasl
         if action is None:
-            client.identity.raw_request(frame)
+            assert sasl is not None
+            sasl.raw_request(frame)
             token = await broker.ask(_framed(frame))
-            client.identity.raw_response(token)
+            sasl.raw_response(token)
             client.send(_framed(token))
             return
         match action.kind:
@@ -52,14 +63,16 @@ class WholeRequests:
                 version = int.from_bytes(frame[2:4], "big")
                 client.send(clamp_api_versions(_framed(answer), version, self._relay.own_versions))
             case Kind.SASL_HANDSHAKE:
-                client.identity.handshake_request(frame, action.version)
+                sasl = _login(sasl)
+                sasl.handshake_request(frame, action.version)
                 answer = await broker.ask(_framed(frame))
-                client.identity.handshake_response(answer, action.version)
+                sasl.handshake_response(answer, action.version)
                 client.send(_framed(answer))
             case Kind.SASL_AUTHENTICATE:
-                client.identity.authenticate_request(frame, action.version)
+                sasl = _login(sasl)
+                sasl.authenticate_request(frame, action.version)
                 answer = await broker.ask(_framed(frame))
-                client.identity.authenticate_response(answer, action.version)
+                sasl.authenticate_response(answer, action.version)
                 client.send(_framed(answer))
             case Kind.MUTATION:
                 await self._mutate(client, broker, action, frame)
@@ -70,7 +83,52 @@ class WholeRequests:
                 raise ProtocolError(f"{action.name} is not read whole")
 
     async def _mutate(self, client: ClientConnection, broker: BrokerConnection, action: Action, frame: bytes) -> None:
-        raise NotImplementedError
+        """Changes of topics are charged at the controller, wherever they were sent: one quota for the whole cluster."""
+        principal = client.identity.principal
+        assert principal is not None
+        header, _ = read_header(frame)
+        charge = _MutationCharge(self._relay.quotas.controller, self._relay.client(principal, header.client_id))
+        mutated = await mutate(
+            frame,
+            forward=broker.ask,
+            charge=charge,
+            counts=self._relay.partition_counts,
+            now_ms=lambda: client.now_ms,
+            max_elements=MOST_ELEMENTS,
+            enforced=not charge.is_spared,
+        )
+        now_ms = client.now_ms
+        throttle_ms = charge.settle(client, mutated.throttle, now_ms)
+        answer = bytearray(mutated.answer)
+        if throttle_ms > 0:
+            write_throttle(answer, action, throttle_ms)
+            client.mute(throttle_ms, now_ms)
+        self._relay.stats.topics_refused += mutated.refused
+        client.send(answer)
+
+
+class _MutationCharge:
+    """The mutation quota of one client."""
+
+    def __init__(self, enforcement: Enforcement, client: Client) -> None:
+        self._enforcement = enforcement
+        self._client = client
+        self.is_spared = enforcement.is_shadow or client.is_exempt
+
+    def mutate(self, costs: Sequence[float], now_ms: int, *, strict: bool) -> Mutations:
+        return self._enforcement.mutate(self._client, costs, now_ms, strict=strict)
+
+    def refund(self, partitions: float, now_ms: int) -> None:
+        self._enforcement.refund(self._client, partitions, now_ms)
+
+    def settle(self, channel: object, throttle: Throttle | None, now_ms: int) -> int:
+        return self._enforcement.settle_mutation(channel, self._client, throttle, now_ms)
+
+
+def _login(sasl: SaslObserver | None) -> SaslObserver:
+    if sasl is None:
+        raise ProtocolError("a login where the cluster's security.protocol has none")
+    return sasl
 
 
 def _framed(payload: bytes) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from tests.kit.relayed import Relayed, answer, fetch_request, frames, produce_request, request
+from tests.kit.relayed import Relayed, answer, frames, produce_request, request
 from tests.kit.virtual_loop import run_virtually
 
 HEARTBEAT = 12
