@@ -22,6 +22,7 @@ from tests.kit.wire_values import texts
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _SIGNED = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
+_hints = cache(get_type_hints)
 _PLAIN: dict[str, st.SearchStrategy[Any]] = {
     **{name: st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for name, bits in _SIGNED.items()},
     "uint16": st.integers(0, 2**16 - 1),
@@ -62,6 +63,11 @@ def entity_class(api_key: int, version: int, part: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+def element_class(kind: Any, field: str) -> Any:
+    """kio's class of the elements of a list."""
+    return get_args(_hints(kind)[field])[0]
+
+
 def entities(kind: Any) -> st.SearchStrategy[Any]:
     """Values of one of kio's classes, tagged fields among them."""
     return _entities(kind)
@@ -69,7 +75,7 @@ def entities(kind: Any) -> st.SearchStrategy[Any]:
 
 @cache
 def _entities(kind: Any) -> st.SearchStrategy[Any]:
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     return st.builds(kind, **{one.name: _values(hints[one.name], one) for one in dataclasses.fields(kind)})
 
 
@@ -91,7 +97,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 def least(kind: Any, **given: Any) -> Any:
     """A value of one of kio's classes with empty lists and texts and zeros, except what is given."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     fields = {one.name: _least(hints[one.name], one) for one in dataclasses.fields(kind)}
     return kind(**{**fields, **given})
 
@@ -120,8 +126,8 @@ FOREIGN_TAGS = Tags(2, b"\xc9\x01\3abc\xca\x01\0")
 
 def encoded(entity: Any, foreign: Tags = NO_TAGS) -> bytes:
     """An entity, with the given tagged fields at the end of every struct of it where the version is flexible."""
-    kind = type(entity)
-    hints = get_type_hints(kind)
+    kind: Any = type(entity)
+    hints = _hints(kind)
     out, tagged = b"", []
     for field in dataclasses.fields(kind):
         value = getattr(entity, field.name)

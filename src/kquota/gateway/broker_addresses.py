@@ -231,8 +231,9 @@ def _after_error(frame: bytes, at: int, action: Action) -> int:
 def may_have_node_endpoints(action: Action, frame: bytes) -> bool:
     """Whether a response of Produce may end with addresses of brokers (KIP-951). False only where it does not.
 
-    Their last bytes would be those of a port, a rack and a count of tags, and a port is never 0: where the last four
-    bytes are 0, they are of a small throttle time and an empty tag section. That supposes tagged fields that Kafka has.
+    Their last bytes would be those of a port, a rack and a count of tags. A port is never 0, and no rack ends with NUL
+    characters: where the last four bytes are 0, they are of a throttle time and an empty tag section. Tagged fields
+    that Kafka does not have yet are not thought of.
     """
     return action.version >= _NODE_ENDPOINTS_SINCE and not frame.endswith(b"\0\0\0\0")
 

@@ -97,9 +97,8 @@ def is_follower_fetch(frame: bytes, action: Action) -> bool:
     :raises MalformedMessageError: these bytes are no such request.
     """
     try:
-        at = _after_header(frame, action)
-        if action.version >= _REPLICA_STATE_SINCE:
-            at = _replica_id_at(frame, at)
+        body = _after_header(frame, action)
+        at = _replica_id_at(frame, body) if action.version >= _REPLICA_STATE_SINCE else body
         return at is not None and read_i32(frame, at) >= 0
     except IndexError:
         raise _too_short(action) from None
