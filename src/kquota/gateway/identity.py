@@ -101,7 +101,7 @@ def load_identity_settings(properties: Mapping[str, str]) -> IdentitySettings:
         elif name == BUILDER_SETTING:
             builder_name = value
         elif name.startswith(BUILDER_SETTINGS):
-            builder_configs[name] = value
+            builder_configs[name] = text
         else:
             raise InputError(f"{name}: the identity of clients has no such setting")
     if builder_name:

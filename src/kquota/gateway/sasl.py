@@ -204,17 +204,13 @@ def _scram_user(token: bytes) -> Identity:
 
 
 def _sasl_name(part: bytes, prefix: bytes) -> str | None:
-    """A name with ``=2C`` for a comma and ``=3D`` for an equals sign; empty where the part is, None where it is none."""
+    """A name with ``=2C`` for a comma and ``=3D`` for an equals sign; empty if the part is, None if it is none."""
     if not part.startswith(prefix):
         return None if part else ""
-    first, *rest = part[len(prefix) :].split(b"=")
-    pieces = [first]
-    for piece in rest:
-        sign = {b"2C": b",", b"3D": b"="}.get(piece[:2])
-        if sign is None:
-            return None
-        pieces += (sign, piece[2:])
-    return b"".join(pieces).decode("utf-8", AS_JAVA)
+    name = part[len(prefix) :]
+    if name.count(b"=") != name.count(b"=2C") + name.count(b"=3D"):
+        return None
+    return name.replace(b"=2C", b",").replace(b"=3D", b"=").decode("utf-8", AS_JAVA)
 
 
 def _bearer(token: bytes, sub_claim_name: str) -> Identity:
