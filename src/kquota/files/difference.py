@@ -34,7 +34,7 @@ def _changes(current: QuotaSnapshot, wanted: QuotaSnapshot, *, prune: bool) -> I
     changed = [entity for entity, after in wanted.items() if not _is_met(current.get(entity, _NONE), after)]
     if prune:
         changed += [entity for entity, before in current.items() if not _is_met(wanted.get(entity, _NONE), before)]
-    for entity in sorted(set(changed), key=ClientQuotaEntity.sort_key):
+    for entity in sorted(dict.fromkeys(changed), key=ClientQuotaEntity.sort_key):
         before, after = current.get(entity, _NONE), wanted.get(entity, _NONE)
         for key in sorted({*before, *after} if prune else after):
             old, new = before.get(key), after.get(key)
