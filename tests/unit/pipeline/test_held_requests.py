@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kquota.metering.callback import ClientQuotaType
 from kquota.metering.statistics import Windows
 from kquota.pipeline.replay.arrivals import Outcome
-from kquota.pipeline.replay.held_requests import Connection, counters_for, held_requests, passages
+from kquota.pipeline.replay.held_by_callback import held_by_callback
+from kquota.pipeline.replay.held_requests import Connection, counters_for, held_requests, outcome_of, passages
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from tests.kit.one_quota import CLIENT, OneQuota
 
 KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 START_MS = 1_760_000_000_000.0
@@ -109,10 +112,11 @@ def test_a_limit_of_zero_lets_one_request_through_and_then_none() -> None:
 
 
 @st.composite
-def recordings(draw: st.DrawFn) -> list[Connection]:
+def recordings(draw: st.DrawFn, longest_ms: float = 4e6) -> list[Connection]:
     connections = []
     for _ in range(draw(st.integers(1, 3))):
-        gaps = draw(st.lists(st.sampled_from([0.0, 1.0, 40.0, 990.0, 1_000.0, 12_000.0, 4e6]), min_size=1, max_size=20))
+        pauses = st.sampled_from([0.0, 1.0, 40.0, 990.0, 1_000.0, 12_000.0, longest_ms])
+        gaps = draw(st.lists(pauses, min_size=1, max_size=20))
         amounts = draw(st.lists(st.integers(1, 5_000), min_size=len(gaps), max_size=len(gaps)))
         times = accumulate(gaps, initial=START_MS)
         connections.append(Connection(list(times)[1:], [float(amount) for amount in amounts]))
@@ -152,3 +156,38 @@ def test_a_meter_that_is_far_below_is_not_replayed_and_says_the_same() -> None:
                      in_flight=0, end_ms=START_MS + 60_000)  # fmt: skip
     assert far.amount == sum(turn.amount for turn in turns)
     assert far.throttled_requests == 0
+
+
+@given(recordings(), st.sampled_from(KEYS), st.sampled_from([0.5, 20.0, 400.0]), st.booleans())
+def test_each_request_is_charged_as_by_a_broker(
+    connections: list[Connection], key: str, limit: float, is_strict: bool
+) -> None:
+    """But that who is refused for less than half a millisecond comes again after one."""
+    for connection in connections:
+        [counter] = counters_for(key, limit, Windows(), [connection._replace(is_strict=is_strict)])
+        broker = OneQuota(ClientQuotaType.of_key(key), limit)
+        for at_ms, amount in zip(connection.at_ms, connection.amounts, strict=True):
+            counted = counter.count(amount, int(at_ms))
+            throttle_ms, accepted = broker.request(amount, int(at_ms), strict=is_strict)
+            assert counted[:2] == (max(throttle_ms, int(not accepted)), accepted)
+
+
+@given(
+    recordings(longest_ms=12_000.0),
+    st.sampled_from(KEYS),
+    st.sampled_from([0.5, 20.0, 400.0]),
+    st.sampled_from([0, 1, 5]),
+    st.booleans(),
+)
+def test_kafkas_rules_as_a_callback_do_what_the_limit_does(
+    connections: list[Connection], key: str, limit: float, in_flight: int, is_strict: bool
+) -> None:
+    """Within an hour: a meter that is idle for longer is dropped."""
+    connections = [one._replace(is_strict=is_strict) for one in connections]
+    end_ms = START_MS + 3e6
+    managers = OneQuota(ClientQuotaType.of_key(key), limit).quotas.managers
+    clients = [CLIENT] * len(connections)
+    [found] = held_by_callback(connections, clients, key, managers, in_flight=in_flight, end_ms=end_ms)
+    turns = passages(connections, counters_for(key, limit, Windows(), connections), in_flight=in_flight, end_ms=end_ms)
+    assert (found.meter, found.limit) == ("user=alice", limit)
+    assert found.outcome == outcome_of(connections, turns, end_ms=end_ms)

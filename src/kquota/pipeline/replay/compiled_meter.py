@@ -1,6 +1,7 @@
 """A meter's statistic compiled: Kafka's sampled rate, or token bucket, and what it says to a request.
 
-Sources: ``Rate``, ``SampledStat``, ``TokenBucket``; :mod:`kquota.metering.statistics` has the same with the reasons.
+Sources: ``Rate``, ``SampledStat``, ``TokenBucket``; :mod:`kquota.metering.statistics` has the same with the reasons,
+:func:`kquota.metering.requests.charge` the rule, which tests compare this with.
 A meter is one vector: what is kept of it, and behind that the values, starts and last events of a ring of samples. Its
 rule is a record. Compiled code that is given tuples of arrays counts their references at every step, and takes ten
 times longer.
