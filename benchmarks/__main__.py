@@ -2,7 +2,7 @@
 
 The quick look (a few minutes) runs each benchmark small and once, and writes below build/benchmarks/results. ``--full``
 (an hour or so, 13 GB of disk) runs 1 and 10 million lines with three rounds, memory at 1, 3 and 10 million lines, the
-resolver, the codec and the server in full, what-if over 5 and 50 million rows of usage, and writes benchmarks/results.
+resolver, the codec, the server and the gateway in full, what-if over 5 and 50 million rows of usage, and writes benchmarks/results.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def _steps(*, full: bool, work: Path, results: Path) -> list[list[str]]:
     codec = ["benchmarks.bench_codec", "--results", str(results)]
     server = ["benchmarks.bench_server", "--results", str(results)]
     metering = ["benchmarks.bench_metering", "--results", str(results)]
+    gateway = ["benchmarks.bench_gateway", "--results", str(results)]
     what_if = ["benchmarks.bench_what_if", "--work", str(work), "--results", str(results)]
     if not full:
         quick = ["--processes", "2", "--values", "3", "--warmups", "1"]
@@ -34,6 +35,7 @@ def _steps(*, full: bool, work: Path, results: Path) -> list[list[str]]:
             [*codec, "--rounds", "5"],
             [*server, "--quick"],
             [*metering, "--rounds", "1", "--records", "100000"],
+            [*gateway, "--quick"],
             [*analyze, "--lines", str(QUICK_LINES), "--rounds", "1"],
             [*what_if, "--rows", str(QUICK_USAGE_ROWS), "--rounds", "1"],
         ]
@@ -42,6 +44,7 @@ def _steps(*, full: bool, work: Path, results: Path) -> list[list[str]]:
         codec,
         server,
         metering,
+        gateway,
         ["benchmarks.bench_hostile"],
         *([*analyze, "--lines", str(lines)] for lines in FULL_LINES),
         [*analyze, "--memory", *map(str, MEMORY_LINES)],

@@ -34,6 +34,8 @@ def write_readme(results: Path) -> None:
         sections.append(_metering(_load(results / "metering.json")))
     if (results / "gateway.json").exists():
         sections.append(_gateway(_load(results / "gateway.json")))
+    if (results / "gateway-limits.json").exists():
+        sections.append(_gateway_limits(_load(results / "gateway-limits.json")))
     what_ifs = sorted((_load(path) for path in results.glob("what-if-*.json")), key=lambda one: int(one["rows"]))
     if what_ifs:
         sections.append(_what_if(what_ifs))
@@ -199,6 +201,27 @@ def _gateway(result: dict[str, Any]) -> str:
         rows.append(f"- {name}: " + ", ".join(f"{what} {value}" for what, value in reached.items()))
     for name, found in result["idle_bytes_per_connection"].items():
         rows.append(f"- an idle connection, {name}: " + ", ".join(f"{what} {one:,} B" for what, one in found.items()))
+    rows += ["", f"`{result['command']}`, load {result['machine']['load_1min']} before: {_where(result)}", ""]
+    return "\n".join(rows)
+
+
+def _gateway_limits(result: dict[str, Any]) -> str:
+    names = list(dict.fromkeys(name for work in result["works"] for name in work["endpoints"]))
+    rows = [
+        f"## What clients get through beside their limit, Kafka {result['kafka']}",
+        "",
+        f"Observed / limit by who enforces it: the mean, the least and the most window of {result['window_s']:g} s,",
+        "and the variation of seconds.",
+        "",
+        f"| work | {' | '.join(names)} | missed |",
+        f"|---|{'---|' * len(names)}---|",
+    ]
+    for work in result["works"]:
+        cells = [
+            f"{one['mean']:.3f} ({one['least']:.3f}-{one['most']:.3f}), {one['variation']:.2f}"
+            for one in (work["endpoints"][name] for name in names)
+        ]
+        rows.append(f"| {work['work']} | {' | '.join(cells)} | {'; '.join(work['missed'])} |")
     rows += ["", f"`{result['command']}`, load {result['machine']['load_1min']} before: {_where(result)}", ""]
     return "\n".join(rows)
 

@@ -1,5 +1,6 @@
 """The pure parts of the gateway's benchmarks, and how a gateway is started for them."""
 
+import io
 import json
 import math
 import os
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import limit_client
 from benchmarks.bench_gateway import BLIND, DIRECT, FULL, QUICK, Case, Sample, beside, goals, on_processor, summary
+from benchmarks.check_gateway_limits import LIBRARIES, WORKS, batches, missed
 from benchmarks.gateway_process import gateway_process, write_quotas
 from benchmarks.histogram import bucket_of, merged, middle_of, quantile
 from benchmarks.results_page import write_readme
@@ -159,3 +162,108 @@ def test_a_processor_is_taken_for_a_block_only() -> None:
     with on_processor(1):
         assert len(os.sched_getaffinity(0)) == 1
     assert os.sched_getaffinity(0) == before
+
+
+def close(mean: float, least: float, most: float) -> Closeness:
+    return Closeness(mean=mean, least=least, most=most, variation=0.1)
+
+
+class TestLimits:
+    def test_every_work_runs_once_and_those_with_high_limits_in_threes(self) -> None:
+        found = batches(WORKS)
+        assert sorted(map(str, WORKS)) == sorted(str(work) for batch in found for work in batch)
+        assert {work.limit for work in found[0]} == {100_000, 1_000_000}
+        assert all({work.library for work in batch} == set(LIBRARIES) and len(batch) == 3 for batch in found[1:])
+
+    def test_no_two_clients_share_a_limit(self) -> None:
+        names = [work.client_id(endpoint) for work in WORKS for endpoint in ("broker", "gateway", "both")]
+        assert len(names) == len(set(names))
+
+    @pytest.mark.parametrize(
+        "gateway, misses",
+        [
+            (close(1.0, 0.981, 1.019), False),
+            (close(1.0, 0.9, 1.0), True),  # the broker is nearer
+        ],
+    )
+    def test_a_gateway_is_within_two_percent_where_the_broker_is(self, gateway: Closeness, misses: bool) -> None:
+        assert bool(missed({"broker": close(1.0, 1.0, 1.0), "gateway": gateway})) == misses
+
+    def test_a_gateway_may_be_as_far_off_as_the_broker(self) -> None:
+        broker = close(0.9, 0.75, 1.1)
+        assert missed({"broker": broker, "gateway": close(0.9, 0.75, 1.1)}) == []
+        [said] = missed({"broker": broker, "gateway": close(0.9, 0.7, 1.1)})
+        assert said == "the gateway's worst window is 30.0% off, the broker's 25.0%"
+
+    def test_both_together_cost_a_client_at_most_two_percent(self) -> None:
+        broker = close(0.9, 0.75, 1.1)
+        assert missed({"broker": broker, "both": close(0.883, 0.7, 1.0)}) == []
+        assert missed({"broker": broker, "both": close(0.81, 0.7, 1.0)}) == [
+            "both let through 0.900 of what the broker does"
+        ]
+
+    def test_without_a_gateway_nothing_is_missed(self) -> None:
+        assert missed({"broker": close(0.1, 0.0, 3.0)}) == []
+
+    def test_the_page_shows_who_enforced_what(self, tmp_path: Path) -> None:
+        machine = {"cores": 2, "processor": "test", "memory_gb": 8.0, "python": "3.11", "load_1min": 0.1}
+        one = {"mean": 0.9, "least": 0.75, "most": 1.1, "variation": 1.5}
+        work = {"work": "java fetch steady 100kB", "endpoints": {"broker": one, "gateway": one}, "missed": ["it"]}
+        report = {
+            "command": "check", "machine": machine, "date": "2026-01-02", "kafka": "4.3.0", "window_s": 30.0,
+            "works": [work],
+        }  # fmt: skip
+        (tmp_path / "gateway-limits.json").write_text(json.dumps(report))
+        write_readme(tmp_path)
+        cell = "0.900 (0.750-1.100), 1.50"
+        assert f"| java fetch steady 100kB | {cell} | {cell} | it |" in (tmp_path / "README.md").read_text()
+
+
+class TestPace:
+    def test_a_client_keeps_its_pace_and_catches_up_with_a_second_at_most(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client, clock = paced(monkeypatch, on_s=1.0, off_s=0.0, pace=100.0)
+        taken = 0
+        for tick in range(500):  # 5 s, without it for the second and third
+            clock[0] = 1000 + tick / 100
+            while not 100 <= tick < 300 and client.is_on():
+                client.take(10)
+                taken += 10
+        assert taken == pytest.approx(100 + 100 + 200, abs=20)
+
+    def test_a_client_without_a_pace_works_while_it_is_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        client, clock = paced(monkeypatch, on_s=2.0, off_s=2.0, pace=0.0)
+        found = []
+        for second in (-0.5, 0.0, 1.9, 2.0, 3.9, 4.0):
+            clock[0] = 1000 + second
+            client.take(10**9)
+            found.append(client.is_on())
+        assert found == [False, True, True, False, False, True]
+
+    def test_rest_is_not_caught_up_with(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        client, clock = paced(monkeypatch, on_s=2.0, off_s=2.0, pace=100.0)
+        taken = {0: 0, 1: 0}
+        for tick in range(800):
+            clock[0] = 1000 + tick / 100
+            while client.is_on():
+                client.take(1)
+                taken[tick // 400] += 1
+        assert taken[1] == pytest.approx(taken[0], abs=5) == pytest.approx(200, abs=5)
+
+    def test_bytes_count_in_the_span_in_which_they_came(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        client, clock = paced(monkeypatch, on_s=1.0, off_s=0.0, pace=0.0)
+        for second, amount in ((-0.1, 1), (0.0, 2), (0.55, 4), (7.95, 8), (8.0, 16)):
+            clock[0] = 1000 + second
+            client.count(amount)
+        assert {span: amount for span, amount in enumerate(client.spans) if amount} == {0: 2, 1: 4, 15: 8}
+
+
+def paced(monkeypatch: pytest.MonkeyPatch, **pattern: float) -> tuple[limit_client.Client, list[float]]:
+    """A client that started at second 1000 of the clock, which is the first of the list."""
+    clock = [1000.0]
+    monkeypatch.setattr("time.time", lambda: clock[0])
+    monkeypatch.setattr("sys.stdin", io.StringIO("1000.0\n"))
+    client = limit_client.Client({"seconds": 8.0, "span_s": 0.5, **pattern})
+    client.wait_for_start()
+    return client, clock
