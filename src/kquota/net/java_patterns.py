@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-__all__ = ["Replacement", "java_pattern", "java_replacement"]
+__all__ = ["Replacement", "java_pattern", "java_replacement", "replace_all"]
 
 Replacement = Callable[[re.Match[str]], str]
 
@@ -86,6 +86,17 @@ def java_replacement(text: str, pattern: re.Pattern[str]) -> Replacement:
         else:
             pieces.append(piece[1] or piece[4])
     return lambda match: "".join(one if isinstance(one, str) else match[one] or "" for one in pieces)
+
+
+def replace_all(pattern: re.Pattern[str], replacement: Replacement, text: str) -> str:
+    """Replace each match. After an empty one Java goes on a character further, where Python looks for a longer one."""
+    pieces: list[str] = []
+    start = end = 0
+    while start <= len(text) and (match := pattern.search(text, start)) is not None:
+        pieces += text[end : match.start()], replacement(match)
+        end = match.end()
+        start = end + (match.start() == end)
+    return "".join((*pieces, text[end:]))
 
 
 def _with_literals(text: str, groups: int) -> str:

@@ -91,8 +91,8 @@ def load_listener_config(path: str | None, *, listener: str | None = None) -> Li
 
     :param listener: the listener's name: its own settings (``listener.name.<name>.``, in lower case) go before those
         without a name, and those of other listeners are left aside.
-    :raises InputError: a file that cannot be read, a setting of security that is not offered here, a value that a broker
-        would refuse.
+    :raises InputError: a file that cannot be read, a setting of security that is not offered here, a value that a
+        broker would refuse.
     """
     if path is None:
         return ListenerConfig()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kquota.errors import InputError, MalformedMessageError, ProtocolError
-from kquota.net.java_patterns import Replacement, java_pattern, java_replacement
+from kquota.net.java_patterns import Replacement, java_pattern, java_replacement, replace_all
 
 __all__ = ["ANONYMOUS", "PrincipalRules", "distinguished_name", "principal_of_certificate"]
 
@@ -30,16 +30,12 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
 }
 """The attributes that RFC 2253 has names for; others are written as their number and their bytes."""
-_TEXTS: Final = {
-    0x0C: "utf-8",
-    0x13: "ascii",  # PrintableString
-    0x14: "iso-8859-1",  # T61String
-    0x16: "ascii",  # IA5String
-    0x1B: "ascii",  # GeneralString
-    0x1C: "utf-32-be",  # UniversalString
-    0x1E: "utf-16-be",  # BMPString
-}
-"""How a text is encoded, by its ASN.1 tag; values of other types are written as their bytes."""
+_TEXTS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
+"""The ASN.1 tags of UTF8String, PrintableString, T61String, IA5String, GeneralString, UniversalString and BMPString.
+
+All of them are read as UTF-8, as Java 17 does; later ones read the last two, and T61String beyond ASCII, by their type.
+Bytes that are no UTF-8 are U+FFFD, though not always as many as Java writes. Values of other types are written as their bytes.
+"""
 _ESCAPED: Final = re.compile(r'[,=+<>#;"\\]')
 _SET: Final = 0x31
 _VERSION: Final = 0xA0
@@ -61,7 +57,7 @@ class _Rule:
         """The principal, or None where the pattern does not match the whole name."""
         if self.pattern.fullmatch(name) is None:
             return None
-        mapped = self.pattern.sub(self.replacement, name)
+        mapped = replace_all(self.pattern, self.replacement, name)
         return mapped.lower() if self.case == "L" else mapped.upper() if self.case == "U" else mapped
 
 
@@ -152,10 +148,9 @@ _Element = tuple[int, bytes, bytes]
 def _attribute(kind: _Element, value: _Element) -> str:
     number = _number(kind[1])
     keyword = _KEYWORDS.get(number)
-    encoding = _TEXTS.get(value[0])
-    if keyword is None or encoding is None:
+    if keyword is None or value[0] not in _TEXTS:
         return f"{keyword or number}=#{value[2].hex()}"
-    text = _ESCAPED.sub(r"\\\g<0>", value[1].decode(encoding, "replace")).replace("\0", "\\00")
+    text = _ESCAPED.sub(r"\\\g<0>", value[1].decode("utf-8", "replace")).replace("\0", "\\00")
     # Java takes a carriage return at an end for a space.
     inner = text.strip(" \r")
     if not inner:
