@@ -17,10 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from kquota.admin.tls import TlsFiles, tls_context
 from kquota.admin.tokens import check_token_endpoint, client_credentials_token, unsecured_token
 from kquota.config import read_properties
 from kquota.errors import InputError
+from kquota.net.tls import TlsFiles, client_context, tls_files
 
 __all__ = ["ClientProperties", "load_client_properties"]
 
@@ -206,7 +206,7 @@ class _Reading:
         if request_timeout_ms is not None:
             connection["request_timeout_ms"] = request_timeout_ms
         if protocol.endswith("SSL"):
-            connection["ssl_context"] = tls_context(self._tls_files())
+            connection["ssl_context"] = client_context(self._tls_files())
         if protocol.startswith("SASL"):
             connection |= self._sasl()
         secrets = [one for one in self._given.values() if one.is_secret]
@@ -244,26 +244,7 @@ class _Reading:
         algorithm = self._given.get("ssl.endpoint.identification.algorithm")
         if algorithm is not None and algorithm.value.strip().lower() not in ("", "https"):
             raise InputError(f"{algorithm.place}: https, or nothing to check no host name")
-        return TlsFiles(
-            truststore=self._text("ssl.truststore.location"),
-            truststore_password=self._text("ssl.truststore.password"),
-            trusted_pem=self._text("ssl.truststore.certificates"),
-            keystore=self._text("ssl.keystore.location"),
-            keystore_password=self._text("ssl.keystore.password"),
-            key_pem=self._text("ssl.keystore.key"),
-            chain_pem=self._text("ssl.keystore.certificate.chain"),
-            key_password=self._text("ssl.key.password"),
-            checks_host_name=algorithm is None or bool(algorithm.value.strip()),
-            versions=self._tls_versions(),
-        )
-
-    def _tls_versions(self) -> tuple[str, ...]:
-        enabled = self._text("ssl.enabled.protocols")
-        if enabled is not None:
-            return tuple(name.strip() for name in enabled.split(","))
-        # The newest to be spoken: only TLSv1.2 narrows what is offered anyway.
-        newest = self._text("ssl.protocol")
-        return () if newest in (None, "TLS", "TLSv1.3") else (newest,)
+        return tls_files({key: one.value for key, one in self._given.items()})
 
     def _sasl(self) -> dict[str, Any]:
         mechanism = self._one_of("sasl.mechanism", _MECHANISMS, "GSSAPI")  # Kafka's own default
@@ -323,7 +304,7 @@ class _Reading:
             check_token_endpoint(url)
         except InputError as error:
             raise InputError(f"{self._place('sasl.oauthbearer.token.endpoint.url')}: {error}") from None
-        context = tls_context(self._tls_files())
+        context = client_context(self._tls_files())
         return lambda: client_credentials_token(url, name, secret, scope, context)
 
     def _jaas_options(self) -> dict[str, str]:
