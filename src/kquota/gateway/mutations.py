@@ -124,7 +124,7 @@ async def mutate(
     refused = over if enforced else set[TopicKey]()
     if refused and all(topic.key in refused for topic in request.topics):
         return Mutated(write_answer(request, None, refused, _ms(throttle)), throttle, len(refused), 0.0)
-    response = read_mutation_response(request, await forward(write_request_without(request, refused)))
+    response = read_mutation_response(request, await forward(write_request_without(request, refused)), refused)
     accepted = {key: cost for key, cost in costs.items() if key not in over}
     done = _done(request, response, accepted, counts)
     throttle = _settle(

@@ -34,7 +34,8 @@ _TEXTS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
 """The ASN.1 tags of UTF8String, PrintableString, T61String, IA5String, GeneralString, UniversalString and BMPString.
 
 All of them are read as UTF-8, as Java 17 does; later ones read the last two, and T61String beyond ASCII, by their type.
-Bytes that are no UTF-8 are U+FFFD, though not always as many as Java writes. Values of other types are written as their bytes.
+Bytes that are no UTF-8 are U+FFFD, though not always as many as Java writes. Values of other types are written as
+their bytes.
 """
 _ESCAPED: Final = re.compile(r'[,=+<>#;"\\]')
 _SET: Final = 0x31

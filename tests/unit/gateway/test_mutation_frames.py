@@ -290,6 +290,9 @@ def test_topics_are_deleted_by_name_or_id() -> None:
     results = [DeletableTopicResult("a", bytes(15) + b"\3", 0), DeletableTopicResult("b", second, 0)]
     response = read_mutation_response(request, answer_of(DELETE_TOPICS, 6, results, 0))
     assert [one.key for one in response.results] == ["a", second]
+    of_refused = DeletableTopicResult("a", first, 0)  # the same topic, asked for twice
+    response_to_a = read_mutation_response(request, answer_of(DELETE_TOPICS, 6, [of_refused], 0), {first})
+    assert [one.key for one in response_to_a.results] == ["a"]
     _, merged = read_response(DELETE_TOPICS, 6, write_answer(request, response, {first}, 0)[4:])
     assert [(one.name, one.topic_id, one.error_code) for one in merged.responses] == [
         (None, first, 89), ("a", bytes(15) + b"\3", 0), ("b", second, 0),

@@ -3,16 +3,21 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from kquota.config import ConnectionLimits
 from kquota.errors import ConnectionLimitError
 from kquota.net.frame_server import UNSENT_BYTES, Answer, _Connection, open_frame_server
 from kquota.net.listener import Listener, Peer
+from kquota.net.tls import TlsFiles, server_context
+from tests.kit.tls import Authority
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Handler = Callable[[bytes, Peer], Answer | Awaitable[Answer]]
@@ -204,6 +209,45 @@ def test_parts_of_an_answer_come_in_order_with_those_around_it() -> None:
 
     assert len(whole) > UNSENT_BYTES
     run(scenario())
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_frames_are_answered_over_tls(loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path) -> None:
+    """Those that came before the client's end are answered, and who does not speak TLS is named."""
+    authority = Authority()
+    own = authority.issue("broker", hosts=("localhost",)).write_pem(tmp_path / "own.pem")
+    ends: asyncio.Queue[BaseException | None] = asyncio.Queue()
+    parts = [b"%08d" % number for number in range(40_000)]
+
+    def handler(frame: bytes, _peer: Peer) -> Answer:
+        return [struct.pack(">i", 8 * len(parts)), *parts] if frame == b"large" else framed(frame)
+
+    def ended(_peer: Peer, error: BaseException | None) -> None:
+        ends.put_nowait(error)
+
+    async def scenario() -> None:
+        tls = server_context(TlsFiles(keystore=str(own)))
+        context = ssl.create_default_context(cadata=authority.certificate_pem())
+        with_tls = await open_frame_server(handler, "127.0.0.1", 0, tls=tls, closed=ended)
+        plain = await open_frame_server(handler, "127.0.0.1", 0, closed=ended)
+        name: dict[str, Any] = {"ssl": context, "server_hostname": "localhost"}
+        client = await asyncio.open_connection(*with_tls.address, **name)
+        client[1].write(framed(b"a") + framed(b"large") + framed(b"b"))
+        assert [await answer_of(client) for _ in range(3)] == [b"a", b"".join(parts), b"b"]
+        client[1].close()
+        assert await ends.get() is None
+        with pytest.raises(OSError):
+            await asyncio.open_connection(*plain.address, **name)
+        assert str(await ends.get()).endswith("this is the beginning of TLS, on a plaintext port")
+        other = await asyncio.open_connection(*with_tls.address)
+        other[1].write(framed(b"a"))
+        assert str(await ends.get()) == "plaintext on a TLS port"
+        other[1].close()
+        await with_tls.close()
+        await plain.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(asyncio.wait_for(scenario(), 60))
 
 
 def test_answers_do_not_wait_for_acknowledgements() -> None:
