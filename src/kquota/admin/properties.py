@@ -95,6 +95,8 @@ class ClientProperties:
     """The settings whose secret is in an override itself, where the machine's list of processes shows it."""
     open_files: tuple[str, ...] = ()
     """The files that hold secrets and can be read by others than their owner."""
+    has_certificate: bool = False
+    """Whether it shows brokers a certificate of its own."""
 
     @property
     def sends_login_in_clear(self) -> bool:
@@ -217,6 +219,7 @@ class _Reading:
             connection,
             tuple(one.key for one in secrets if one.is_typed),
             tuple(file for file in files if _is_open(file)),
+            protocol.endswith("SSL") and bool(self._text("ssl.keystore.location") or self._text("ssl.keystore.key")),
         )
 
     def _text(self, key: str) -> str | None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -15,6 +16,7 @@ from kquota.admin import QuotaAdmin
 from kquota.admin.client import AsyncQuotaAdmin
 from kquota.admin.properties import ClientProperties, load_client_properties
 from kquota.config import ConnectionLimits, load_broker_config, load_connection_limits
+from kquota.errors import InputError
 from kquota.gateway.app import Gateway, within_open_files
 from kquota.gateway.broker_quotas import BrokerQuotas, Change
 from kquota.gateway.connection_identity import Identities
@@ -22,6 +24,8 @@ from kquota.gateway.request_time import RequestTimes
 from kquota.gateway.settings import load_gateway_settings
 from kquota.gateway.topology import NodePorts
 from kquota.gateway.upstream import ClusterUpstream
+from kquota.net.listener_config import ListenerConfig, load_listener_config
+from kquota.net.principals import principal_of_certificate
 from kquota.server.app import Address
 from kquota.stores.cluster import ClusterStore
 from kquota.stores.feed import QuotaFeed
@@ -73,6 +77,13 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
     )
     limits = load_connection_limits(options.broker_config, options.defines, defaults=DEFAULT_LIMITS)
     client = load_client_properties(options.command_config)
+    upstream_protocol = client.connection.get("security_protocol", "PLAINTEXT")
+    listener = (
+        ListenerConfig("SASL_PLAINTEXT" if upstream_protocol.startswith("SASL") else "PLAINTEXT")
+        if options.listener_config is None
+        else load_listener_config(options.listener_config)
+    )
+    _check_protocols(listener, upstream_protocol, client, uses_one_certificate=settings.use_certificate_for_all)
     async with AsyncExitStack() as opened:
         admin = AsyncQuotaAdmin(options.upstream, **_admin_settings(client))
         await opened.enter_async_context(admin)
@@ -80,15 +91,43 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
         yield Gateway(
             ClusterUpstream(admin),
             quotas,
-            Identities(client.connection.get("security_protocol", "PLAINTEXT"), settings.identity),
+            Identities(
+                listener.security_protocol,
+                settings.identity,
+                partial(principal_of_certificate, rules=listener.principal_rules),
+            ),
             listen=Address.parse(options.listen, "--listen"),
             node_ports=None if options.node_ports is None else NodePorts.parse(options.node_ports),
             advertise=options.advertise,
             settings=settings,
             limits=within_open_files(limits),
+            listener_tls=listener.tls_context(),
             upstream_tls=client.connection.get("ssl_context"),
+            authenticates=listener.has_sasl or (listener.has_tls and listener.client_auth == "required"),
             insecure=options.insecure,
             quotas_altered=feed.look_now,
+        )
+
+
+def _check_protocols(
+    listener: ListenerConfig, upstream_protocol: str, client: ClientProperties, *, uses_one_certificate: bool
+) -> None:
+    """Refuse what would let clients in as somebody that they are not.
+
+    :raises InputError: clients would log in, and the brokers not ask for it, or the other way round; or all clients
+        would have the rights of the gateway's own certificate.
+    """
+    if listener.has_sasl != upstream_protocol.startswith("SASL"):
+        raise InputError(
+            f"--listener-config has security.protocol={listener.security_protocol}, and --command-config "
+            f"{upstream_protocol}: logins pass through to the brokers, so both must be with SASL or both without"
+        )
+    shows_certificate = client.has_certificate and upstream_protocol == "SSL"
+    if shows_certificate and not uses_one_certificate:
+        raise InputError(
+            "--command-config has a certificate (ssl.keystore) that the gateway would show the brokers for every "
+            "client: all of them would have its rights. Use SASL, or allow exactly that with -D "
+            "gateway.use.certificate.for.all=true"
         )
 
 

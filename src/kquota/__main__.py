@@ -1,0 +1,5 @@
+"""``python -m kquota``."""
+
+from kquota.cli import main
+
+main()
