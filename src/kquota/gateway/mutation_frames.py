@@ -1,25 +1,21 @@
-"""CreateTopics, CreatePartitions and DeleteTopics as bytes: what they ask of each topic, and how they are split.
+"""CreateTopics, CreatePartitions and DeleteTopics as bytes: what they ask of each topic, and what is answered.
 
-A request that a quota refuses in part goes on without the topics that are refused, and the answer to it gets their
-results back (KIP-599). Both are made of the bytes that were there, topic by topic, so that nothing is lost that this
-reader does not know: the header with a client id of null, and tagged fields anywhere. Only strict versions refuse, and
-all of those are flexible (KIP-482).
-
-Topics are read one at a time, and of each is kept what its cost follows from, and where it is in the frame.
+Topics are read one at a time, and of each is kept what its cost follows from, and where it is in the frame: so memory
+is a few hundred bytes for each topic, whatever settings and assignments come with it, and a frame can be split between
+topics (:mod:`kquota.gateway.mutation_splitting`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from operator import itemgetter
 from struct import Struct as Layout
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from kquota.errors import KafkaErrorCode, MalformedMessageError, TooManyElementsError, UnsupportedVersionError
+from kquota.errors import MalformedMessageError, TooManyElementsError, UnsupportedVersionError
 from kquota.metering.requests import STRICT_SINCE
 from kquota.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, Api, read_header, skip_header_tags
 from kquota.wire.messages.topics import (
@@ -32,7 +28,7 @@ from kquota.wire.messages.topics import (
     DeletableTopicResult,
     DeleteTopicState,
 )
-from kquota.wire.primitives import AS_JAVA, compact_length, read_compact_length
+from kquota.wire.primitives import AS_JAVA, read_compact_length
 from kquota.wire.schema import Codec, codec
 
 __all__ = [
@@ -43,8 +39,6 @@ __all__ = [
     "TopicResult",
     "read_mutation_request",
     "read_mutation_response",
-    "write_answer",
-    "write_request_without",
 ]
 
 _INT32: Final = Layout(">i")
@@ -102,6 +96,11 @@ class MutationRequest:
     def is_flexible(self) -> bool:
         """Whether it has compact lengths and tagged fields."""
         return self.api.is_flexible(self.version)
+
+    @property
+    def result_codec(self) -> Codec[Any]:
+        """Of one topic's result in the answer."""
+        return _codec(_SHAPES[self.api.key].result, self.api, self.version)
 
     @property
     def has_throttle_time(self) -> bool:
@@ -170,7 +169,7 @@ def read_mutation_response(
     throttle_ms, at = _int32(frame, body_at) if request.has_throttle_time else (0, body_at)
     count, at = _count(frame, at, flexible=request.is_flexible)
     keys = {topic.key for topic in request.topics if topic.key not in refused}
-    read = _codec(_SHAPES[request.api.key].result, request.api, request.version).read
+    read = request.result_codec.read
     results = []
     for _ in range(count):
         start = at
@@ -184,49 +183,6 @@ def read_mutation_response(
     return MutationResponse(frame, throttle_ms, results, body_at, at)
 
 
-def write_request_without(request: MutationRequest, refused: Collection[TopicKey]) -> bytes:
-    """The request as a frame with its size, without these topics; all other bytes are as they were."""
-    frame = request.frame
-    if not refused:
-        return _framed([frame])
-    assert request.is_flexible
-    kept = [frame[topic.start : topic.end] for topic in request.topics if topic.key not in refused]
-    return _framed([frame[: request.list_at], compact_length(len(kept)), *kept, frame[request.topics[-1].end :]])
-
-
-def write_answer(
-    request: MutationRequest, response: MutationResponse | None, refused: Collection[TopicKey], throttle_ms: int
-) -> bytes:
-    """The answer to a request as a frame with its size, results in the order of the request if any was refused.
-
-    :param response: the broker's; None where nothing was sent to it, as all topics were refused.
-    :param refused: the topics that the quota refused. Their results are as brokers write them, with a message of null:
-        the client knows the text.
-    :param throttle_ms: ours; the answer has the longer one of both.
-    """
-    if response is not None and not refused:
-        answer = bytearray(_framed([response.frame]))
-        if request.has_throttle_time and throttle_ms > response.throttle_ms:
-            _INT32.pack_into(answer, _INT32.size + response.body_at, throttle_ms)
-        return bytes(answer)
-    assert request.is_flexible
-    place: dict[TopicKey | None, int] = {}
-    for topic in request.topics:
-        place.setdefault(topic.key, len(place))
-    shape = _SHAPES[request.api.key]
-    write = _codec(shape.result, request.api, request.version).write
-    results = [(place[key], write(shape.refused(key))) for key in refused]
-    head, tail = _INT32.pack(request.correlation_id) + b"\0", b"\0"
-    if response is not None:
-        frame = response.frame
-        results += [(place.get(one.key, len(place)), frame[one.start : one.end]) for one in response.results]
-        head, tail = frame[: response.body_at], frame[response.end :]
-        throttle_ms = max(throttle_ms, response.throttle_ms)
-    results.sort(key=itemgetter(0))
-    parts = [head, _INT32.pack(throttle_ms), compact_length(len(results)), *(result for _, result in results), tail]
-    return _framed(parts)
-
-
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """One API: where in its messages is what, and the first versions that have it."""
@@ -235,7 +191,6 @@ class _Shape:
     topic: type[Struct]
     asked: Callable[[Any], tuple[TopicKey, int]]
     result: type[Struct]
-    refused: Callable[[TopicKey], Struct]
     throttle_since: int
     validate_only_since: int
 
@@ -254,30 +209,14 @@ def _deleted(topic: DeleteTopicState) -> tuple[TopicKey, int]:
     return (topic.topic_id if any(topic.topic_id) else _NAMELESS), 0
 
 
-def _not_created(key: TopicKey) -> CreatableTopicResult:
-    assert isinstance(key, str)
-    return CreatableTopicResult(key, error_code=_THROTTLED, configs=[])
-
-
-def _not_extended(key: TopicKey) -> CreatePartitionsTopicResult:
-    assert isinstance(key, str)
-    return CreatePartitionsTopicResult(key, _THROTTLED, None)
-
-
-def _not_deleted(key: TopicKey) -> DeletableTopicResult:
-    name, topic_id = (key, NO_UUID) if isinstance(key, str) else (None, key)
-    return DeletableTopicResult(name, topic_id, _THROTTLED)
-
-
-_THROTTLED: Final = int(KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED)
 _NEVER: Final = 32767
 
 _SHAPES: Final = {
     shape.api.key: shape
     for shape in (
-        _Shape(CREATE_TOPICS, CreatableTopic, _created, CreatableTopicResult, _not_created, 2, 1),
-        _Shape(CREATE_PARTITIONS, CreatePartitionsTopic, _extended, CreatePartitionsTopicResult, _not_extended, 0, 0),
-        _Shape(DELETE_TOPICS, DeleteTopicState, _deleted, DeletableTopicResult, _not_deleted, 1, _NEVER),
+        _Shape(CREATE_TOPICS, CreatableTopic, _created, CreatableTopicResult, 2, 1),
+        _Shape(CREATE_PARTITIONS, CreatePartitionsTopic, _extended, CreatePartitionsTopicResult, 0, 0),
+        _Shape(DELETE_TOPICS, DeleteTopicState, _deleted, DeletableTopicResult, 1, _NEVER),
     )
 }
 
@@ -334,8 +273,3 @@ def _int32(frame: bytes, at: int) -> tuple[int, int]:
     if end > len(frame):
         raise MalformedMessageError("the message ends too early")
     return _INT32.unpack_from(frame, at)[0], end
-
-
-def _framed(parts: Iterable[bytes]) -> bytes:
-    payload = b"".join(parts)
-    return _INT32.pack(len(payload)) + payload

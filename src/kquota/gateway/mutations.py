@@ -29,9 +29,8 @@ from kquota.gateway.mutation_frames import (
     TopicResult,
     read_mutation_request,
     read_mutation_response,
-    write_answer,
-    write_request_without,
 )
+from kquota.gateway.mutation_splitting import write_answer, write_request_without
 from kquota.gateway.partition_counts import PartitionCounts
 from kquota.metering.meters import Throttle
 from kquota.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
@@ -49,16 +48,16 @@ class MutationOutcome(Protocol):
 
     @property
     def throttle(self) -> Throttle | None:
-        """How long the client is to wait, if tokens are missing: where a topic was refused, or some were charged that
-        would not have been accepted.
-        """
+        """How long the client is to wait: strictly if a topic was refused, otherwise if tokens are missing now."""
 
 
 class MutationCharge(Protocol):
     """The mutation quota of one client: ``RequestQuotas``, with its principal and client id given."""
 
     def mutate(self, costs: Sequence[float], now_ms: int, *, strict: bool) -> MutationOutcome:
-        """Charge topics in their order: strictly, which may refuse some, or all of them, and then ask for a wait."""
+        """Charge topics in their order. Strictly, those that come while tokens are missing are refused, and cost
+        nothing; otherwise all are accepted.
+        """
 
     def refund(self, partitions: float, now_ms: int) -> None:
         """Give back, up to a full bucket."""

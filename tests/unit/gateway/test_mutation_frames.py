@@ -16,9 +16,8 @@ from kquota.errors import MalformedMessageError, ProtocolError, TooManyElementsE
 from kquota.gateway.mutation_frames import (
     read_mutation_request,
     read_mutation_response,
-    write_answer,
-    write_request_without,
 )
+from kquota.gateway.mutation_splitting import write_answer, write_request_without
 from kquota.metering.requests import STRICT_SINCE
 from kquota.wire.apis import (
     CREATE_PARTITIONS,
