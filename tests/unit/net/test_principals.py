@@ -86,7 +86,8 @@ def test_a_line_end_in_a_name_is_no_end_of_it() -> None:
     "rules",
     [
         "RULE:a/b/X", "RULE:a/b", "CN=x", "default", "RULE:(a/b/", r"RULE:\p{Lu}/b/", "RULE:[a-z&&[^b]]/b/",
-        "RULE:a/$1/", "RULE:[a[b]]/b/", "RULE:(?s)./b/", r"RULE:\Qa\E/b/", "RULE:a/b$/", "RULE:(?<a>x)/${b}/", "DEFAULT;DEFAULT",
+        "RULE:a/$1/", "RULE:[a[b]]/b/", "RULE:(?s)./b/", r"RULE:\Qa\E/b/", "RULE:a/b$/", "RULE:(?<a>x)/${b}/",
+        "DEFAULT;DEFAULT",
     ],
 )  # fmt: skip
 def test_what_is_no_rule_is_refused(rules: str) -> None:
