@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["MAX_WHOLE_ANSWER_BYTES", "BrokerConnection"]
 
 _HEADER: Final = Struct(">ii")  # size, correlation id
+_HEADER_BYTES: Final = _HEADER.size
+_unpack_header: Final = _HEADER.unpack_from
 _INT32: Final = Struct(">i")
 _PRODUCE: Final = Kind.PRODUCE
 _FETCH: Final = Kind.FETCH
@@ -41,6 +43,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def __init__(self, relay: Relay, client: ClientConnection) -> None:
         self._relay = relay
+        self._stats = relay.stats
         self._client = client
         self._transport: asyncio.Transport | None = None
         self._left = 0  # of the answer that is being passed on
@@ -99,7 +102,8 @@ class BrokerConnection(asyncio.Protocol):
             self._transport.close()
 
     def data_received(self, data: bytes) -> None:
-        self._relay.stats.bytes_from_brokers += len(data)
+        self._stats.bytes_from_brokers += len(data)
+        client = self._client
         if self._rest:
             data = self._rest + data
             self._rest = b""
@@ -109,15 +113,18 @@ class BrokerConnection(asyncio.Protocol):
                     data = self._collect(data)
                     continue
                 at = self._walk(data)
+                if at == len(data):
+                    break
                 data = data[at:]
                 if self._whole is None:
                     self._rest = data
                     break
         except Exception as error:  # noqa: BLE001 (also a mistake of ours costs only this connection)
-            self._client.fail(error)
+            client.fail(error)
             self.close()
             return
-        self._client.answered()
+        if client.stopped or client.has_ended:
+            client.answered()
 
     def _walk(self, data: bytes) -> int:
         """Pass on what can be; gives how much of it was taken. An answer that is to be read whole ends it."""
@@ -128,7 +135,7 @@ class BrokerConnection(asyncio.Protocol):
         at = start = 0
         end = len(data)
         left = self._left
-        now_ms = client.now_ms
+        now_ms = 0 if enforcement is None else client.now_ms
         patched: bytearray | None = None
         while True:
             if left:
@@ -138,12 +145,14 @@ class BrokerConnection(asyncio.Protocol):
                     break
                 at += left
                 left = 0
-            if end - at < _HEADER.size:
+            if at == end:
+                break
+            if end - at < _HEADER_BYTES:
                 # A bare token may be shorter than any answer.
                 if end - at >= 4 and not expected and self._asked is not None:
                     self._begin_whole(_INT32.unpack_from(data, at)[0], data, at)
                 break
-            size, correlation_id = _HEADER.unpack_from(data, at)
+            size, correlation_id = _unpack_header(data, at)
             if not expected:
                 if self._asked is None:
                     raise ProtocolError("the broker sent an answer that nobody asked for")
@@ -175,7 +184,7 @@ class BrokerConnection(asyncio.Protocol):
                 if end - at < min(total, action.body_at + 4):
                     break
                 if enforcement is not None and one.client is not None:
-                    charged = size if action.body_at == _HEADER.size else size - 1
+                    charged = size if action.body_at == _HEADER_BYTES else size - 1
                     throttle_ms = enforcement.fetch(client, one.client, charged, one.sent_ms, now_ms)
             elif kind is _BROKERS:
                 found = self._rewritten(action, data, at, end, total)
@@ -214,7 +223,8 @@ class BrokerConnection(asyncio.Protocol):
             expected.popleft()
             left = total
         self._left = left
-        self._send_on(patched or data, start, at)
+        if at:
+            self._send_on(patched or data, start, at)
         return at
 
     def _send_on(self, data: bytes | bytearray, start: int, end: int) -> None:

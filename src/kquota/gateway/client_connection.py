@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["ClientConnection", "Expected"]
 
 _HEADER: Final = Struct(">iIih")  # size, API key and version, correlation id, length of the client id
+_HEADER_BYTES: Final = _HEADER.size
+_unpack_header: Final = _HEADER.unpack_from
+_ACTIONS: Final = dict(ACTIONS)
+_tuple: Final = tuple.__new__
 _INT32: Final = Struct(">i")
 _SMALLEST_REQUEST: Final = 10
 _NEAR_BYTES: Final = 64
@@ -78,6 +82,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, relay: Relay, listener: Listener, node_id: int | None) -> None:
         self._relay = relay
+        self._max_request_bytes = relay.max_request_bytes
         self._listener = listener
         self._node_id = node_id
         self._loop = asyncio.get_running_loop()
@@ -85,8 +90,10 @@ class ClientConnection(asyncio.Protocol):
         self._broker: BrokerConnection | None = None
         self._dialling: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
+        self._stats = relay.stats
         self.peer = Peer("", "", "")
-        self.last_active = 0.0
+        self._has_moved = False
+        self._last_active = 0.0
         self.incomplete_since: float | None = None
         """Since when the client has not logged in, or not sent a first request."""
 
@@ -97,7 +104,9 @@ class ClientConnection(asyncio.Protocol):
         self._client: Client | None = None
         self._client_id: bytes = b""
 
-        self._stopped = _CONNECTING
+        self.stopped = _CONNECTING
+        self._is_paused = False
+        self._expects_tokens = False
         self._left = 0  # of the request that is being passed on
         self._rest = b""  # what has arrived and cannot be passed on yet
         self._whole: bytearray | None = None  # a request that is read whole
@@ -107,14 +116,16 @@ class ClientConnection(asyncio.Protocol):
         self._muted_until_ms = 0
         self._unmute: asyncio.TimerHandle | None = None
         self._is_broker_full = False
-        self._has_ended = False
+        self.has_ended = False
+        """Whether it is to be closed as soon as nothing is left to do for it."""
 
     # The client's side of the connection: asyncio calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
-        self.last_active = self.incomplete_since = self._loop.time()
+        self._has_moved = True
+        self.incomplete_since = self._loop.time()
         self._listener.add(self)
         if transport.is_closing():
             return
@@ -127,7 +138,7 @@ class ClientConnection(asyncio.Protocol):
         self._dialling = self._loop.create_task(self._dial())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stopped |= _ENDING
+        self.stopped |= _ENDING
         self._transport = None
         self._rest = b""
         for waiting in (self._dialling, self._whole_task):
@@ -140,8 +151,8 @@ class ClientConnection(asyncio.Protocol):
         self._listener.remove(self, self._failure or exc)
 
     def data_received(self, data: bytes) -> None:
-        self.last_active = self._loop.time()
-        self._relay.stats.bytes_from_clients += len(data)
+        self._has_moved = True
+        self._stats.bytes_from_clients += len(data)
         if self._rest:
             data = self._rest + data
             self._rest = b""
@@ -149,7 +160,7 @@ class ClientConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         # A client may close its side after its last request, which without acks nothing answers.
-        self._has_ended = True
+        self.has_ended = True
         self._end_if_done()
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is None
 
@@ -158,16 +169,23 @@ class ClientConnection(asyncio.Protocol):
             self._broker.pause_reading()
 
     def resume_writing(self) -> None:
-        self.last_active = self._loop.time()
+        self._has_moved = True
         if self._broker is not None:
             self._broker.resume_reading()
 
     # The listener calls these.
 
+    @property
+    def last_active(self) -> float:
+        """When the client last sent something, or took something, by the event loop's clock; as far as anybody asks."""
+        if self._has_moved:
+            self._has_moved, self._last_active = False, self._loop.time()
+        return self._last_active
+
     def end(self) -> None:
         """Pass on no further request, and close once those under way are answered."""
-        self._stopped |= _ENDING
-        self._has_ended = True
+        self.stopped |= _ENDING
+        self.has_ended = True
         self._end_if_done()
 
     def abort(self, reason: BaseException | None = None) -> None:
@@ -179,7 +197,7 @@ class ClientConnection(asyncio.Protocol):
     def fail(self, error: BaseException) -> None:
         """Close because of an error; answers that are there are sent before."""
         self._failure = self._failure or error
-        self._stopped |= _ENDING
+        self.stopped |= _ENDING
         self._rest = b""
         if isinstance(error, PrincipalRefusedError) and error.answer is not None:
             self.send(error.answer)
@@ -191,12 +209,12 @@ class ClientConnection(asyncio.Protocol):
     def send(self, data: bytes | bytearray | memoryview) -> None:
         """Send the client what the broker answered."""
         if self._transport is not None:
-            self._relay.stats.bytes_to_clients += len(data)
+            self._stats.bytes_to_clients += len(data)
             self._transport.write(data)
 
     def answered(self) -> None:
-        """Some requests are not under way any more."""
-        if self._stopped & _UNANSWERED and len(self.expected) <= MOST_UNANSWERED // 2:
+        """Some requests are not under way any more. To be called where `stopped` or `has_ended` say that it matters."""
+        if self.stopped & _UNANSWERED and len(self.expected) <= MOST_UNANSWERED // 2:
             self._go_on(_UNANSWERED)
         if not self.expected:
             self._answer_whole()
@@ -208,7 +226,7 @@ class ClientConnection(asyncio.Protocol):
         if until_ms <= self._muted_until_ms:
             return
         self._muted_until_ms = until_ms
-        self._stopped |= _MUTED
+        self.stopped |= _MUTED
         if self._unmute is not None:
             self._unmute.cancel()
         self._unmute = self._loop.call_later((until_ms - now_ms) / 1000, self._wait_is_over)
@@ -231,28 +249,31 @@ class ClientConnection(asyncio.Protocol):
     # Requests on their way.
 
     def _pass_on(self, data: bytes) -> None:
-        if self._whole is not None and self._stopped & _WHOLE == 0:
+        if self._whole is not None and not self.stopped & _WHOLE:
             data = self._collect(data)
-        if not data:
-            return
+            if not data:
+                return
         try:
             at = self._walk(data)
         except Exception as error:  # noqa: BLE001 (also a mistake of ours costs only this connection)
             self.fail(error)
             return
-        if at < len(data) and self._transport is not None:
-            self._rest = self._rest or bytes(memoryview(data)[at:])
-        self._control_reading()
+        if at != len(data) and self._transport is not None:
+            self._rest = data[at:] if at else data
+        if self.stopped or self._is_paused:
+            self._control_reading()
 
     def _walk(self, data: bytes) -> int:
-        """Pass on what can be; gives how much of it was taken."""
+        """Pass on what can be; gives how much of it was taken.
+
+        Every request of every client goes through this: what it does for each of them is counted in nanoseconds.
+        """
         at = start = 0
         end = len(data)
         left = self._left
-        now_ms = self.now_ms
         expected = self.expected
         enforcement = self.enforcement
-        expects_tokens = self.identity.expects_raw_tokens
+        now_ms = 0 if enforcement is None else int(self._loop.time() * 1000)
         patched: bytearray | None = None
         while True:
             if left:
@@ -262,72 +283,68 @@ class ClientConnection(asyncio.Protocol):
                     break
                 at += left
                 left = 0
-            if at == end or self._stopped:
+            if at == end or self.stopped:
                 break
-            if expects_tokens:
+            if self._expects_tokens:
                 if end - at < 4:
                     break
                 self._left = 0
                 self._send_on(data, start, at)
                 return at + self._begin_whole(None, _INT32.unpack_from(data, at)[0], data, at)
-            if end - at < _HEADER.size:
+            if end - at < _HEADER_BYTES:
                 break
-            size, api, correlation_id, id_bytes = _HEADER.unpack_from(data, at)
-            action = ACTIONS.get(api) or self._other_action(api, size, data[at : at + 16])
-            if not _SMALLEST_REQUEST <= size <= self._relay.max_request_bytes:
-                raise FrameSizeError(size, self._relay.max_request_bytes, bytes(data[at : at + 16]))
+            size, api, correlation_id, id_bytes = _unpack_header(data, at)
+            action = _ACTIONS.get(api) or self._other_action(api, size, data[at : at + 16])
+            if not _SMALLEST_REQUEST <= size <= self._max_request_bytes:
+                raise FrameSizeError(size, self._max_request_bytes, bytes(data[at : at + 16]))
             kind = action.kind
-            if kind in _MAYBE_WHOLE and self._relay.is_read_whole(action):
-                self._left = 0
-                self._send_on(patched or data, start, at)
-                return at + self._begin_whole(action, size, data, at)
-            body = at + _HEADER.size + (max(0, id_bytes))
+            body = at + _HEADER_BYTES + (id_bytes if id_bytes > 0 else 0)
             if body > end:
                 self._check_header(size, id_bytes)
                 break
-            client = self._client
-            raw_id = data[at + 12 : body]
-            if raw_id != self._client_id or client is None:
-                client = self._identify(raw_id)
             throttle = None
             has_answer = True
+            client = self._client
+            if (client is None or data[at + 12 : body] != self._client_id) and kind not in _BEFORE_LOGIN:
+                client = self._identify(data[at + 12 : body])
             if kind is _PRODUCE:
                 acks = produce_acks(data[at : body + _NEAR_BYTES], action)
                 if acks is None:
                     acks = produce_acks(data[at : at + 4 + size], action)
-                if acks is None:
-                    if end - at >= size + 4:
-                        raise MalformedMessageError("a produce request ends before its acks")
-                    break
+                    if acks is None:
+                        break
                 has_answer = acks != 0
                 if enforcement is not None and client is not None:
                     throttle = enforcement.produce(self, client, size, now_ms, has_answer=has_answer)
-            elif kind is _FETCH and enforcement is not None and client is not None:
-                most = enforcement.max_fetch_bytes(client)
+            elif kind is _FETCH:
+                most = None if enforcement is None or client is None else enforcement.max_fetch_bytes(client)
                 if most is not None:
                     where = fetch_max_bytes_at(data[at : at + 4 + size], action)
                     if where is not None:
                         if at + where + 4 > end:
-                            if end - at >= size + 4:
-                                raise MalformedMessageError("a fetch request ends before its max_bytes")
                             break
                         if _INT32.unpack_from(data, at + where)[0] > most:
                             patched = patched or bytearray(data)
                             _INT32.pack_into(patched, at + where, most)
+            elif kind in _MAYBE_WHOLE and self._relay.is_read_whole(action):
+                self._left = 0
+                self._send_on(patched or data, start, at)
+                return at + self._begin_whole(action, size, data, at)
             if has_answer:
-                expected.append(Expected(correlation_id, action, now_ms, client, throttle))
+                # As the class makes it, in a third of the time.
+                expected.append(_tuple(Expected, (correlation_id, action, now_ms, client, throttle)))
                 if len(expected) >= MOST_UNANSWERED:
-                    self._stopped |= _UNANSWERED
+                    self.stopped |= _UNANSWERED
             if throttle is not None:
                 self.mute(throttle.throttle_ms, now_ms)
             left = size + 4
         self._left = left
-        self._send_on(patched or data, start, at)
+        if at:
+            self._send_on(patched or data, start, at)
         return at
 
     def _send_on(self, data: bytes | bytearray, start: int, end: int) -> None:
-        if end > start:
-            assert self._broker is not None
+        if end > start and self._broker is not None:
             self._broker.send(data if start == 0 and end == len(data) else memoryview(data)[start:end])
 
     def _other_action(self, api: int, size: int, begin: bytes) -> Action:
@@ -367,8 +384,6 @@ class ClientConnection(asyncio.Protocol):
         most = self._relay.max_whole_bytes(action)
         if not 0 <= size <= most:
             raise FrameSizeError(size, most, bytes(data[at : at + 16]))
-        if action is not None and action.kind not in _BEFORE_LOGIN and self.identity.principal is None:
-            raise ProtocolError("a request before the login")
         self._whole = bytearray()
         self._whole_bytes = size + 4
         self._whole_action = action
@@ -380,13 +395,13 @@ class ClientConnection(asyncio.Protocol):
         missing = self._whole_bytes - len(self._whole)
         self._whole += data[:missing]
         if len(self._whole) == self._whole_bytes:
-            self._stopped |= _WHOLE
+            self.stopped |= _WHOLE
             self._answer_whole()
         return data[missing:]
 
     def _answer_whole(self) -> None:
         """Answer the request that was collected, once nothing else is under way and no wait is left."""
-        is_ready = self._stopped & _WHOLE and not self._stopped & (_CONNECTING | _MUTED)
+        is_ready = self.stopped & _WHOLE and not self.stopped & (_CONNECTING | _MUTED)
         if is_ready and self._whole_task is None and not self.expected and self._whole is not None:
             frame = bytes(memoryview(self._whole)[4:])
             self._whole_task = self._loop.create_task(self._answer(frame))
@@ -402,8 +417,7 @@ class ClientConnection(asyncio.Protocol):
             return
         finally:
             self._whole = self._whole_task = self._whole_action = None
-        if self.identity.principal is not None and self._client is not None:
-            self._client = None  # the principal may be another one now
+        self._expects_tokens = self.identity.expects_raw_tokens
         self._go_on(_WHOLE)
         self._end_if_done()
 
@@ -411,8 +425,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _go_on(self, reason: int) -> None:
         """One reason to wait is over."""
-        self._stopped &= ~reason
-        if self._rest and not self._stopped:
+        self.stopped &= ~reason
+        if self._rest and not self.stopped:
             data, self._rest = self._rest, b""
             self._pass_on(data)
         self._control_reading()
@@ -427,20 +441,23 @@ class ClientConnection(asyncio.Protocol):
         """Read from the client unless there is a reason not to, and never stop within a request."""
         if self._transport is None or self._transport.is_closing():
             return
-        is_within_request = self._left or (self._whole is not None and not self._stopped & _WHOLE)
-        if self._is_broker_full or (self._stopped and not is_within_request):
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+        is_within_request = self._left or (self._whole is not None and not self.stopped & _WHOLE)
+        is_paused = self._is_broker_full or (self.stopped != 0 and not is_within_request)
+        if is_paused is not self._is_paused:
+            self._is_paused = is_paused
+            if is_paused:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
 
     def _end_if_done(self) -> None:
         """Close both sides, if the client has ended and nothing is left to do for it."""
-        if not self._has_ended or self.expected or self._whole_task is not None or self._transport is None:
+        if not self.has_ended or self.expected or self._whole_task is not None or self._transport is None:
             return
-        if self._stopped & _ENDING:
+        if self.stopped & _ENDING:
             if not self._left:
                 self._transport.close()
-        elif not self._stopped:  # otherwise complete requests may wait in `_rest`
+        elif not self.stopped:  # otherwise complete requests may wait in `_rest`
             self._transport.close()
 
     # The connection to the broker.

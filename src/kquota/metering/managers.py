@@ -61,13 +61,16 @@ class QuotaManager(Generic[M]):
         # Only where the callback's tags cannot change between updates; with no meter where nothing is limited.
         self._by_client: dict[tuple[Principal, str], M] = {}
         self._default = _default(callback)
+        self._is_enabled: bool | None = None  # not known
         # Dropped meters whose throttle times a broker still has.
         self._left: dict[frozenset[tuple[str, str]], M] = {}
         self._swept_ms = 0
 
     def is_enabled(self) -> bool:
         """Whether anything can be limited; where not, nothing is counted. Another callback always may."""
-        return self._default is None or self._default.is_used(self.quota_type)
+        if self._is_enabled is None:
+            self._is_enabled = self._default is None or self._default.is_used(self.quota_type)
+        return self._is_enabled
 
     def update_quota(self, entity: ClientQuotaEntity, value: float | None) -> None:
         """A quota was set, or removed where `value` is None. Limits follow at once, and what was counted stays."""
@@ -89,7 +92,7 @@ class QuotaManager(Generic[M]):
     def use(self, callback: ClientQuotaCallback, limits: Iterable[float]) -> None:
         """Ask another callback from now on, which gave these limits to all meters. What was counted on them stays."""
         self._callback = callback
-        self._default = _default(callback)
+        self._default, self._is_enabled = _default(callback), None
         self._by_client.clear()
         for meter, limit in zip(self._meters.values(), limits, strict=True):
             meter.limit = limit
@@ -211,7 +214,11 @@ class RateQuotaManager(QuotaManager[RateMeter]):
 
     def max_value_in_quota_window(self, user: Principal, client_id: str) -> float:
         """The most that one request can use without being over the limit for ever."""
-        limit = self.limit(user, client_id) if self.is_enabled() else None
+        known = self._by_client.get((user, client_id))
+        if known is not None:
+            limit: float | None = None if known.limit == UNLIMITED else known.limit
+        else:
+            limit = self.limit(user, client_id) if self.is_enabled() else None
         if limit is None:
             return float_info.max
         return self.windows.max_value(limit)

@@ -174,6 +174,8 @@ class RequestQuotas:
         """
         request = self._record_time(user, client_id, handler_percent, now_ms)
         own = self.managers.fetch.record(user, client_id, response_bytes, now_ms)
+        if own is None and request is None:
+            return NO_WAIT
         wait = self._longest(user, client_id, ClientQuotaType.FETCH, own, request, now_ms)
         if _is_empty(wait, is_answered=is_answered):
             self.managers.fetch.unrecord(user, client_id, response_bytes, now_ms)
