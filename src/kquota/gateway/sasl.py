@@ -156,10 +156,7 @@ class OAuthBearerExchange:
 
     def server_token(self, token: bytes) -> Progress:
         """An error in JSON does not end the exchange: the client answers it, and the broker fails that."""
-        if not token:
-            return Progress.SUCCEEDED
-        self.identity = None
-        return Progress.CONTINUES
+        return Progress.CONTINUES if token else Progress.SUCCEEDED
 
 
 class UnreadableExchange:
