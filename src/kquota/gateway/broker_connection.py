@@ -7,6 +7,7 @@ each answer, ``throttle_time_ms`` where the client has to wait, and the addresse
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final, cast
 
@@ -40,6 +41,19 @@ MAX_WHOLE_ANSWER_BYTES: Final = 16 * 1024 * 1024
 
 class BrokerConnection(asyncio.Protocol):
     """Made by :meth:`~kquota.gateway.relay.Relay.dial`."""
+
+    __slots__ = (
+        "_asked",
+        "_client",
+        "_left",
+        "_relay",
+        "_rest",
+        "_stats",
+        "_transport",
+        "_try_again_bytes",
+        "_whole",
+        "_whole_bytes",
+    )
 
     def __init__(self, relay: Relay, client: ClientConnection) -> None:
         self._relay = relay
@@ -79,10 +93,11 @@ class BrokerConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.resume_reading()
 
-    def send(self, data: bytes | bytearray | memoryview) -> None:
-        """Send the broker what the client asked."""
-        if self._transport is not None:
-            self._transport.write(data)
+    @property
+    def write(self) -> Callable[[bytes | bytearray | memoryview], None]:
+        """What sends the broker something."""
+        assert self._transport is not None
+        return self._transport.write
 
     def ask(self, frame: bytes) -> asyncio.Future[bytes]:
         """Send a request, and wait for its whole answer, without its size. Nothing else may be under way.
@@ -104,21 +119,13 @@ class BrokerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._stats.bytes_from_brokers += len(data)
         client = self._client
-        if self._rest:
-            data = self._rest + data
-            self._rest = b""
         try:
-            while data:
-                if self._whole is not None:
-                    data = self._collect(data)
-                    continue
+            if self._rest or self._whole is not None:
+                self._take(data)
+            else:
                 at = self._walk(data)
-                if at == len(data):
-                    break
-                data = data[at:]
-                if self._whole is None:
-                    self._rest = data
-                    break
+                if at != len(data):
+                    self._take(data[at:] if at else data, is_walked=True)
         except Exception as error:  # noqa: BLE001 (also a mistake of ours costs only this connection)
             client.fail(error)
             self.close()
@@ -126,16 +133,34 @@ class BrokerConnection(asyncio.Protocol):
         if client.stopped or client.has_ended:
             client.answered()
 
+    def _take(self, data: bytes, *, is_walked: bool = False) -> None:
+        """Take what cannot simply be passed on, or has to be joined to what is here already."""
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        while data:
+            if self._whole is not None:
+                data = self._collect(data)
+            elif is_walked:
+                self._rest = data
+                break
+            else:
+                data = data[self._walk(data) :]
+                is_walked = True
+                continue
+            is_walked = False
+
     def _walk(self, data: bytes) -> int:
-        """Pass on what can be; gives how much of it was taken. An answer that is to be read whole ends it."""
+        """Pass on what can be; gives how much of it was taken. An answer that is to be read whole ends it.
+
+        Every answer to every client goes through this: what it does for each of them is counted in nanoseconds.
+        """
         client = self._client
         expected = client.expected
         enforcement = client.enforcement
-        estimates_time = enforcement is not None and enforcement.estimates_time
+        estimates_time = enforcement.estimates_time
         at = start = 0
         end = len(data)
         left = self._left
-        now_ms = 0 if enforcement is None else client.now_ms
         patched: bytearray | None = None
         while True:
             if left:
@@ -147,43 +172,38 @@ class BrokerConnection(asyncio.Protocol):
                 left = 0
             if at == end:
                 break
-            if end - at < _HEADER_BYTES:
-                # A bare token may be shorter than any answer.
-                if end - at >= 4 and not expected and self._asked is not None:
-                    self._begin_whole(_INT32.unpack_from(data, at)[0], data, at)
+            if end - at < _HEADER_BYTES or not expected:
+                self._begin_other(data, at, end)
                 break
             size, correlation_id = _unpack_header(data, at)
-            if not expected:
-                if self._asked is None:
-                    raise ProtocolError("the broker sent an answer that nobody asked for")
-                self._begin_whole(size, data, at)
-                break
             one = expected[0]
+            action = one.action
             if one.correlation_id != correlation_id or size < 4:
                 raise ProtocolError(
                     f"the broker answered request {correlation_id} with {size} bytes where {one.correlation_id} "
-                    f"({one.action.name}) is next"
+                    f"({action.name}) is next"
                 )
-            action = one.action
             kind = action.kind
             total = size + 4
             throttle_ms = 0
             if kind is _PRODUCE:
-                if one.throttle is not None or action.version >= _NODE_ENDPOINTS_SINCE:
-                    if end - at < total:
+                is_throttled = one.throttle is not None or estimates_time
+                if is_throttled or action.version >= _NODE_ENDPOINTS_SINCE:
+                    tail = at + total
+                    if tail > end:
                         self._begin_whole(size, data, at)
                         break
-                    tail = at + total
-                    if one.throttle is not None or data[tail - 4 : tail] != _NO_THROTTLE_NO_TAGS:
+                    if is_throttled or data[tail - 4 : tail] != _NO_THROTTLE_NO_TAGS:
                         self._send_on(patched or data, start, at)
-                        self._answer(one, bytearray(memoryview(data)[at:tail]), now_ms)
                         expected.popleft()
+                        self._answer(one, bytearray(memoryview(data)[at:tail]))
                         at = start = tail
                         continue
             elif kind is _FETCH:
                 if end - at < min(total, action.body_at + 4):
                     break
-                if enforcement is not None and one.client is not None:
+                if one.client is not None:
+                    now_ms = client.now_ms
                     charged = size if action.body_at == _HEADER_BYTES else size - 1
                     throttle_ms = enforcement.fetch(client, one.client, charged, one.sent_ms, now_ms)
             elif kind is _BROKERS:
@@ -193,28 +213,28 @@ class BrokerConnection(asyncio.Protocol):
                 head, replaced = found
                 self._send_on(patched or data, start, at)
                 expected.popleft()
-                client.send(self._throttled(one, bytearray(head), now_ms))
+                client.send(self._throttled(one, bytearray(head)))
                 at = start = at + replaced
                 left = total - replaced
                 continue
             elif kind is _COORDINATOR:
-                if end - at < total:
+                tail = at + total
+                if tail > end:
                     self._begin_whole(size, data, at)
                     break
                 self._send_on(patched or data, start, at)
-                self._answer(one, bytearray(memoryview(data)[at : at + total]), now_ms)
                 expected.popleft()
-                at = start = at + total
+                self._answer(one, bytearray(memoryview(data)[at:tail]))
+                at = start = tail
                 continue
             elif kind is _QUOTAS and action.api_key == _ALTER_CLIENT_QUOTAS:
                 self._relay.quotas_altered()
             if estimates_time and kind is not _FETCH and one.client is not None:
                 if action.throttle_at is not None and end - at < min(total, action.throttle_at + 4):
                     break
-                assert enforcement is not None
-                throttle_ms = enforcement.settle(client, one, now_ms)
+                throttle_ms = enforcement.settle(client, one, client.now_ms)
             if throttle_ms > 0:
-                client.mute(throttle_ms, now_ms)
+                client.mute(throttle_ms, client.now_ms)
                 where = action.throttle_at
                 if where is not None and total >= where + 4 and (where == 8 or data[at + where - 1] == 0):
                     patched = patched or bytearray(data)
@@ -223,13 +243,24 @@ class BrokerConnection(asyncio.Protocol):
             expected.popleft()
             left = total
         self._left = left
-        if at:
-            self._send_on(patched or data, start, at)
+        if at > start:
+            if start == 0 and at == end:
+                client.write(patched or data)
+            else:
+                self._send_on(patched or data, start, at)
         return at
+
+    def _begin_other(self, data: bytes, at: int, end: int) -> None:
+        """Begin with an answer that :meth:`ask` waits for, if enough of it is there."""
+        if self._client.expected or end - at < _INT32.size:
+            return
+        if self._asked is None:
+            raise ProtocolError("the broker sent an answer that nobody asked for")
+        self._begin_whole(_INT32.unpack_from(data, at)[0], data, at)
 
     def _send_on(self, data: bytes | bytearray, start: int, end: int) -> None:
         if end > start:
-            self._client.send(data if start == 0 and end == len(data) else memoryview(data)[start:end])
+            self._client.write(memoryview(data)[start:end])
 
     def _rewritten(self, action: Action, data: bytes, at: int, end: int, total: int) -> tuple[bytes, int] | None:
         """The head of an answer with the gateway's addresses; None while too little of it is there."""
@@ -256,13 +287,13 @@ class BrokerConnection(asyncio.Protocol):
         if len(self._whole) == self._whole_bytes:
             frame, self._whole = self._whole, None
             if self._client.expected:
-                self._answer(self._client.expected.popleft(), frame, self._client.now_ms)
+                self._answer(self._client.expected.popleft(), frame)
             elif self._asked is not None and not self._asked.done():
                 self._asked.set_result(bytes(memoryview(frame)[4:]))
                 self._asked = None
         return data[missing:]
 
-    def _answer(self, one: Expected, frame: bytearray, now_ms: int) -> None:
+    def _answer(self, one: Expected, frame: bytearray) -> None:
         """Send the client an answer that was read whole: its size included."""
         action, client = one.action, self._client
         answer: bytes | bytearray = frame
@@ -270,20 +301,18 @@ class BrokerConnection(asyncio.Protocol):
             answer = rewrite_coordinators(action, bytes(frame), self._relay.address_of)
         elif action.kind is _PRODUCE and action.version >= _NODE_ENDPOINTS_SINCE:
             answer = rewrite_produce(action, bytes(frame), self._relay.address_of)
-        client.send(self._throttled(one, bytearray(answer), now_ms))
+        client.send(self._throttled(one, bytearray(answer)))
 
-    def _throttled(self, one: Expected, frame: bytearray, now_ms: int) -> bytearray:
+    def _throttled(self, one: Expected, frame: bytearray) -> bytearray:
         """An answer, or its beginning, with the time that its client is to wait."""
-        throttle_ms = 0 if one.throttle is None else one.throttle.throttle_ms - (now_ms - one.sent_ms)
-        enforcement = self._client.enforcement
-        if enforcement is not None and one.client is not None and enforcement.estimates_time:
-            throttle_ms = enforcement.settle(self._client, one, now_ms)
+        client, enforcement = self._client, self._client.enforcement
+        throttle_ms = 0
+        if enforcement.estimates_time and one.client is not None:
+            throttle_ms = enforcement.settle(client, one, client.now_ms)
             if throttle_ms > 0:
-                self._client.mute(throttle_ms, now_ms)
-        where = one.action.throttle_at
-        if throttle_ms > 0 and where is not None:
-            if _INT32.unpack_from(frame, where)[0] < throttle_ms:
-                _INT32.pack_into(frame, where, throttle_ms)
-        elif throttle_ms > 0 and one.action.has_throttle:
+                client.mute(throttle_ms, client.now_ms)
+        elif one.throttle is not None:
+            throttle_ms = one.throttle.throttle_ms - (client.now_ms - one.sent_ms)
+        if throttle_ms > 0:
             write_throttle(frame, one.action, throttle_ms)
         return frame

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -63,6 +64,10 @@ UNSENT_BYTES: Final = 1024 * 1024
 """When so much waits for one side to take it, nothing more is read from the other."""
 
 
+def _nowhere(data: bytes | bytearray | memoryview) -> None:
+    """Who is gone, or not there yet, is sent nothing."""
+
+
 class Expected(NamedTuple):
     """A request under way, and what its answer will need."""
 
@@ -79,6 +84,44 @@ class ClientConnection(asyncio.Protocol):
 
     :param node_id: the broker whose port this is; None for the bootstrap port, where any will do.
     """
+
+    # Most of what an idle connection takes.
+    __slots__ = (
+        "_broker",
+        "_client",
+        "_client_id",
+        "_dialling",
+        "_expects_tokens",
+        "_failure",
+        "_has_moved",
+        "_is_broker_full",
+        "_is_paused",
+        "_last_active",
+        "_left",
+        "_listener",
+        "_loop",
+        "_max_request_bytes",
+        "_muted_until_ms",
+        "_node_id",
+        "_relay",
+        "_rest",
+        "_stats",
+        "_transport",
+        "_unmute",
+        "_whole",
+        "_whole_action",
+        "_whole_bytes",
+        "_whole_task",
+        "_write_on",
+        "enforcement",
+        "expected",
+        "has_ended",
+        "identity",
+        "incomplete_since",
+        "peer",
+        "stopped",
+        "write",
+    )
 
     def __init__(self, relay: Relay, listener: Listener, node_id: int | None) -> None:
         self._relay = relay
@@ -100,9 +143,13 @@ class ClientConnection(asyncio.Protocol):
         self.expected: deque[Expected] = deque()
         """The requests under way, in the order in which their answers will come."""
         self.identity = relay.new_identity()
-        self.enforcement: Enforcement | None = None
+        self.enforcement: Enforcement = relay.quotas.controller  # until it is known which broker's
+        self.write: Callable[[bytes | bytearray | memoryview], None] = _nowhere
+        """Send the client something."""
+        self._write_on: Callable[[bytes | bytearray | memoryview], None] = _nowhere
+        """Send the broker something."""
         self._client: Client | None = None
-        self._client_id: bytes = b""
+        self._client_id: bytes | None = None  # before the first request
 
         self.stopped = _CONNECTING
         self._is_paused = False
@@ -124,6 +171,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
+        self.write = transport.write
         self._has_moved = True
         self.incomplete_since = self._loop.time()
         self._listener.add(self)
@@ -140,6 +188,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.stopped |= _ENDING
         self._transport = None
+        self.write = self._write_on = _nowhere
         self._rest = b""
         for waiting in (self._dialling, self._whole_task):
             if waiting is not None:
@@ -177,7 +226,9 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def last_active(self) -> float:
-        """When the client last sent something, or took something, by the event loop's clock; as far as anybody asks."""
+        """When the client last sent something, or took something, by the event loop's clock: as far as anybody asks,
+        since to look at the clock for every request is more work than to remember that there was one.
+        """
         if self._has_moved:
             self._has_moved, self._last_active = False, self._loop.time()
         return self._last_active
@@ -208,9 +259,7 @@ class ClientConnection(asyncio.Protocol):
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
         """Send the client what the broker answered."""
-        if self._transport is not None:
-            self._stats.bytes_to_clients += len(data)
-            self._transport.write(data)
+        self.write(data)
 
     def answered(self) -> None:
         """Some requests are not under way any more. To be called where `stopped` or `has_ended` say that it matters."""
@@ -268,12 +317,12 @@ class ClientConnection(asyncio.Protocol):
 
         Every request of every client goes through this: what it does for each of them is counted in nanoseconds.
         """
-        at = start = 0
+        at = 0
         end = len(data)
         left = self._left
         expected = self.expected
         enforcement = self.enforcement
-        now_ms = 0 if enforcement is None else int(self._loop.time() * 1000)
+        now_ms = int(self._loop.time() * 1000)
         patched: bytearray | None = None
         while True:
             if left:
@@ -289,7 +338,7 @@ class ClientConnection(asyncio.Protocol):
                 if end - at < 4:
                     break
                 self._left = 0
-                self._send_on(data, start, at)
+                self._send_on(data, at)
                 return at + self._begin_whole(None, _INT32.unpack_from(data, at)[0], data, at)
             if end - at < _HEADER_BYTES:
                 break
@@ -304,9 +353,9 @@ class ClientConnection(asyncio.Protocol):
                 break
             throttle = None
             has_answer = True
+            if data[at + 12 : body] != self._client_id and kind not in _BEFORE_LOGIN:
+                self._identify(data[at + 12 : body])
             client = self._client
-            if (client is None or data[at + 12 : body] != self._client_id) and kind not in _BEFORE_LOGIN:
-                client = self._identify(data[at + 12 : body])
             if kind is _PRODUCE:
                 acks = produce_acks(data[at : body + _NEAR_BYTES], action)
                 if acks is None:
@@ -314,10 +363,10 @@ class ClientConnection(asyncio.Protocol):
                     if acks is None:
                         break
                 has_answer = acks != 0
-                if enforcement is not None and client is not None:
+                if client is not None:
                     throttle = enforcement.produce(self, client, size, now_ms, has_answer=has_answer)
             elif kind is _FETCH:
-                most = None if enforcement is None or client is None else enforcement.max_fetch_bytes(client)
+                most = None if client is None else enforcement.max_fetch_bytes(client)
                 if most is not None:
                     where = fetch_max_bytes_at(data[at : at + 4 + size], action)
                     if where is not None:
@@ -328,7 +377,7 @@ class ClientConnection(asyncio.Protocol):
                             _INT32.pack_into(patched, at + where, most)
             elif kind in _MAYBE_WHOLE and self._relay.is_read_whole(action):
                 self._left = 0
-                self._send_on(patched or data, start, at)
+                self._send_on(patched or data, at)
                 return at + self._begin_whole(action, size, data, at)
             if has_answer:
                 # As the class makes it, in a third of the time.
@@ -339,13 +388,15 @@ class ClientConnection(asyncio.Protocol):
                 self.mute(throttle.throttle_ms, now_ms)
             left = size + 4
         self._left = left
-        if at:
-            self._send_on(patched or data, start, at)
+        if at == end:
+            self._write_on(patched or data)
+        elif at:
+            self._send_on(patched or data, at)
         return at
 
-    def _send_on(self, data: bytes | bytearray, start: int, end: int) -> None:
-        if end > start and self._broker is not None:
-            self._broker.send(data if start == 0 and end == len(data) else memoryview(data)[start:end])
+    def _send_on(self, data: bytes | bytearray, end: int) -> None:
+        if end:
+            self._write_on(memoryview(data)[:end])
 
     def _other_action(self, api: int, size: int, begin: bytes) -> Action:
         """What is not in the table: a later version of ApiVersions, which every broker answers, or nothing of Kafka's.
@@ -364,8 +415,8 @@ class ClientConnection(asyncio.Protocol):
         if _SMALLEST_REQUEST + max(id_bytes, 0) > size:
             raise MalformedMessageError("the client id ends after the request")
 
-    def _identify(self, raw_id: bytes) -> Client | None:
-        """Whom a request is charged to; a null client id counts as an empty one.
+    def _identify(self, raw_id: bytes) -> None:
+        """Find out whom a request is charged to; a null client id counts as an empty one.
 
         :raises ProtocolError: the client has not logged in.
         """
@@ -375,7 +426,6 @@ class ClientConnection(asyncio.Protocol):
         self._client_id = bytes(raw_id)
         self._client = self._relay.client(principal, raw_id[2:].decode("utf-8", "replace"))
         self.incomplete_since = None
-        return self._client
 
     # Requests that are read whole.
 
@@ -471,6 +521,7 @@ class ClientConnection(asyncio.Protocol):
             return
         finally:
             self._dialling = None
+        self._write_on = self._broker.write
         self._go_on(_CONNECTING)
         self._answer_whole()
         self._end_if_done()

@@ -33,7 +33,6 @@ class Client(NamedTuple):
 
     user: Principal
     client_id: str
-    is_exempt: bool = False
 
 
 class Enforcement:
@@ -57,8 +56,6 @@ class Enforcement:
         self, channel: object, client: Client, request_bytes: int, now_ms: int, *, has_answer: bool
     ) -> Throttle | None:
         """Charge a produce request that is being passed on; what its client is to wait for, if it is."""
-        if client.is_exempt:
-            return None
         throttle = self.requests.record_produce(client.user, client.client_id, request_bytes, now_ms)
         if throttle is None or throttle.throttle_ms <= 0:
             return None
@@ -70,19 +67,20 @@ class Enforcement:
 
     def max_fetch_bytes(self, client: Client) -> int | None:
         """The most that a fetch may ask for; None where that is as much as it likes."""
-        if client.is_exempt or self.is_shadow or not self.managers.fetch.is_enabled():
+        if self.is_shadow or not self.managers.fetch.is_enabled():
             return None
         most = self.requests.max_fetch_bytes(client.user, client.client_id, _INT32_MAX)
         return None if most >= _INT32_MAX else most
 
     def fetch(self, channel: object, client: Client, response_bytes: int, sent_ms: int, now_ms: int) -> int:
         """Charge the answer to a fetch; how long its client is to wait, in milliseconds."""
-        if client.is_exempt:
-            return 0
+        own = self.requests.record_fetch(client.user, client.client_id, response_bytes, now_ms)
         percent = None
         if self._request_times is not None:
             percent = self._request_times.percent(_FETCH_KEY, response_bytes, now_ms - sent_ms)
-        wait = self.requests.fetch(client.user, client.client_id, response_bytes, percent, now_ms, is_answered=True)
+        elif own is None:
+            return 0
+        wait = self.requests.settle(client.user, client.client_id, ClientQuotaType.FETCH, own, percent, now_ms)
         return self._note(channel, wait, now_ms)
 
     def settle(self, channel: object, one: Expected, now_ms: int) -> int:
@@ -93,8 +91,6 @@ class Enforcement:
         client = one.client
         assert client is not None
         assert self._request_times is not None
-        if client.is_exempt:
-            return 0
         percent = self._request_times.percent(one.action.api_key, 0, now_ms - one.sent_ms)
         own = one.throttle
         if own is not None:
@@ -105,22 +101,17 @@ class Enforcement:
 
     def mutate(self, client: Client, costs: Sequence[float], now_ms: int, *, strict: bool) -> Mutations:
         """Charge a request that creates or deletes partitions: which of its topics are accepted."""
-        if client.is_exempt:
-            return Mutations((True,) * len(costs), None)
         found = self.requests.mutate(client.user, client.client_id, costs, now_ms, strict=strict and not self.is_shadow)
         return found
 
     def settle_mutation(self, channel: object, client: Client, throttle: Throttle | None, now_ms: int) -> int:
         """What the client of such a request is to wait for in the end."""
-        if client.is_exempt:
-            return 0
         wait = self.requests.mutation(client.user, client.client_id, throttle, None, now_ms)
         return self._note(channel, wait, now_ms)
 
     def refund(self, client: Client, partitions: float, now_ms: int) -> None:
         """Give back what was charged for topics that failed."""
-        if not client.is_exempt:
-            self.requests.refund(client.user, client.client_id, partitions, now_ms)
+        self.requests.refund(client.user, client.client_id, partitions, now_ms)
 
     def accept(self, listener: str, ip: str, now_ms: int) -> float | None:
         """Count a new connection (KIP-612); for how many seconds it is not served, and then closed, if it is too much."""

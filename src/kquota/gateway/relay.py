@@ -76,15 +76,17 @@ class Relay:
         self._clients: dict[tuple[KafkaPrincipal, str], Client] = {}
         self._whole_requests = WholeRequests(self)
 
-    def client(self, principal: KafkaPrincipal, client_id: str) -> Client:
-        """Whom requests are charged to; the same object each time, as far as memory goes."""
+    def client(self, principal: KafkaPrincipal, client_id: str) -> Client | None:
+        """Whom requests are charged to, the same object each time as far as memory goes; None for an exempt one."""
+        if principal in self._exempt:
+            return None
         found = self._clients.get((principal, client_id))
         if found is None:
             if len(self._clients) >= REMEMBERED_CLIENTS:
                 self._clients.clear()
             # A plain name is hashed once, a principal with each request.
             user: Principal = principal.name if principal.principal_type == "User" else principal
-            found = Client(user, client_id, principal in self._exempt)
+            found = Client(user, client_id)
             self._clients[principal, client_id] = found
         return found
 

@@ -15,7 +15,6 @@ class RelayStats:
     connections: int = 0
     failed_dials: int = 0
     bytes_from_clients: int = 0
-    bytes_to_clients: int = 0
     bytes_from_brokers: int = 0
     closed: Counter[str] = field(default_factory=Counter)
     """Connections that the gateway closed itself, by the class of the reason."""

@@ -87,7 +87,11 @@ class WholeRequests:
         principal = client.identity.principal
         assert principal is not None
         header, _ = read_header(frame)
-        charge = _MutationCharge(self._relay.quotas.controller, self._relay.client(principal, header.client_id))
+        charged = self._relay.client(principal, header.client_id)
+        if charged is None:
+            client.send(_framed(await broker.ask(_framed(frame))))
+            return
+        charge = _MutationCharge(self._relay.quotas.controller, charged)
         mutated = await mutate(
             frame,
             forward=broker.ask,
@@ -95,7 +99,7 @@ class WholeRequests:
             counts=self._relay.partition_counts,
             now_ms=lambda: client.now_ms,
             max_elements=MOST_ELEMENTS,
-            enforced=not charge.is_spared,
+            enforced=not charge.is_shadow,
         )
         now_ms = client.now_ms
         throttle_ms = charge.settle(client, mutated.throttle, now_ms)
@@ -113,7 +117,7 @@ class _MutationCharge:
     def __init__(self, enforcement: Enforcement, client: Client) -> None:
         self._enforcement = enforcement
         self._client = client
-        self.is_spared = enforcement.is_shadow or client.is_exempt
+        self.is_shadow = enforcement.is_shadow
 
     def mutate(self, costs: Sequence[float], now_ms: int, *, strict: bool) -> Mutations:
         return self._enforcement.mutate(self._client, costs, now_ms, strict=strict)

@@ -115,6 +115,10 @@ class RequestQuotas:
         """Count the bytes of a produce request, header included; :meth:`settle` is for its answer."""
         return self.managers.produce.record(user, client_id, request_bytes, now_ms)
 
+    def record_fetch(self, user: Principal, client_id: str, response_bytes: int, now_ms: int) -> Throttle | None:
+        """Count the bytes of an answer that goes out as it is, whoever made it; :meth:`settle` is for its wait."""
+        return self.managers.fetch.record(user, client_id, response_bytes, now_ms)
+
     def settle(
         self,
         user: Principal,

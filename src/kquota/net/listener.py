@@ -60,8 +60,11 @@ class Connection(Protocol):
 
     peer: Peer
     """Set by the listener before the connection is made."""
-    last_active: float
-    """When it was last of use, by :attr:`Listener.now`: it is closed if that is too long ago."""
+
+    @property
+    def last_active(self) -> float:
+        """When it was last of use, by :attr:`Listener.now`: it is closed if that is too long ago."""
+
     incomplete_since: float | None
     """Since when the rest of a request is waited for; None while nothing is."""
 
