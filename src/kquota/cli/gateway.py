@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
+from kquota.cli.callback_settings import callback_settings, import_from_here
 from kquota.cli.paths import as_path
 from kquota.cli.targets import broker_options_for
 from kquota.errors import KquotaError
@@ -82,6 +85,7 @@ Then, with Kafka's own tools:
 )
 @broker_options_for("quota windows, static quota defaults, a quota callback, connection limits, gateway.* settings.")
 def gateway(
+    *,
     upstream: str,
     command_config: str | None,
     listen: str,
@@ -89,9 +93,9 @@ def gateway(
     advertise: str | None,
     listener_config: str | None,
     quotas: str,
-    shadow: bool,  # noqa: FBT001 (flags of the command line)
+    shadow: bool,
     metrics: str | None,
-    insecure: bool,  # noqa: FBT001
+    insecure: bool,
     log_format: str,
     broker_config: str | None,
     defines: tuple[str, ...],
@@ -112,6 +116,7 @@ def gateway(
         raise KquotaError(f"{error.name} is not installed: pip install 'kquota[gateway]'") from error
     from kquota.gateway.app import run
 
+    import_from_here()
     options = GatewayOptions(
         upstream=upstream,
         command_config=command_config,
@@ -125,6 +130,7 @@ def gateway(
         insecure=insecure,
         broker_config=broker_config,
         defines=defines,
+        settings=callback_settings(broker_config, defines, None, ()),
     )
 
     async def work() -> None:
@@ -132,6 +138,7 @@ def gateway(
             await run(made, ready=_say)
 
     writer = configure_log(sys.stderr, as_json=log_format == "json")
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # of the gateway's own connection its errors say more
     try:
         with asyncio.Runner(loop_factory=_event_loop()) as runner:
             runner.run(work())
@@ -140,9 +147,9 @@ def gateway(
 
 
 def _say(made: Gateway) -> None:
-    print(f"listening on {made.address}")
-    for node in made.nodes:
-        print(f"broker {node.id} on {made.address.host}:{node.gateway_port}")
+    lines = [f"listening on {made.address}"]
+    lines += [f"broker {node.id} on {replace(made.address, port=node.gateway_port)}" for node in made.nodes]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
 
 

@@ -59,7 +59,7 @@ class Upstream(Protocol):
 class Gateway:
     """A gateway that is listening; an async context manager, which drains and stops it when left."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (its parts)
         self,
         upstream: Upstream,
         quotas: BrokerQuotas,

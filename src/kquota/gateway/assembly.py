@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -15,7 +15,8 @@ import structlog
 from kquota.admin import QuotaAdmin
 from kquota.admin.client import AsyncQuotaAdmin
 from kquota.admin.properties import ClientProperties, load_client_properties
-from kquota.config import ConnectionLimits, load_broker_config, load_connection_limits
+from kquota.clock import SystemClock
+from kquota.config import CALLBACK_SETTING, ConnectionLimits, load_broker_config, load_connection_limits
 from kquota.errors import InputError
 from kquota.gateway.app import Gateway, within_open_files
 from kquota.gateway.broker_quotas import BrokerQuotas, Change
@@ -24,6 +25,10 @@ from kquota.gateway.request_time import RequestTimes
 from kquota.gateway.settings import load_gateway_settings
 from kquota.gateway.topology import NodePorts
 from kquota.gateway.upstream import ClusterUpstream
+from kquota.metering.callback import DefaultQuotaCallback
+from kquota.metering.engine import QuotaManagers
+from kquota.metering.guard import CallbackGuard
+from kquota.metering.loading import load_callback
 from kquota.net.listener_config import ListenerConfig, load_listener_config
 from kquota.net.principals import principal_of_certificate
 from kquota.server.app import Address
@@ -60,6 +65,8 @@ class GatewayOptions:
     insecure: bool = False
     broker_config: str | None = None
     defines: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """All of both, which a callback is given."""
 
 
 @asynccontextmanager
@@ -69,9 +76,11 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
     :raises InputError: an option cannot be used.
     :raises KquotaError: the quotas cannot be read.
     """
-    settings = load_gateway_settings(options.broker_config, options.defines)
+    settings = load_gateway_settings(options.settings)
+    set_callback = _callback_setter(options.settings)
     quotas = BrokerQuotas(
         load_broker_config(options.broker_config, options.defines, has_callback=True),
+        set_callback=set_callback,
         request_times=RequestTimes() if settings.request_time else None,
         is_shadow=options.is_shadow,
     )
@@ -106,7 +115,28 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
             authenticates=listener.has_sasl or (listener.has_tls and listener.client_auth == "required"),
             insecure=options.insecure,
             quotas_altered=feed.look_now,
+            follows_partitions=set_callback is not None,
         )
+
+
+def _callback_setter(settings: Mapping[str, str]) -> Callable[[int, QuotaManagers], None] | None:
+    """What gives a broker's managers the callback that is set; None for Kafka's own.
+
+    :raises InputError: there is no such callback.
+    """
+    name = settings.get(CALLBACK_SETTING)
+    if name is None or type(load_callback(name)) is DefaultQuotaCallback:
+        return None
+
+    def set_callback(node_id: int, managers: QuotaManagers) -> None:
+        callback = CallbackGuard(
+            load_callback(name),
+            monotonic_ms=SystemClock().monotonic_ms,
+            report=lambda fault: _log.warning("quota callback", broker=node_id, fault=fault),
+        )
+        managers.swap_callback(callback, {**settings, "broker.id": str(node_id), "node.id": str(node_id)})
+
+    return set_callback
 
 
 def _check_protocols(

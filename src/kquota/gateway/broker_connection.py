@@ -68,19 +68,23 @@ class BrokerConnection(asyncio.Protocol):
         self._asked: asyncio.Future[bytes] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The broker took the connection."""
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=1024 * 1024)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The broker is gone, or let go."""
         self._transport = None
         if self._asked is not None and not self._asked.done():
             self._asked.set_exception(ConnectionResetError("the broker closed it"))
         self._client.broker_lost(exc)
 
     def pause_writing(self) -> None:
+        """The broker does not take requests as fast as they come."""
         self._client.broker_is_full(True)
 
     def resume_writing(self) -> None:
+        """It does again."""
         self._client.broker_is_full(False)
 
     def pause_reading(self) -> None:
@@ -117,6 +121,7 @@ class BrokerConnection(asyncio.Protocol):
             self._transport.close()
 
     def data_received(self, data: bytes) -> None:
+        """The broker sent something."""
         self._stats.bytes_from_brokers += len(data)
         client = self._client
         try:
@@ -149,7 +154,7 @@ class BrokerConnection(asyncio.Protocol):
                 continue
             is_walked = False
 
-    def _walk(self, data: bytes) -> int:
+    def _walk(self, data: bytes) -> int:  # noqa: C901, PLR0912, PLR0915 (a call costs more than what it would do)
         """Pass on what can be; gives how much of it was taken. An answer that is to be read whole ends it.
 
         Every answer to every client goes through this: what it does for each of them is counted in nanoseconds.

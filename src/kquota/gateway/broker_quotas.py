@@ -23,19 +23,19 @@ Change = tuple[str, ClientQuotaEntity, float | None]
 class BrokerQuotas:
     """Made without quotas and without brokers; both come with time.
 
-    :param make_callback: gives a callback for the broker of this id, ready to be asked; None for Kafka's own rules.
+    :param set_callback: gives the managers of a broker, by its id, another callback than Kafka's own.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
         *,
-        make_callback: Callable[[int, QuotaManagers], None] | None = None,
+        set_callback: Callable[[int, QuotaManagers], None] | None = None,
         request_times: RequestTimes | None = None,
         is_shadow: bool = False,
     ) -> None:
         self._config = config
-        self._set_callback = make_callback
+        self._set_callback = set_callback
         self._request_times = request_times
         self._is_shadow = is_shadow
         self._values: dict[tuple[str, ClientQuotaEntity], float] = {}

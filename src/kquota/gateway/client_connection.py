@@ -169,6 +169,7 @@ class ClientConnection(asyncio.Protocol):
     # The client's side of the connection: asyncio calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The client is connected; with TLS the handshake is over."""
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
         self.write = transport.write
@@ -186,6 +187,7 @@ class ClientConnection(asyncio.Protocol):
         self._dialling = self._loop.create_task(self._dial())
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
         self.stopped |= _ENDING
         self._transport = None
         self.write = self._write_on = _nowhere
@@ -200,6 +202,7 @@ class ClientConnection(asyncio.Protocol):
         self._listener.remove(self, self._failure or exc)
 
     def data_received(self, data: bytes) -> None:
+        """The client sent something."""
         self._has_moved = True
         self._stats.bytes_from_clients += len(data)
         if self._rest:
@@ -208,16 +211,19 @@ class ClientConnection(asyncio.Protocol):
         self._pass_on(data)
 
     def eof_received(self) -> bool:
+        """The client sends nothing more; it may still read."""
         # A client may close its side after its last request, which without acks nothing answers.
         self.has_ended = True
         self._end_if_done()
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is None
 
     def pause_writing(self) -> None:
+        """The client does not take its answers as fast as they come."""
         if self._broker is not None:
             self._broker.pause_reading()
 
     def resume_writing(self) -> None:
+        """It does again."""
         self._has_moved = True
         if self._broker is not None:
             self._broker.resume_reading()
@@ -312,7 +318,7 @@ class ClientConnection(asyncio.Protocol):
         if self.stopped or self._is_paused:
             self._control_reading()
 
-    def _walk(self, data: bytes) -> int:
+    def _walk(self, data: bytes) -> int:  # noqa: C901, PLR0912, PLR0915 (a call costs more than what it would do)
         """Pass on what can be; gives how much of it was taken.
 
         Every request of every client goes through this: what it does for each of them is counted in nanoseconds.
@@ -347,7 +353,7 @@ class ClientConnection(asyncio.Protocol):
             if not _SMALLEST_REQUEST <= size <= self._max_request_bytes:
                 raise FrameSizeError(size, self._max_request_bytes, bytes(data[at : at + 16]))
             kind = action.kind
-            body = at + _HEADER_BYTES + (id_bytes if id_bytes > 0 else 0)
+            body = at + _HEADER_BYTES + (max(0, id_bytes))
             if body > end:
                 self._check_header(size, id_bytes)
                 break

@@ -101,8 +101,8 @@ class Enforcement:
 
     def mutate(self, client: Client, costs: Sequence[float], now_ms: int, *, strict: bool) -> Mutations:
         """Charge a request that creates or deletes partitions: which of its topics are accepted."""
-        found = self.requests.mutate(client.user, client.client_id, costs, now_ms, strict=strict and not self.is_shadow)
-        return found
+        is_strict = strict and not self.is_shadow
+        return self.requests.mutate(client.user, client.client_id, costs, now_ms, strict=is_strict)
 
     def settle_mutation(self, channel: object, client: Client, throttle: Throttle | None, now_ms: int) -> int:
         """What the client of such a request is to wait for in the end."""
@@ -114,7 +114,7 @@ class Enforcement:
         self.requests.refund(client.user, client.client_id, partitions, now_ms)
 
     def accept(self, listener: str, ip: str, now_ms: int) -> float | None:
-        """Count a new connection (KIP-612); for how many seconds it is not served, and then closed, if it is too much."""
+        """Count a new connection (KIP-612); if it is one too many, for how many seconds it is kept, and not served."""
         throttle = self.managers.connections.accept(listener, ip, now_ms)
         return None if throttle is None or self.is_shadow else throttle.throttle_ms / 1000
 

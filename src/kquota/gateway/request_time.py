@@ -5,8 +5,8 @@ see it: it sees how long the answer took, which has the network, the broker's qu
 is part of what was asked for. The estimate is what is left of that time without such waits:
 
 * a request that is answered as soon as it is handled: the time from its header to its answer's;
-* a request whose answer waits on purpose (Fetch, JoinGroup, SyncGroup, Produce with acks from all, the heartbeats of the
-  newer groups): a fixed time, and one for each mebibyte that it carries.
+* a request whose answer waits on purpose (Fetch, JoinGroup, SyncGroup, Produce with acks from all replicas, the
+  heartbeats of the newer groups): a fixed time, and one for each mebibyte that it carries.
 
 One per cent is a hundredth of one thread's second, as in Kafka: a request of 10 ms is 1 % of a second.
 """

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final
 
-from kquota.config import read_properties
 from kquota.errors import InputError
 from kquota.gateway.identity import BUILDER_SETTINGS, IDENTITY_SETTINGS, IdentitySettings, load_identity_settings
 from kquota.gateway.principals import parse_principal
@@ -35,13 +34,11 @@ class GatewaySettings:
     """How long requests under way may take once the gateway is to end."""
 
 
-def load_gateway_settings(path: str | None = None, defines: Iterable[str] = ()) -> GatewaySettings:
-    """The settings in a properties file, and over them those in ``key=value`` texts; a broker's are left aside.
+def load_gateway_settings(given: Mapping[str, str]) -> GatewaySettings:
+    """The settings of the gateway among others, which are left aside.
 
     :raises InputError: there is no such setting, or it cannot have the value.
     """
-    given = dict(read_properties(path, "the settings")) if path is not None else {}
-    given.update((key.strip(), text) for key, _, text in (define.partition("=") for define in defines))
     values: dict[str, object] = {}
     identity: dict[str, str] = {}
     for key, text in given.items():

@@ -138,10 +138,10 @@ class Topology:
 
     def _add(self, node_id: int, host: str, port: int) -> Node | None:
         reason = self._open(node_id, host, port)
-        if reason is not None and self._refused.get(node_id) != reason:
-            if len(self._refused) < MOST_BROKERS:
-                self._refused[node_id] = reason
-                self._trouble(reason)
+        is_new = reason is not None and self._refused.get(node_id) != reason
+        if reason is not None and is_new and len(self._refused) < MOST_BROKERS:
+            self._refused[node_id] = reason
+            self._trouble(reason)
         return self._nodes.get(node_id)
 
     def _open(self, node_id: int, host: str, port: int) -> str | None:
