@@ -71,7 +71,9 @@ Then, with Kafka's own tools:
     metavar="cluster|URL|FILE",
     default="cluster",
     show_default=True,
-    help="Where the quotas are: the cluster's own, a store such as sqlite:///quotas.db, or a quota file.",
+    help="Where the quotas are: the cluster's own; a store such as sqlite:///quotas.db, made where there is none, or "
+    "memory:; or a quota file, which only its editor changes. Unless they are the cluster's own, the gateway answers "
+    "requests about quotas itself, to clients that the brokers let describe or alter configs of the cluster.",
 )
 @click.option("--shadow", is_flag=True, help="Compute and export everything, and make nobody wait.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics (Prometheus), /healthz and /readyz there.")

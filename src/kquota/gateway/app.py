@@ -19,6 +19,7 @@ from kquota.errors import InputError, KquotaError
 from kquota.gateway.broker_quotas import BrokerQuotas
 from kquota.gateway.client_connection import ClientConnection
 from kquota.gateway.connection_identity import Identities
+from kquota.gateway.own_quotas import OwnQuotas
 from kquota.gateway.partition_counts import PartitionCounts
 from kquota.gateway.relay import Relay
 from kquota.gateway.settings import GatewaySettings
@@ -76,11 +77,13 @@ class Gateway:
         insecure: bool = False,
         follows_partitions: bool = False,
         quotas_altered: Callable[[], None] = lambda: None,
+        own_quotas: OwnQuotas | None = None,
     ) -> None:
         """Take what it is made of; nothing is opened yet.
 
         :param authenticates: the listeners let nobody in whom the brokers, or a certificate, do not vouch for.
         :param quotas_altered: called when brokers have altered quotas for a client.
+        :param own_quotas: answers requests about quotas; None where the brokers do. It stays the caller's to close.
         :raises InputError: clients could not connect to the address to advertise.
         """
         if advertise is not None and not is_connectable(advertise):
@@ -99,6 +102,7 @@ class Gateway:
         self._insecure = insecure
         self._follows_partitions = follows_partitions
         self._quotas_altered = quotas_altered
+        self._own_quotas = own_quotas
         self._listeners: dict[int | None, Listener] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._lines_of_host = LineLimit(5, window_s=10)
@@ -135,6 +139,7 @@ class Gateway:
                 identities=self._identities.new,
                 partition_counts=PartitionCounts(self._upstream.topics),
                 quotas_altered=self._quotas_altered,
+                own_quotas=self._own_quotas,
                 upstream_tls=self._upstream_tls,
                 max_request_bytes=self._limits.socket_request_max_bytes,
                 exempt=self.settings.exempt_principals,

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -18,9 +19,11 @@ from kquota.admin.properties import ClientProperties, load_client_properties
 from kquota.clock import SystemClock
 from kquota.config import CALLBACK_SETTING, ConnectionLimits, load_broker_config, load_connection_limits
 from kquota.errors import InputError
+from kquota.files.local_paths import local_path
 from kquota.gateway.app import Gateway, within_open_files
 from kquota.gateway.broker_quotas import BrokerQuotas, Change
 from kquota.gateway.connection_identity import Identities
+from kquota.gateway.own_quotas import OwnQuotas
 from kquota.gateway.request_time import RequestTimes
 from kquota.gateway.settings import load_gateway_settings
 from kquota.gateway.topology import NodePorts
@@ -34,11 +37,15 @@ from kquota.net.principals import principal_of_certificate
 from kquota.server.app import Address
 from kquota.stores.cluster import ClusterStore
 from kquota.stores.feed import QuotaFeed
-from kquota.stores.url import open_watchable
+from kquota.stores.port import Servable
+from kquota.stores.url import CLUSTER, Access, WatchableStore, open_watchable, sqlite_path
 
 __all__ = ["DEFAULT_LIMITS", "GatewayOptions", "assembled"]
 
 _log = structlog.get_logger("kquota.gateway")
+
+IN_FORCE_WITHIN_MS: Final = 2_000
+"""Who alters quotas through the gateway is answered once they are in force here, or after this time."""
 
 DEFAULT_LIMITS: Final = ConnectionLimits(
     socket_request_max_bytes=100 * 1024 * 1024,  # a broker's
@@ -77,9 +84,10 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
     :raises KquotaError: the quotas cannot be read.
     """
     settings = load_gateway_settings(options.settings)
+    broker_config = load_broker_config(options.broker_config, options.defines, has_callback=True)
     set_callback = _callback_setter(options.settings)
     quotas = BrokerQuotas(
-        load_broker_config(options.broker_config, options.defines, has_callback=True),
+        broker_config,
         set_callback=set_callback,
         request_times=RequestTimes() if settings.request_time else None,
         is_shadow=options.is_shadow,
@@ -96,7 +104,11 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
     async with AsyncExitStack() as opened:
         admin = AsyncQuotaAdmin(options.upstream, **_admin_settings(client))
         await opened.enter_async_context(admin)
-        feed = await opened.enter_async_context(_followed(options, client, quotas))
+        store, feed = await opened.enter_async_context(_followed(options, client, quotas))
+        own_quotas = None
+        if options.quotas != CLUSTER:
+            own_quotas = _own_quotas(store, feed, broker_config.static_defaults, limits)
+            opened.callback(own_quotas.close)
         yield Gateway(
             ClusterUpstream(admin),
             quotas,
@@ -116,6 +128,7 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
             insecure=options.insecure,
             quotas_altered=feed.look_now,
             follows_partitions=set_callback is not None,
+            own_quotas=own_quotas,
         )
 
 
@@ -164,20 +177,48 @@ def _check_protocols(
 @asynccontextmanager
 async def _followed(
     options: GatewayOptions, client: ClientProperties, quotas: BrokerQuotas
-) -> AsyncIterator[QuotaFeed]:
-    """The feed that brings the quotas from where they are kept."""
+) -> AsyncIterator[tuple[WatchableStore, QuotaFeed]]:
+    """Where the quotas are kept, and the feed that brings them from there."""
+    place = options.quotas
 
     def open_cluster() -> ClusterStore:
         return ClusterStore(QuotaAdmin(options.upstream, **_admin_settings(client)))
 
-    with open_watchable(options.quotas, cluster=open_cluster, warn=_log.warning) as store:
+    is_new = place.startswith("sqlite:") and not sqlite_path(place, option="--quotas").exists()
+    # As the quota server does, which would make it, too.
+    access = Access.CREATE
+    with open_watchable(place, cluster=open_cluster, access=access, warn=_log.warning, option="--quotas") as store:
+        if is_new:
+            _log.warning("a new store was made for the quotas; there are none yet", file=_absolute(place))
         feed = QuotaFeed(store, warn=_log.warning)
         await asyncio.to_thread(feed.start)
         try:
             feed.drive(_on_this_loop(quotas.apply))
-            yield feed
+            _log.info("quotas", source=_absolute(place), entities=len(feed.quotas))
+            yield store, feed
         finally:
             await asyncio.to_thread(feed.close)
+
+
+def _own_quotas(
+    store: WatchableStore, feed: QuotaFeed, static_defaults: Mapping[str, float], limits: ConnectionLimits
+) -> OwnQuotas:
+    assert isinstance(store, Servable)
+
+    async def in_force() -> bool:
+        # The feed gives what changed to this loop before its thread says so: it is applied first.
+        return await asyncio.to_thread(feed.catch_up, IN_FORCE_WITHIN_MS)
+
+    return OwnQuotas(
+        store, max_elements=limits.request_max_elements, static_defaults=static_defaults, in_force=in_force
+    )
+
+
+def _absolute(place: str) -> str:
+    """Which file: a relative path is another one wherever the gateway is started."""
+    if place in (CLUSTER, "memory:"):
+        return place
+    return str(sqlite_path(place).absolute() if place.startswith("sqlite:") else Path(local_path(place)).absolute())
 
 
 def _on_this_loop(apply: Callable[[list[Change]], None]) -> Callable[[list[Change]], None]:

@@ -43,6 +43,7 @@ class BrokerConnection(asyncio.Protocol):
     """Made by :meth:`~kquota.gateway.relay.Relay.dial`."""
 
     __slots__ = (
+        "__weakref__",
         "_asked",
         "_client",
         "_left",

@@ -160,6 +160,7 @@ class ClientConnection(asyncio.Protocol):
         self._whole_bytes = 0
         self._whole_action: Action | None = None
         self._whole_task: asyncio.Task[None] | None = None
+        self._taken: asyncio.Future[None] | None = None  # while the client does not take its answers
         self._muted_until_ms = 0
         self._unmute: asyncio.TimerHandle | None = None
         self._is_broker_full = False
@@ -221,12 +222,16 @@ class ClientConnection(asyncio.Protocol):
         """The client does not take its answers as fast as they come."""
         if self._broker is not None:
             self._broker.pause_reading()
+        self._taken = self._loop.create_future()
 
     def resume_writing(self) -> None:
         """It does again."""
         self._has_moved = True
         if self._broker is not None:
             self._broker.resume_reading()
+        if self._taken is not None and not self._taken.done():
+            self._taken.set_result(None)
+        self._taken = None
 
     # The listener calls these.
 
@@ -466,6 +471,9 @@ class ClientConnection(asyncio.Protocol):
         assert self._broker is not None
         try:
             await self._relay.answer_whole(self, self._broker, self._whole_action, frame)
+            if self._taken is not None:
+                # Otherwise a client that asks again and again, and takes no answer, would fill the memory.
+                await self._taken
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 (also a mistake of ours costs only this connection)

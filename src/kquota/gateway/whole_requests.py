@@ -30,6 +30,8 @@ __all__ = ["WholeRequests"]
 
 MOST_ELEMENTS: Final = 200_000
 """Of all lists in a request about topics: a topic may be given the replicas of each of its partitions."""
+PARTS_AT_ONCE: Final = 1_000
+"""Of an answer about quotas, which are some 50 bytes each."""
 _SIZE: Final = Struct(">i")
 
 
@@ -78,7 +80,12 @@ class WholeRequests:
                 await self._mutate(client, broker, action, frame)
             case Kind.QUOTAS:
                 assert self._relay.own_quotas is not None
-                client.send(await self._relay.own_quotas.answer(client, broker, action, frame))
+                principal = client.identity.principal
+                assert principal is not None
+                now_s = client.now_ms / 1000
+                parts = await self._relay.own_quotas.answer(frame, action, principal, broker, now_s)
+                for start in range(0, len(parts), PARTS_AT_ONCE):
+                    client.send(b"".join(parts[start : start + PARTS_AT_ONCE]))
             case _:
                 raise ProtocolError(f"{action.name} is not read whole")
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kquota.errors import KafkaErrorCode, MalformedMessageError, UnsupportedVersionError
+from kquota.errors import ApiError, KafkaErrorCode, MalformedMessageError, UnsupportedVersionError
 from kquota.net.frame_server import UNSENT_BYTES, Answer
 from kquota.net.listener import Peer
 from kquota.server.context import ServerContext
@@ -56,6 +56,13 @@ _HANDLERS: Final[Mapping[str, Callable[[Any, ServerContext], Struct]]] = {
     RESOLVE_QUOTAS.name: resolve.handle_batch,
 }
 
+_REFUSED: Final[Mapping[str, Callable[[Any, ApiError], Struct]]] = {
+    DESCRIBE_CLIENT_QUOTAS.name: describe_client_quotas.refused,
+    ALTER_CLIENT_QUOTAS.name: alter_client_quotas.refused,
+    RESOLVE_CLIENT_QUOTAS.name: resolve.refused_kip_546,
+    RESOLVE_QUOTAS.name: resolve.refused_batch,
+}
+
 _ITEMS: Final[Mapping[str, Callable[[Any, ServerContext], int]]] = {
     METADATA.name: lambda body, _: len(body.topics or ()),
     DESCRIBE_USER_SCRAM_CREDENTIALS.name: lambda body, _: len(body.users or ()),
@@ -67,7 +74,7 @@ _ITEMS: Final[Mapping[str, Callable[[Any, ServerContext], int]]] = {
 
 
 class Answering:
-    """Answers frames; a :data:`~kquota.net.frame_server.FrameHandler`.
+    """Answers frames; a :data:`~kquota.net.frame_server.FrameHandler` for clients that nobody authenticated.
 
     What is small is answered at once, on the event loop. What is large is read and answered, and what is costly
     answered, in a thread beside it, so that a client with a small request never waits for it. To resolve has a thread
@@ -82,13 +89,42 @@ class Answering:
 
     def __call__(self, frame: bytes, _peer: Peer) -> Answer | Awaitable[Answer]:
         """As a broker does: what it does not speak, or cannot read, ends the connection without an answer."""
+        return self._begin(frame, ANONYMOUS)
+
+    async def answer(self, frame: bytes, *, principal: str) -> Answer:
+        """Answer a client that is authenticated, and authorized for what it asks.
+
+        :param frame: without its size.
+        :param principal: such as ``User:alice``, for the history.
+        :raises ProtocolError: the connection is to be closed without an answer.
+        """
+        begun = self._begin(frame, principal)
+        return await begun if isinstance(begun, Awaitable) else begun
+
+    async def refuse(self, frame: bytes, error: ApiError) -> Answer:
+        """Answer a request about quotas with this error, as Kafka does: each of its parts where they have errors.
+
+        :raises ProtocolError: as :meth:`answer`.
+        """
+
+        def refused(frame: bytes) -> bytes | list[bytes]:
+            request = self._read(frame)
+            return (
+                request
+                if isinstance(request, bytes)
+                else _written(request, _REFUSED[request.api.name](request.body, error))
+            )
+
+        return refused(frame) if len(frame) <= SMALL_FRAME_BYTES else await self._requests.run(refused, frame)
+
+    def _begin(self, frame: bytes, principal: str) -> Answer | Awaitable[Answer]:
         if len(frame) > SMALL_FRAME_BYTES:
-            return self._large(frame)
+            return self._large(frame, principal)
         request = self._read(frame)
         if isinstance(request, bytes):
             return request
         if request.api is ALTER_CLIENT_QUOTAS:
-            return self._alter(request, is_large=False)
+            return self._alter(request, principal, is_large=False)
         items = _ITEMS.get(request.api.name)
         if items is not None and items(request.body, self._context) > FEW_ITEMS:
             return self._worker_for(request).run(self._answer, request)
@@ -99,13 +135,13 @@ class Answering:
         self._requests.close()
         self._resolves.close()
 
-    async def _large(self, frame: bytes) -> Answer:
+    async def _large(self, frame: bytes, principal: str) -> Answer:
         request = await self._requests.run(self._read, frame)
         if isinstance(request, bytes):
             return request
         del frame
         if request.api is ALTER_CLIENT_QUOTAS:
-            return await self._alter(request, is_large=True)
+            return await self._alter(request, principal, is_large=True)
         return await self._worker_for(request).run(self._answer, request)
 
     def _worker_for(self, request: Request) -> Worker:
@@ -124,7 +160,7 @@ class Answering:
             return _written(request, describe_client_quotas.handle(request.body, self._context, version))
         return _written(request, _HANDLERS[request.api.name](request.body, self._context))
 
-    async def _alter(self, request: Request, *, is_large: bool) -> Answer:
+    async def _alter(self, request: Request, principal: str, *, is_large: bool) -> Answer:
         def begun(body: AlterClientQuotasRequest) -> Alterations:
             return self._context.writer.begin(alter_client_quotas.alterations(body))
 
@@ -134,7 +170,7 @@ class Answering:
         body = request.body
         asked = await self._requests.run(begun, body) if is_large else begun(body)
         results = await alter_client_quotas.results(
-            asked, self._context, validate_only=body.validate_only, principal=ANONYMOUS
+            asked, self._context, validate_only=body.validate_only, principal=principal
         )
         return await self._requests.run(written, results) if is_large else written(results)
 

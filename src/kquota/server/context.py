@@ -8,20 +8,23 @@ from dataclasses import dataclass, field
 from kquota.quotas import QuotaIndex, QuotaResolver
 from kquota.server.encoded import EncodedEntries
 from kquota.server.writer import Writer
-from kquota.stores.local import LocalStore
+from kquota.stores.port import Servable
 
 __all__ = ["ServerContext"]
 
 
 @dataclass(slots=True)
 class ServerContext:
-    """One server: it is its own cluster, of one broker that is the controller, too."""
+    """One server: it is its own cluster, of one broker that is the controller, too.
 
-    store: LocalStore
-    cluster_id: str
-    host: str
+    The gateway, whose brokers say what the cluster is, has no use for the fields about that.
+    """
+
+    store: Servable
+    cluster_id: str = ""
+    host: str = ""
     """Where clients are told to connect to."""
-    port: int
+    port: int = 0
     node_id: int = 1
     static_defaults: Mapping[str, float] = field(default_factory=dict)
     max_answer_bytes: int = 4 * 1024 * 1024

@@ -15,7 +15,7 @@ from kquota.clock import Clock, SystemClock
 from kquota.errors import ApiError, StoreError
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity
 from kquota.stores.host_names import hosts, hosts_of
-from kquota.stores.local import LocalStore
+from kquota.stores.port import Servable
 
 __all__ = ["Alterations", "Results", "Writer"]
 
@@ -51,7 +51,7 @@ class Writer:
     Where nobody asks it looks after the store, and logs what is wrong with it. Its thread keeps no process from ending.
     """
 
-    def __init__(self, store: LocalStore, *, clock: Clock | None = None) -> None:
+    def __init__(self, store: Servable, *, clock: Clock | None = None) -> None:
         """Take the store, which stays the caller's to close."""
         self._store = store
         self._clock = clock or SystemClock()
@@ -66,7 +66,7 @@ class Writer:
         return Alterations(alterations, answers, [answer for answer in answers.values() if not answer.done()])
 
     async def alter(self, asked: Alterations, *, validate_only: bool, principal: str) -> Results:
-        """As :meth:`LocalStore.alter`. Host names are waited for first, while others are served.
+        """As :meth:`Servable.alter`. Host names are waited for first, while others are served.
 
         :raises StoreError: as there.
         """

@@ -10,7 +10,7 @@ quota file to be followed, too.
 """
 
 from kquota.stores.feed import QuotaFeed, quota_changes
-from kquota.stores.port import Commit, ComparesAndSets, HasHistory, QuotaStore, Watchable
+from kquota.stores.port import Commit, ComparesAndSets, HasHistory, QuotaStore, Servable, Watchable
 from kquota.stores.url import Access, open_store, open_watchable
 from kquota.stores.watch import Look, QuotaWatch
 
@@ -23,6 +23,7 @@ __all__ = [
     "QuotaFeed",
     "QuotaStore",
     "QuotaWatch",
+    "Servable",
     "Watchable",
     "open_store",
     "open_watchable",

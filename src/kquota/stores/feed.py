@@ -122,6 +122,21 @@ class QuotaFeed:
         """Do not wait with the next look: something was just changed."""
         self._watch.look_now()
 
+    def catch_up(self, timeout_ms: float) -> bool:
+        """Look now, and wait until those who are driven have the quotas that the store has now. Blocks its thread.
+
+        :returns: whether they have them; not, where the time is over before, or the store cannot be read.
+        """
+        since_ms = self._clock.monotonic_ms()
+        self._watch.look_now()
+        with self._state:
+            while self._begun_ms < since_ms:
+                left_ms = since_ms + timeout_ms - self._clock.monotonic_ms()
+                if left_ms <= 0 or self._watch.is_closed:
+                    return False
+                self._state.wait(left_ms / 1000)
+        return True
+
     def close(self) -> None:
         """End. Nothing is applied after this; a look that is under way is not waited for long. Safe to call twice."""
         self._watch.close()

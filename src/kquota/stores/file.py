@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from kquota.clock import Clock
 from kquota.errors import ApiError, InputError, KafkaErrorCode, KquotaError
@@ -22,12 +22,12 @@ from kquota.quotas import (
 )
 from kquota.stores.watch import QuotaWatch, Watches
 
+if TYPE_CHECKING:
+    from kquota.stores.host_names import Hosts
+
 __all__ = ["FileStore"]
 
 _LOOK_EVERY_MS: Final = 250
-_READ_ONLY: Final = ApiError(
-    KafkaErrorCode.POLICY_VIOLATION, "These quotas are those of a file, and are changed there."
-)
 
 _Stamp = tuple[int, int, int, int]
 
@@ -41,6 +41,8 @@ class FileStore:
     """
 
     identity: Final = None
+    host_names: Final = None
+    """Nobody alters it, so no host name is looked up."""
 
     def __init__(
         self,
@@ -85,9 +87,23 @@ class FileStore:
         *,
         validate_only: bool = False,  # noqa: ARG002 - what is validated would be refused, too
         principal: str = "",  # noqa: ARG002
+        hosts: Hosts | None = None,  # noqa: ARG002
+        wait_ms: int | None = None,  # noqa: ARG002
     ) -> Mapping[ClientQuotaEntity, ApiError | None]:
-        """Refuse each with ``POLICY_VIOLATION``."""
-        return {one.entity: _READ_ONLY for one in alterations}
+        """Refuse each with ``POLICY_VIOLATION``: trying again does not help, and nothing is wrong with the request, as
+        ``INVALID_REQUEST`` would say.
+        """
+        refused = ApiError(
+            KafkaErrorCode.POLICY_VIOLATION, f"These quotas are those of the file {self.path}, and are changed there."
+        )
+        return {one.entity: refused for one in alterations}
+
+    def index(self) -> QuotaIndex:
+        """All quotas as they were at the last look: whoever serves the file watches it, too."""
+        return self._index
+
+    def maintain(self) -> None:
+        """Nothing is to be done."""
 
     def watch(self) -> QuotaWatch:
         """As :meth:`Watchable.watch`: a change is seen within half a second."""

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from kquota.errors import ApiError
-from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter, QuotaChange, QuotaSnapshot
+from kquota.quotas import (
+    ClientQuotaAlteration,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    QuotaChange,
+    QuotaIndex,
+    QuotaModel,
+    QuotaSnapshot,
+)
 from kquota.stores.watch import QuotaWatch
 
-__all__ = ["Commit", "ComparesAndSets", "HasHistory", "QuotaStore", "Watchable"]
+if TYPE_CHECKING:
+    from kquota.stores.host_names import HostNames, Hosts
+
+__all__ = ["Commit", "ComparesAndSets", "HasHistory", "QuotaStore", "Servable", "Watchable"]
 
 
 class QuotaStore(Protocol):
@@ -79,4 +90,45 @@ class Watchable(Protocol):
         """Look at all quotas from now on, until the watch or the store is closed.
 
         :raises StoreError: what was opened never changes, since it is seen as it was then.
+        """
+
+
+@runtime_checkable
+class Servable(Protocol):
+    """A store that is here, so that Kafka's quota requests can be answered from it."""
+
+    @property
+    def model(self) -> QuotaModel:
+        """Which entity types there are, and what may be set on them."""
+
+    @property
+    def host_names(self) -> HostNames | None:
+        """What finds the hosts that are named as ip; None where only addresses are taken."""
+
+    def index(self) -> QuotaIndex:
+        """All quotas as they are now. Cheap, and never waits for a commit.
+
+        :raises StoreError: they cannot be read.
+        """
+
+    def alter(
+        self,
+        alterations: Iterable[ClientQuotaAlteration],
+        *,
+        validate_only: bool = False,
+        principal: str = "",
+        hosts: Hosts | None = None,
+        wait_ms: int | None = None,
+    ) -> Mapping[ClientQuotaEntity, ApiError | None]:
+        """As :meth:`QuotaStore.alter`.
+
+        :param hosts: what was found of the host names given as ip.
+        :param wait_ms: for how long to wait for those who commit before.
+        :raises StoreError: nothing was changed; or that is unknown, if it says so.
+        """
+
+    def maintain(self) -> None:
+        """Do now and then what no request waits for, and look whether all is well.
+
+        :raises StoreError: it is not.
         """

@@ -61,6 +61,7 @@ __all__ = [
     "Request",
     "RequestHeader",
     "frame_request",
+    "is_kip_546_resolve",
     "read_header",
     "read_request",
     "read_response",
@@ -230,6 +231,16 @@ def read_request(frame: bytes, *, max_elements: int = sys.maxsize) -> Request:
         at = skip_header_tags(frame, at)
     body, _ = api.request_codec(header.api_version).read(frame, at, max_elements=max_elements)
     return Request(header, api, body)
+
+
+def is_kip_546_resolve(frame: bytes) -> bool:
+    """Whether a request 50 v0 is KIP-546's resolve, and not DescribeUserScramCredentials; as :func:`read_request`.
+
+    :param frame: without its size.
+    :raises MalformedMessageError: it has no header.
+    """
+    header, at = read_header(frame)
+    return header.api_key == RESOLVE_CLIENT_QUOTAS.key and _read_kip_546_resolve(frame, at) is not None
 
 
 def _read_kip_546_resolve(frame: bytes, at: int) -> Struct | None:

@@ -1,6 +1,6 @@
 """AlterClientQuotas (KIP-546). Source: ``AlterClientQuotasRequest``, ``ClientQuotaControlManager``."""
 
-from kquota.errors import StoreError
+from kquota.errors import ApiError, StoreError
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity
 from kquota.server.context import ServerContext
 from kquota.server.messages import Messages, failure, sendable_name
@@ -12,7 +12,7 @@ from kquota.wire.messages.client_quotas import (
     EntityPart,
 )
 
-__all__ = ["alterations", "answer", "results"]
+__all__ = ["alterations", "answer", "refused", "results"]
 
 Op = ClientQuotaAlteration.Op
 
@@ -48,5 +48,21 @@ def answer(found: Results) -> AlterClientQuotasResponse:
                 [EntityPart(sendable_name(kind), sendable_name(name)) for kind, name in entity.entries.items()],
             )
             for entity, error in found.items()
+        ],
+    )
+
+
+def refused(request: AlterClientQuotasRequest, error: ApiError) -> AlterClientQuotasResponse:
+    """The same for each entity, as often as it is named. Source: ``AlterClientQuotasRequest.getErrorResponse``."""
+    messages = Messages()
+    return AlterClientQuotasResponse(
+        0,
+        [
+            AlterationResult(
+                error.code,
+                messages.sendable(error.message),
+                [EntityPart(sendable_name(part.entity_type), sendable_name(part.entity_name)) for part in entry.entity],
+            )
+            for entry in request.entries
         ],
     )

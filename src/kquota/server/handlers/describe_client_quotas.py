@@ -8,7 +8,7 @@ from kquota.server.context import ServerContext
 from kquota.server.messages import NO_MESSAGE, failure, sendable
 from kquota.wire.messages.client_quotas import DescribeClientQuotasRequest, EncodedDescribeClientQuotasResponse
 
-__all__ = ["handle", "items"]
+__all__ = ["handle", "items", "refused"]
 
 MANY_COMPONENTS: Final = 10
 """More than any entity has."""
@@ -31,10 +31,10 @@ def handle(
     try:
         index = context.store.index()
     except StoreError as error:
-        return _refused(failure(error))
+        return refused(request, failure(error))
     found = index.describe(_filter(request), model=context.store.model)
     if isinstance(found, ApiError):
-        return _refused(found)
+        return refused(request, found)
     entries = context.encoded_entries(version).of(found.items(), of_all=len(index.snapshot))
     return EncodedDescribeClientQuotasResponse(0, 0, NO_MESSAGE, entries)
 
@@ -46,5 +46,6 @@ def _filter(request: DescribeClientQuotasRequest) -> ClientQuotaFilter:
     return ClientQuotaFilter(components, strict=request.strict)
 
 
-def _refused(error: ApiError) -> EncodedDescribeClientQuotasResponse:
+def refused(_request: DescribeClientQuotasRequest, error: ApiError) -> EncodedDescribeClientQuotasResponse:
+    """No entities, and why. Source: ``DescribeClientQuotasRequest.getErrorResponse``."""
     return EncodedDescribeClientQuotasResponse(0, error.code, sendable(error.message), None)

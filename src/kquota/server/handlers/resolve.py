@@ -32,7 +32,16 @@ from kquota.wire.messages.resolve_client_quotas import (
 )
 from kquota.wire.schema import codec
 
-__all__ = ["DEFAULT_NAME", "MAX_CLIENTS", "handle_batch", "handle_kip_546", "items_of_batch", "items_of_one"]
+__all__ = [
+    "DEFAULT_NAME",
+    "MAX_CLIENTS",
+    "handle_batch",
+    "handle_kip_546",
+    "items_of_batch",
+    "items_of_one",
+    "refused_batch",
+    "refused_kip_546",
+]
 
 MAX_CLIENTS: Final = 1_000
 """As many as our client asks for at once."""
@@ -69,9 +78,7 @@ def handle_kip_546(request: ResolveClientQuotasRequest, context: ServerContext) 
     resolver = _resolver(context)
     resolved = resolver if isinstance(resolver, ApiError) else _resolve(request.entity, resolver)
     if isinstance(resolved, ApiError):
-        return ResolveClientQuotasResponse(
-            0, [QuotaEntry(resolved.code, sendable(resolved.message), _echo(request.entity), [])]
-        )
+        return refused_kip_546(request, resolved)
     values = [
         QuotaValue(one.key, [ValueEntry(_named_source(one.source), one.value)])
         for one in resolved
@@ -88,10 +95,10 @@ def handle_batch(request: ResolveQuotasRequest, context: ServerContext) -> Encod
     """
     resolver = _resolver(context)
     if isinstance(resolver, ApiError):
-        return EncodedResolveQuotasResponse(0, resolver.code, sendable(resolver.message), [])
+        return refused_batch(request, resolver)
     if len(request.entities) > MAX_CLIENTS:
-        refused = f"{len(request.entities)} clients in a request, {MAX_CLIENTS} are the most"
-        return EncodedResolveQuotasResponse(0, KafkaErrorCode.POLICY_VIOLATION, refused, [])
+        reason = f"{len(request.entities)} clients in a request, {MAX_CLIENTS} are the most"
+        return refused_batch(request, ApiError(KafkaErrorCode.POLICY_VIOLATION, reason))
     results: list[bytes] = []
     left = context.max_answer_bytes
     for one in request.entities:
@@ -101,6 +108,16 @@ def handle_batch(request: ResolveQuotasRequest, context: ServerContext) -> Encod
         left -= len(result)
         results.append(result)
     return EncodedResolveQuotasResponse(0, 0, None, results)
+
+
+def refused_kip_546(request: ResolveClientQuotasRequest, error: ApiError) -> ResolveClientQuotasResponse:
+    """The entity that was asked for, and why there is no more to say of it."""
+    return ResolveClientQuotasResponse(0, [QuotaEntry(error.code, sendable(error.message), _echo(request.entity), [])])
+
+
+def refused_batch(_request: ResolveQuotasRequest, error: ApiError) -> EncodedResolveQuotasResponse:
+    """No clients, and why."""
+    return EncodedResolveQuotasResponse(0, error.code, sendable(error.message), [])
 
 
 def _resolver(context: ServerContext) -> QuotaResolver | ApiError:
