@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
-from tests.real.clients.contract import Output, Pace, Record, Settings, transactions, unsecured_token
+from tests.kit.client_contract import Output, Pace, Record, Settings, transactions, unsecured_token
 
 PATIENCE_S: Final = 120.0
 

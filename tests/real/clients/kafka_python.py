@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from tests.real.clients.contract import Output, Pace, Record, Settings, records, transactions, unsecured_token
+from tests.kit.client_contract import Output, Pace, Record, Settings, records, transactions, unsecured_token
 
 PATIENCE_S: Final = 120.0
 
