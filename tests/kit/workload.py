@@ -41,7 +41,8 @@ class Programs:
         Raises CalledProcessError where it does not compile.
         """
         compiler = [str(java()), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
-        subprocess.run([*compiler, "-cp", f"{jars}/*", "-d", classes, JAVA], check=True, env=UTF8_ENVIRONMENT)
+        path = ":".join(map(str, jars.glob("*.jar")))
+        subprocess.run([*compiler, "-cp", path, "-d", classes, JAVA], check=True, env=UTF8_ENVIRONMENT)
         return cls(jars, go, classes)
 
     def command(self, client: str, settings: Mapping[str, str]) -> list[str]:
