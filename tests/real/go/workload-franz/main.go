@@ -113,7 +113,9 @@ func transact(settings workload.Settings, output *workload.Output) {
 			}
 		}
 		if err == nil {
-			err = opened.EndTransaction(ctx, wanted)
+			patience, cancel := context.WithTimeout(ctx, workload.Patience)
+			err = opened.EndTransaction(patience, wanted)
+			cancel()
 		}
 		if err != nil {
 			log.Printf("transaction %d: %v", number, err)

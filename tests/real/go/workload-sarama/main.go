@@ -105,21 +105,27 @@ func prepared(settings workload.Settings, record workload.Record) *sarama.Produc
 
 func produce(settings workload.Settings, output *workload.Output) {
 	opened := producer(settings, "")
-	var answers sync.WaitGroup
-	answers.Go(func() {
+	var unanswered, readers sync.WaitGroup
+	readers.Go(func() {
 		for sent := range opened.Successes() {
 			record := sent.Metadata.(workload.Record)
 			output.Write(sent.Partition, sent.Offset, record.Key, record.Value, "")
+			unanswered.Done()
 		}
 	})
-	answers.Go(func() {
+	readers.Go(func() {
 		for failure := range opened.Errors() {
 			output.Failed(failure.Err)
+			unanswered.Done()
 		}
 	})
-	output.Each(func(record workload.Record) { opened.Input() <- prepared(settings, record) })
+	output.Each(func(record workload.Record) {
+		unanswered.Add(1)
+		opened.Input() <- prepared(settings, record)
+	})
+	unanswered.Wait() // once it closes, it gives up what it would have to send again
 	opened.AsyncClose()
-	answers.Wait()
+	readers.Wait()
 }
 
 func transact(settings workload.Settings, output *workload.Output) {
