@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from examples.capture.broker import Broker, running_broker
-from examples.capture.jars import KafkaUnavailable, has_compiler, java, kafka_jars
+from examples.capture.jars import KafkaUnavailable, has_compiler, java, kafka_jars, kafka_tools
+from tests.kit.kafka_cluster import KafkaCluster, running_cluster
 from tests.kit.not_run import not_run
 
 OLD, MIDDLE, NEW = "2.8.2", "3.9.1", "4.3.0"
@@ -25,6 +26,15 @@ def needs_kafka(version: str) -> Path:
     try:
         java()
         return kafka_jars(version)
+    except KafkaUnavailable as error:
+        not_run("KAFKA", str(error))
+
+
+def needs_tools(version: str) -> Path:
+    """The jars of this version's command-line tools; without them the running test ends as not run."""
+    try:
+        java()
+        return kafka_tools(version)
     except KafkaUnavailable as error:
         not_run("KAFKA", str(error))
 
@@ -56,3 +66,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
             return running[version]
 
         yield of_version
+
+
+@pytest.fixture(scope="session")
+def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A cluster of the newest version with the users of `PASSWORDS`, the same one to all who ask.
+
+    Tests have topics of their own, and leave all brokers running.
+    """
+    needs_kafka(NEW)
+    with running_cluster(NEW, tmp_path_factory.mktemp("cluster"), passwords=PASSWORDS) as cluster:
+        yield cluster

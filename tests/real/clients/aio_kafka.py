@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 import sys
-import time
 from asyncio import Future
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.abc import AbstractTokenProvider
-from aiokafka.errors import KafkaError, KafkaTimeoutError
+from aiokafka.errors import KafkaError
 
-from tests.real.clients.contract import Output, Pace, Record, Settings, transactions, unsecured_token
+from tests.kit.client_contract import Output, Pace, Record, Settings, transactions, unsecured_token
 
-PATIENCE_S: Final = 120.0
+END_OF_TRANSACTION_S: Final = 60.0
 
 
 class Tokens(AbstractTokenProvider):  # type: ignore[misc]
@@ -100,18 +100,21 @@ async def transact(settings: Settings, output: Output) -> None:
                 sent.append(one_sent)
             await client.flush()
             if is_to_abort:
-                await retried(client.abort_transaction)
+                await in_time(client.abort_transaction)
                 state = "aborted"
             else:
-                await retried(client.commit_transaction)
+                await in_time(client.commit_transaction)
                 state = "committed"
-        except KafkaError as failure:
+        except (KafkaError, TimeoutError) as failure:
             print(f"transaction {number}: {failure!r}", file=sys.stderr, flush=True)
             try:
-                await retried(client.abort_transaction)
+                if isinstance(failure, TimeoutError):
+                    raise
+                await in_time(client.abort_transaction)
                 state = "aborted"
-            except KafkaError:
-                await client.stop()
+            except (KafkaError, TimeoutError):
+                with contextlib.suppress(KafkaError, TimeoutError):
+                    await in_time(client.stop)
                 client = await started()
         has_offset = [one.done() and not one.cancelled() and one.exception() is None for one in sent]
         offsets = [one.result().offset if has else -1 for one, has in zip(sent, has_offset, strict=True)]
@@ -121,17 +124,9 @@ async def transact(settings: Settings, output: Output) -> None:
     await client.stop()
 
 
-async def retried(call: Callable[[], Awaitable[None]]) -> None:
-    """What took too long is called again, with the same outcome as the first time."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            await call()
-        except KafkaTimeoutError:
-            if time.monotonic() > deadline:
-                raise
-        else:
-            return
+async def in_time(call: Callable[[], Awaitable[None]]) -> None:
+    """Raises TimeoutError where the call has not returned after `END_OF_TRANSACTION_S`: aiokafka waits for ever."""
+    await asyncio.wait_for(call(), END_OF_TRANSACTION_S)
 
 
 async def consume(settings: Settings, output: Output) -> None:

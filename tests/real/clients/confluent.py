@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tests.real.clients.contract import Output, Pace, Record, Settings, records, transactions, unsecured_token
+from tests.kit.client_contract import Output, Pace, Record, Settings, records, transactions, unsecured_token
 
 PATIENCE_S: Final = 120.0
 
@@ -37,7 +37,8 @@ def producer(settings: Settings, **more: Any) -> Producer:
             "enable.idempotence": settings.idempotent,
             "compression.type": settings.compression,
             "linger.ms": settings.linger_ms,
-            "delivery.timeout.ms": settings.delivery_timeout_ms,
+            # Nothing may take longer than the transaction it is part of.
+            "delivery.timeout.ms": min(settings.delivery_timeout_ms, 60_000 if settings.transactional_id else 2**31),
             **more,
         }
     )

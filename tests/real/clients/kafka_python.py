@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 from collections.abc import Callable
+from threading import Thread
 from typing import Any, Final
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.errors import KafkaError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from tests.real.clients.contract import Output, Pace, Record, Settings, records, transactions, unsecured_token
+from tests.kit.client_contract import Output, Pace, Record, Settings, records, transactions, unsecured_token
 
 PATIENCE_S: Final = 120.0
+END_OF_TRANSACTION_S: Final = 45.0
 
 
 class Tokens(AbstractTokenProvider):  # type: ignore[misc]
@@ -73,7 +74,7 @@ def produce(settings: Settings, output: Output) -> None:
 def transact(settings: Settings, output: Output) -> None:
     def started() -> Any:
         client = producer(settings, transactional_id=settings.transactional_id)
-        retried(client.init_transactions)
+        client.init_transactions()
         return client
 
     client = started()
@@ -87,17 +88,19 @@ def transact(settings: Settings, output: Output) -> None:
                 futures.append(future)
             client.flush(PATIENCE_S)
             if is_to_abort:
-                retried(client.abort_transaction)
+                in_time(client.abort_transaction)
                 state = "aborted"
             else:
-                retried(client.commit_transaction)
+                in_time(client.commit_transaction)
                 state = "committed"
-        except (KafkaError, RuntimeError) as failure:
+        except (KafkaError, RuntimeError, TimeoutError) as failure:
             print(f"transaction {number}: {failure!r}", file=sys.stderr, flush=True)
             try:
-                retried(client.abort_transaction)
+                if isinstance(failure, TimeoutError):
+                    raise
+                in_time(client.abort_transaction)
                 state = "aborted"
-            except (KafkaError, RuntimeError):
+            except (KafkaError, RuntimeError, TimeoutError):
                 client.close(0)
                 client = started()
         offsets = [future.value.offset if future.succeeded() else -1 for future in futures]
@@ -107,17 +110,29 @@ def transact(settings: Settings, output: Output) -> None:
     client.close(PATIENCE_S)
 
 
-def retried(call: Callable[[], None]) -> None:
-    """What took too long is called again, with the same outcome as the first time."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
+def in_time(call: Callable[[], None]) -> None:
+    """Raises TimeoutError where the call has not returned after `END_OF_TRANSACTION_S`.
+
+    kafka-python itself waits for ever, and its sender loses the request that it waits for where the coordinator cannot
+    be connected to.
+    """
+    outcome: list[BaseException | None] = []
+
+    def run() -> None:
         try:
             call()
-        except KafkaTimeoutError:
-            if time.monotonic() > deadline:
-                raise
+        except (KafkaError, RuntimeError) as failure:
+            outcome.append(failure)
         else:
-            return
+            outcome.append(None)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(END_OF_TRANSACTION_S)
+    if not outcome:
+        raise TimeoutError("the transaction does not end")
+    if outcome[0] is not None:
+        raise outcome[0]
 
 
 def consume(settings: Settings, output: Output) -> None:

@@ -1,6 +1,6 @@
 """What the client programs in Python share: their settings, the records they send, and the lines they write.
 
-README.md beside this file describes all three; the programs in Java and Go do the same.
+tests/real/clients/README.md describes all three; the programs in Java and Go do the same.
 """
 
 from __future__ import annotations
