@@ -99,11 +99,14 @@ class TestFigures:
         assert gateway["pairs_s"] == {"median": 89, "least": 88, "most": 90}
         assert gateway["beside_blind_copy"] == 0.85
         assert gateway["p50_us"] == pytest.approx(160, rel=0.01)
+        assert gateway["cpu_beside_blind_copy"] == 1.181
         assert found["variants"][DIRECT.name]["cpu_us"] is None
+        assert found["variants"][DIRECT.name]["cpu_beside_blind_copy"] is None
         assert goals([found]) == {
             "gateway": {
                 "beside blind copy, small frames, median": 0.85,
                 "beside blind copy, small frames, least": 0.85,
+                "CPU beside blind copy, small frames, median": 1.181,
                 "p50 added to direct, us, most": pytest.approx(155, rel=0.02),
             }
         }
