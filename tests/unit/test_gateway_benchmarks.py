@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks import limit_client
 from benchmarks.bench_gateway import BLIND, DIRECT, FULL, QUICK, Case, Sample, beside, goals, on_processor, summary
-from benchmarks.check_gateway_limits import LIBRARIES, WORKS, batches, missed
+from benchmarks.check_gateway_limits import LIBRARIES, WORKS, batches, missed, turns
 from benchmarks.gateway_process import gateway_process, write_quotas
 from benchmarks.histogram import bucket_of, merged, middle_of, quantile
 from benchmarks.results_page import write_readme
@@ -177,6 +177,13 @@ class TestLimits:
         assert sorted(map(str, WORKS)) == sorted(str(work) for batch in found for work in batch)
         assert {work.limit for work in found[0]} == {100_000, 1_000_000}
         assert all({work.library for work in batch} == set(LIBRARIES) and len(batch) == 3 for batch in found[1:])
+
+    @pytest.mark.parametrize("at_once", [False, True])
+    def test_every_work_is_done_at_every_endpoint(self, *, at_once: bool) -> None:
+        found = turns(WORKS, ["broker", "gateway"], at_once=at_once)
+        assert len(found) == len(batches(WORKS)) * (1 if at_once else 2)
+        done = [run for together in found for run in together]
+        assert len(done) == len(set(done)) == 2 * len(WORKS)
 
     def test_no_two_clients_share_a_limit(self) -> None:
         names = [work.client_id(endpoint) for work in WORKS for endpoint in ("broker", "gateway", "both")]
