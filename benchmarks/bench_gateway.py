@@ -5,8 +5,8 @@ itself. Produce-like work has large requests and small answers, fetch-like work 
 1 MB, 1 to 64 connections, 1 and 5 requests in flight on each, and TLS with the clients. The proxies:
 
 - blind copy: `blind_copy.py`, a pair of protocols on the same event loop;
-- gateway, metering: there are quotas, and none for this client;
-- gateway, enforcing: this client has quotas that it never reaches, so that each request is charged and decided.
+- gateway metering: there are quotas, and none for this client;
+- gateway enforcing: this client has quotas that it never reaches, so that each request is charged and decided.
 
 CPU is the proxy's own time for a pair of request and answer, MB/s the bytes of both directions. Runs are short and
 many, so that what else the machine does meets all variants; ratios are medians of those of each round. Where many
@@ -148,7 +148,7 @@ class Gateway:
 
     @contextlib.contextmanager
     def running(self, broker: str, folder: Path, certificate: Path | None) -> Iterator[Running]:
-        mark = f"{self.name}-{'plain' if certificate is None else 'tls'}"
+        mark = f"{self.name.replace(' ', '-')}-{'plain' if certificate is None else 'tls'}"
         keys = ("producer_byte_rate", "consumer_byte_rate")
         quotas = write_quotas(folder / f"{mark}.yaml", [(self.limited_client_id, key, NEVER_REACHED) for key in keys])
         tls = []
@@ -162,8 +162,8 @@ class Gateway:
 BLIND: Final = BlindCopy()
 DIRECT: Final = Direct()
 GATEWAYS: Final = (
-    Gateway("gateway, metering", limited_client_id="another"),
-    Gateway("gateway, enforcing", limited_client_id=CLIENT_ID),
+    Gateway("gateway metering", limited_client_id="another"),
+    Gateway("gateway enforcing", limited_client_id=CLIENT_ID),
 )
 
 

@@ -19,7 +19,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from benchmarks.check_gateway_limits import GATEWAY, KAFKA, KEYS, LIBRARIES, SPAN_S, TOPIC, make_topics, run
+from benchmarks.check_gateway_limits import (
+    GATEWAY,
+    KAFKA,
+    KEYS,
+    LIBRARIES,
+    SPAN_S,
+    TOPIC,
+    make_topics,
+    rereads_after,
+    run,
+)
 from benchmarks.measure import machine
 from benchmarks.results_page import write_readme
 from examples.capture.broker import running_broker
@@ -27,8 +37,10 @@ from examples.capture.broker import running_broker
 RESULTS: Final = Path(__file__).parent / "results"
 NEVER_REACHED: Final = 1e13
 WARM_UP_S: Final = 3.0
+RECORD_BYTES: Final = 4_000
+FETCH_BYTES: Final = 1_048_576
 _FETCHED_LIMIT: Final = 1_000_000
-"""Of the topic that is fetched from: its records are of 4 kB."""
+"""Of the topic that is fetched from, which has records of this size."""
 
 
 def spec(library: str, kind: str, bootstrap: str, seconds: float, records: dict[str, int]) -> dict[str, Any]:
@@ -40,11 +52,11 @@ def spec(library: str, kind: str, bootstrap: str, seconds: float, records: dict[
         "library": library,
         "kind": kind,
         "topic": topic,
-        "records": records[topic],
-        "record_bytes": 4_000,
+        "rereads_after": rereads_after(records[topic], RECORD_BYTES, FETCH_BYTES),
+        "record_bytes": RECORD_BYTES,
         "batch_bytes": 65_536,
         "unacknowledged": 4_000,
-        "fetch_bytes": 1_048_576,
+        "fetch_bytes": FETCH_BYTES,
         "seconds": seconds,
         "span_s": SPAN_S,
         "on_s": 1.0,

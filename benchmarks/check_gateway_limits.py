@@ -192,6 +192,11 @@ def make_topics(broker: str, limits: Sequence[int]) -> dict[str, int]:
     return records
 
 
+def rereads_after(records: int, record_bytes: int, fetch_bytes: int) -> int:
+    """After how many records of a topic a client begins anew, so that what it fetches ahead never waits at the end."""
+    return records - 4 * fetch_bytes // record_bytes
+
+
 def spec(work: Work, endpoint: str, bootstrap: str, seconds: float, records: Mapping[str, int]) -> dict[str, Any]:
     """The work as its client is given it."""
     record_bytes, batch_bytes, fetch_bytes = _SIZES[work.limit]
@@ -202,7 +207,7 @@ def spec(work: Work, endpoint: str, bootstrap: str, seconds: float, records: Map
         "library": work.library,
         "kind": work.kind,
         "topic": work.topic,
-        "records": records[work.topic],
+        "rereads_after": rereads_after(records[work.topic], record_bytes, fetch_bytes),
         "record_bytes": record_bytes,
         "batch_bytes": batch_bytes,
         "unacknowledged": 8 * batch_bytes // record_bytes,

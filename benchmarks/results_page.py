@@ -180,7 +180,7 @@ def _gateway(result: dict[str, Any]) -> str:
     rows = [
         "## `kquota gateway` beside a proxy that copies bytes blindly",
         "",
-        f"Each cell, in this order: {', '.join(names)}. Work is the larger frame, connections x requests in flight.",
+        f"Each cell, in this order: {' / '.join(names)}. Work is the larger frame, connections x requests in flight.",
         "Medians of the interleaved rounds, ratios of each round; latency over all rounds; CPU of the proxy for a pair",
         "of request and answer, MB/s of both directions.",
         "",

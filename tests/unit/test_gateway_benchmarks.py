@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks import limit_client
 from benchmarks.bench_gateway import BLIND, DIRECT, FULL, QUICK, Case, Sample, beside, goals, on_processor, summary
-from benchmarks.check_gateway_limits import LIBRARIES, WORKS, batches, missed, turns
+from benchmarks.check_gateway_limits import LIBRARIES, WORKS, batches, missed, spec, turns
 from benchmarks.gateway_process import gateway_process, write_quotas
 from benchmarks.histogram import bucket_of, merged, middle_of, quantile
 from benchmarks.results_page import write_readme
@@ -184,6 +184,12 @@ class TestLimits:
         assert len(found) == len(batches(WORKS)) * (1 if at_once else 2)
         done = [run for together in found for run in together]
         assert len(done) == len(set(done)) == 2 * len(WORKS)
+
+    def test_a_client_begins_anew_before_it_has_fetched_all_ahead(self) -> None:
+        for work in WORKS:
+            one = spec(work, "broker", "localhost:9092", 60.0, {work.topic: 4_000})
+            fetched_ahead = one["fetch_bytes"] / one["record_bytes"]
+            assert 2_000 < one["rereads_after"] < 4_000 - 3 * fetched_ahead
 
     def test_no_two_clients_share_a_limit(self) -> None:
         names = [work.client_id(endpoint) for work in WORKS for endpoint in ("broker", "gateway", "both")]
