@@ -126,7 +126,7 @@ def librdkafka_fetches(client: Client) -> None:
         amount = sum(len(message.value() or b"") for message in values)
         client.count(amount)
         client.take(amount)
-        if values and (values[-1].offset() or 0) + 1 >= spec["records"]:
+        if values and (values[-1].offset() or 0) + 1 >= spec["rereads_after"]:
             consumer.seek(beginning)
 
 
@@ -176,7 +176,7 @@ def kafka_python_fetches(client: Client) -> None:
             amount = sum(len(record.value) for record in records)
             client.count(amount)
             client.take(amount)
-            if records[-1].offset + 1 >= spec["records"]:
+            if records[-1].offset + 1 >= spec["rereads_after"]:
                 consumer.seek(partition, 0)
 
 

@@ -34,6 +34,8 @@ def write_readme(results: Path) -> None:
         sections.append(_metering(_load(results / "metering.json")))
     if (results / "gateway.json").exists():
         sections.append(_gateway(_load(results / "gateway.json")))
+    if (results / "gateway-clients.json").exists():
+        sections.append(_gateway_clients(_load(results / "gateway-clients.json")))
     if (results / "gateway-limits.json").exists():
         sections.append(_gateway_limits(_load(results / "gateway-limits.json")))
     what_ifs = sorted((_load(path) for path in results.glob("what-if-*.json")), key=lambda one: int(one["rows"]))
@@ -178,7 +180,7 @@ def _gateway(result: dict[str, Any]) -> str:
     rows = [
         "## `kquota gateway` beside a proxy that copies bytes blindly",
         "",
-        f"Each cell, in this order: {', '.join(names)}. Work is the larger frame, connections x requests in flight.",
+        f"Each cell, in this order: {' / '.join(names)}. Work is the larger frame, connections x requests in flight.",
         "Medians of the interleaved rounds, ratios of each round; latency over all rounds; CPU of the proxy for a pair",
         "of request and answer, MB/s of both directions.",
         "",
@@ -201,6 +203,24 @@ def _gateway(result: dict[str, Any]) -> str:
         rows.append(f"- {name}: " + ", ".join(f"{what} {value}" for what, value in reached.items()))
     for name, found in result["idle_bytes_per_connection"].items():
         rows.append(f"- an idle connection, {name}: " + ", ".join(f"{what} {one:,} B" for what, one in found.items()))
+    rows += ["", f"`{result['command']}`, load {result['machine']['load_1min']} before: {_where(result)}", ""]
+    return "\n".join(rows)
+
+
+def _gateway_clients(result: dict[str, Any]) -> str:
+    rows = [
+        f"## Real clients through the gateway and directly to Kafka {result['kafka']}",
+        "",
+        "Medians of the interleaved rounds, the ratio that of each round.",
+        "",
+        "| work | direct MB/s | gateway MB/s | beside direct |",
+        "|---|---:|---:|---:|",
+    ]
+    rows += [
+        f"| {work} | {mb_s['direct']:.0f} | {_figure(mb_s.get('gateway'), 0)} "
+        f"| {_figure(result['beside_direct'].get(work), 2)} |"
+        for work, mb_s in result["mb_s"].items()
+    ]
     rows += ["", f"`{result['command']}`, load {result['machine']['load_1min']} before: {_where(result)}", ""]
     return "\n".join(rows)
 

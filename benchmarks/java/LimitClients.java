@@ -190,7 +190,7 @@ public final class LimitClients {
             long bytes = 0;
             for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(50))) {
                 bytes += record.serializedValueSize();
-                isAtEnd |= record.offset() + 1 >= spec.get("records").asLong();
+                isAtEnd |= record.offset() + 1 >= spec.get("rereads_after").asLong();
             }
             client.count(bytes);
             client.take(bytes);

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks import limit_client
 from benchmarks.bench_gateway import BLIND, DIRECT, FULL, QUICK, Case, Sample, beside, goals, on_processor, summary
-from benchmarks.check_gateway_limits import LIBRARIES, WORKS, batches, missed
+from benchmarks.check_gateway_limits import LIBRARIES, WORKS, batches, missed, spec, turns
 from benchmarks.gateway_process import gateway_process, write_quotas
 from benchmarks.histogram import bucket_of, merged, middle_of, quantile
 from benchmarks.results_page import write_readme
@@ -99,11 +99,14 @@ class TestFigures:
         assert gateway["pairs_s"] == {"median": 89, "least": 88, "most": 90}
         assert gateway["beside_blind_copy"] == 0.85
         assert gateway["p50_us"] == pytest.approx(160, rel=0.01)
+        assert gateway["cpu_beside_blind_copy"] == 1.181
         assert found["variants"][DIRECT.name]["cpu_us"] is None
+        assert found["variants"][DIRECT.name]["cpu_beside_blind_copy"] is None
         assert goals([found]) == {
             "gateway": {
                 "beside blind copy, small frames, median": 0.85,
                 "beside blind copy, small frames, least": 0.85,
+                "CPU beside blind copy, small frames, median": 1.181,
                 "p50 added to direct, us, most": pytest.approx(155, rel=0.02),
             }
         }
@@ -174,6 +177,19 @@ class TestLimits:
         assert sorted(map(str, WORKS)) == sorted(str(work) for batch in found for work in batch)
         assert {work.limit for work in found[0]} == {100_000, 1_000_000}
         assert all({work.library for work in batch} == set(LIBRARIES) and len(batch) == 3 for batch in found[1:])
+
+    @pytest.mark.parametrize("at_once", [False, True])
+    def test_every_work_is_done_at_every_endpoint(self, *, at_once: bool) -> None:
+        found = turns(WORKS, ["broker", "gateway"], at_once=at_once)
+        assert len(found) == len(batches(WORKS)) * (1 if at_once else 2)
+        done = [run for together in found for run in together]
+        assert len(done) == len(set(done)) == 2 * len(WORKS)
+
+    def test_a_client_begins_anew_before_it_has_fetched_all_ahead(self) -> None:
+        for work in WORKS:
+            one = spec(work, "broker", "localhost:9092", 60.0, {work.topic: 4_000})
+            fetched_ahead = one["fetch_bytes"] / one["record_bytes"]
+            assert 2_000 < one["rereads_after"] < 4_000 - 3 * fetched_ahead
 
     def test_no_two_clients_share_a_limit(self) -> None:
         names = [work.client_id(endpoint) for work in WORKS for endpoint in ("broker", "gateway", "both")]
