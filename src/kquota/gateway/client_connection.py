@@ -106,6 +106,7 @@ class ClientConnection(asyncio.Protocol):
         "_relay",
         "_rest",
         "_stats",
+        "_taken",
         "_transport",
         "_unmute",
         "_whole",
