@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import resource
 import signal
 import socket
@@ -39,6 +40,8 @@ BACKLOG: Final = 4096
 OTHER_FILES: Final = 256
 """Open files that are not connections of clients or to brokers."""
 CHORES_EVERY_S: Final = 1.0
+GC_OBJECTS: Final = 50_000
+"""As many new objects before Python looks for cycles; none come with requests."""
 
 
 class Upstream(Protocol):
@@ -322,6 +325,10 @@ async def run(gateway: Gateway, *, ready: Callable[[Gateway], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     async with gateway:
+        # What is there now stays: looking at it again and again would cost as much as relaying does.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_OBJECTS)
         ready(gateway)
         await stop.wait()
         _log.info("stopping")
