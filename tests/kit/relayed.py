@@ -12,6 +12,7 @@ from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.broker_quotas import BrokerQuotas
 from kquota.gateway.client_connection import ClientConnection
 from kquota.gateway.connection_identity import Identities
+from kquota.gateway.own_quotas import OwnQuotas
 from kquota.gateway.partition_counts import PartitionCounts
 from kquota.gateway.relay import Relay
 from kquota.gateway.topology import Node, NodePorts, Topology
@@ -74,7 +75,9 @@ class _Listener:
 class Relayed:
     """A client's connection to broker 1, dialled; what the client sends is given to :meth:`client_sends`, and so on."""
 
-    def __init__(self, identities: Identities | None = None, *, is_shadow: bool = False) -> None:
+    def __init__(
+        self, identities: Identities | None = None, *, is_shadow: bool = False, own_quotas: OwnQuotas | None = None
+    ) -> None:
         self.opened: list[Node] = []
         topology = Topology(
             NodePorts(0), "127.0.0.1", "127.0.0.1", backlog=1, opened=self._opened, trouble=lambda _: None
@@ -86,6 +89,7 @@ class Relayed:
             identities=(identities or Identities()).new,
             partition_counts=PartitionCounts(_no_topics),
             max_request_bytes=ConnectionLimits().socket_request_max_bytes,
+            own_quotas=own_quotas,
         )
         self.relay.dial = self._dial  # type: ignore[method-assign]
         self.listener = _Listener()

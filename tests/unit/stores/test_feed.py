@@ -263,6 +263,26 @@ class TestFollowing:
             "the quotas can be read again",
         ]
 
+    def test_who_catches_up_has_what_the_store_has_now(
+        self, source: Source, clock: ManualClock, feed: QuotaFeed
+    ) -> None:
+        """Those who are driven have it, too."""
+        applied: list[Change] = []
+        feed.drive(applied.extend)
+        clock.advance(1)
+        source.seen = {ALICE: {PRODUCE: 6.0}}
+        assert feed.catch_up(60_000)
+        assert applied == [(PRODUCE, ALICE, 5.0), (PRODUCE, ALICE, 6.0)]
+
+    def test_nobody_catches_up_with_what_cannot_be_read(
+        self, source: Source, clock: ManualClock, feed: QuotaFeed
+    ) -> None:
+        clock.advance(1)
+        source.seen = StoreError("it is gone")
+        assert not feed.catch_up(0)
+        feed.close()
+        assert not feed.catch_up(60_000)
+
     def test_an_age_without_quotas_is_infinite(self, source: Source) -> None:
         feed = QuotaFeed(source)
         assert feed.age_ms() == math.inf
