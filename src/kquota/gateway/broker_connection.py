@@ -183,17 +183,17 @@ class BrokerConnection(asyncio.Protocol):
                 break
             size, correlation_id = _unpack_header(data, at)
             one = expected[0]
-            action = one.action
-            if one.correlation_id != correlation_id or size < 4:
+            next_id, action, sent_ms, charged, throttle = one
+            if next_id != correlation_id or size < 4:
                 raise ProtocolError(
-                    f"the broker answered request {correlation_id} with {size} bytes where {one.correlation_id} "
+                    f"the broker answered request {correlation_id} with {size} bytes where {next_id} "
                     f"({action.name}) is next"
                 )
             kind = action.kind
             total = size + 4
             throttle_ms = 0
             if kind is _PRODUCE:
-                is_throttled = one.throttle is not None or estimates_time
+                is_throttled = throttle is not None or estimates_time
                 if is_throttled or action.version >= _NODE_ENDPOINTS_SINCE:
                     tail = at + total
                     if tail > end:
@@ -208,10 +208,12 @@ class BrokerConnection(asyncio.Protocol):
             elif kind is _FETCH:
                 if end - at < min(total, action.body_at + 4):
                     break
-                if one.client is not None:
+                if charged is not None:
                     now_ms = client.now_ms
-                    charged = size if action.body_at == _HEADER_BYTES else size - 1
-                    throttle_ms = enforcement.fetch(client, one.client, charged, one.sent_ms, now_ms)
+                    amount = size if action.body_at == _HEADER_BYTES else size - 1
+                    own = enforcement.record_fetch(charged.user, charged.client_id, amount, now_ms)
+                    if own is not None or estimates_time:
+                        throttle_ms = enforcement.fetch(client, charged, own, amount, now_ms - sent_ms, now_ms)
             elif kind is _BROKERS:
                 found = self._rewritten(action, data, at, end, total)
                 if found is None:
@@ -235,7 +237,7 @@ class BrokerConnection(asyncio.Protocol):
                 continue
             elif kind is _QUOTAS and action.api_key == _ALTER_CLIENT_QUOTAS:
                 self._relay.quotas_altered()
-            if estimates_time and kind is not _FETCH and one.client is not None:
+            if estimates_time and kind is not _FETCH and charged is not None:
                 if action.throttle_at is not None and end - at < min(total, action.throttle_at + 4):
                     break
                 throttle_ms = enforcement.settle(client, one, client.now_ms)
@@ -301,7 +303,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def _answer(self, one: Expected, frame: bytearray) -> None:
         """Send the client an answer that was read whole: its size included."""
-        action, client = one.action, self._client
+        action, client = one[1], self._client
         answer: bytes | bytearray = frame
         if action.kind is _COORDINATOR:
             answer = rewrite_coordinators(action, bytes(frame), self._relay.address_of)
@@ -312,13 +314,14 @@ class BrokerConnection(asyncio.Protocol):
     def _throttled(self, one: Expected, frame: bytearray) -> bytearray:
         """An answer, or its beginning, with the time that its client is to wait."""
         client, enforcement = self._client, self._client.enforcement
+        _, action, sent_ms, charged, throttle = one
         throttle_ms = 0
-        if enforcement.estimates_time and one.client is not None:
+        if enforcement.estimates_time and charged is not None:
             throttle_ms = enforcement.settle(client, one, client.now_ms)
             if throttle_ms > 0:
                 client.mute(throttle_ms, client.now_ms)
-        elif one.throttle is not None:
-            throttle_ms = one.throttle.throttle_ms - (client.now_ms - one.sent_ms)
+        elif throttle is not None:
+            throttle_ms = throttle.throttle_ms - (client.now_ms - sent_ms)
         if throttle_ms > 0:
-            write_throttle(frame, one.action, throttle_ms)
+            write_throttle(frame, action, throttle_ms)
         return frame

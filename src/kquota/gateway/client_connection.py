@@ -17,14 +17,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from kquota.errors import FrameSizeError, KquotaError, MalformedMessageError, ProtocolError, UnsupportedVersionError
 from kquota.gateway.actions import ACTIONS, Action, Kind
 from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.principals import PrincipalRefusedError
-from kquota.gateway.request_fields import fetch_max_bytes_at, produce_acks
-from kquota.metering.meters import Throttle
+from kquota.gateway.request_fields import fetch_max_bytes_at, produce_acks_at
 from kquota.net.listener import Listener, Peer
 
 if TYPE_CHECKING:
@@ -35,13 +34,14 @@ __all__ = ["ClientConnection", "Expected"]
 
 _HEADER: Final = Struct(">iIih")  # size, API key and version, correlation id, length of the client id
 _HEADER_BYTES: Final = _HEADER.size
+_HEAD_AT: Final = 12
+_NOTHING, _BYTES_IN, _BYTES_OUT = range(3)  # what is counted with a request
 _unpack_header: Final = _HEADER.unpack_from
 _ACTIONS: Final = dict(ACTIONS)
-_tuple: Final = tuple.__new__
 _INT32: Final = Struct(">i")
+_unpack_int32: Final = _INT32.unpack_from
 _SMALLEST_REQUEST: Final = 10
-_NEAR_BYTES: Final = 64
-"""After the header of a produce request: what holds its acks, but for the longest of transactional ids."""
+_NO_ACKS: Final = bytes(2)
 
 _PRODUCE: Final = Kind.PRODUCE
 _FETCH: Final = Kind.FETCH
@@ -68,15 +68,40 @@ def _nowhere(data: bytes | bytearray | memoryview) -> None:
     """Who is gone, or not there yet, is sent nothing."""
 
 
-class Expected(NamedTuple):
-    """A request under way, and what its answer will need."""
+Expected: TypeAlias = "tuple[int, Action, int, Client | None, Throttle | None]"
+"""A request under way, and what its answer will need: its correlation id, what it is, when it was sent (milliseconds of
+the event loop's clock, where that matters), who is charged, and what a quota makes it wait for from then on.
+"""
 
-    correlation_id: int
-    action: Action
-    sent_ms: int
-    client: Client | None
-    throttle: Throttle | None
-    """What its quota makes the client wait for, from `sent_ms` on."""
+
+class _Known:
+    """The beginning of a request, which those after it mostly share: all but the size and the correlation id."""
+
+    __slots__ = (
+        "action",
+        "api",
+        "bytes",
+        "client",
+        "counts",
+        "end",
+        "has_answer",
+        "head",
+        "max_bytes_at",
+        "most",
+        "most_since",
+    )
+
+    def __init__(self, api: int, head: bytes, action: Action, client: Client | None) -> None:
+        self.api = api
+        self.head = head
+        self.end = _HEAD_AT + len(head)
+        self.action = action
+        self.client = client
+        self.counts = _NOTHING
+        self.has_answer = True
+        self.max_bytes_at = 0  # of a fetch, from the first of the size bytes on
+        self.most: int | None = None  # that it may ask for
+        self.most_since = -1  # since which change of quotas
 
 
 class ClientConnection(asyncio.Protocol):
@@ -88,19 +113,18 @@ class ClientConnection(asyncio.Protocol):
     # Most of what an idle connection takes.
     __slots__ = (
         "_broker",
-        "_client",
-        "_client_id",
         "_dialling",
         "_expects_tokens",
         "_failure",
         "_has_moved",
         "_is_broker_full",
         "_is_paused",
+        "_known",
         "_last_active",
         "_left",
         "_listener",
         "_loop",
-        "_max_request_bytes",
+        "_max_frame_bytes",
         "_muted_until_ms",
         "_node_id",
         "_relay",
@@ -126,7 +150,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, relay: Relay, listener: Listener, node_id: int | None) -> None:
         self._relay = relay
-        self._max_request_bytes = relay.max_request_bytes
+        self._max_frame_bytes = relay.max_request_bytes + 4
         self._listener = listener
         self._node_id = node_id
         self._loop = asyncio.get_running_loop()
@@ -149,8 +173,7 @@ class ClientConnection(asyncio.Protocol):
         """Send the client something."""
         self._write_on: Callable[[bytes | bytearray | memoryview], None] = _nowhere
         """Send the broker something."""
-        self._client: Client | None = None
-        self._client_id: bytes | None = None  # before the first request
+        self._known: _Known | None = None  # of the last request
 
         self.stopped = _CONNECTING
         self._is_paused = False
@@ -332,9 +355,9 @@ class ClientConnection(asyncio.Protocol):
         at = 0
         end = len(data)
         left = self._left
+        known = self._known
         expected = self.expected
         enforcement = self.enforcement
-        now_ms = int(self._loop.time() * 1000)
         patched: bytearray | None = None
         while True:
             if left:
@@ -346,54 +369,44 @@ class ClientConnection(asyncio.Protocol):
                 left = 0
             if at == end or self.stopped:
                 break
-            if self._expects_tokens:
-                if end - at < 4:
-                    break
-                self._left = 0
-                self._send_on(data, at)
-                return at + self._begin_whole(None, _INT32.unpack_from(data, at)[0], data, at)
-            if end - at < _HEADER_BYTES:
-                break
+            if end - at < _HEADER_BYTES or self._expects_tokens:
+                return self._begin_token(data, patched or data, at)
             size, api, correlation_id, id_bytes = _unpack_header(data, at)
-            action = _ACTIONS.get(api) or self._other_action(api, size, data[at : at + 16])
-            if not _SMALLEST_REQUEST <= size <= self._max_request_bytes:
-                raise FrameSizeError(size, self._max_request_bytes, bytes(data[at : at + 16]))
-            kind = action.kind
-            body = at + _HEADER_BYTES + (max(0, id_bytes))
-            if body > end:
-                self._check_header(size, id_bytes)
-                break
+            if (
+                known is None
+                or api != known.api
+                or data[at + 12 : at + known.end] != known.head
+                or not known.end <= size + 4 <= self._max_frame_bytes
+            ):
+                known = self._read_head(data, at, size, api, id_bytes)
+                if known is None:
+                    break
+                if known.action.kind in _MAYBE_WHOLE and self._relay.is_read_whole(known.action):
+                    self._left = 0
+                    self._send_on(patched or data, at)
+                    return at + self._begin_whole(known.action, size, data, at)
+            now_ms = 0
             throttle = None
-            has_answer = True
-            if data[at + 12 : body] != self._client_id and kind not in _BEFORE_LOGIN:
-                self._identify(data[at + 12 : body])
-            client = self._client
-            if kind is _PRODUCE:
-                acks = produce_acks(data[at : body + _NEAR_BYTES], action)
-                if acks is None:
-                    acks = produce_acks(data[at : at + 4 + size], action)
-                    if acks is None:
+            client = known.client
+            if client is not None:
+                if known.counts == _BYTES_IN:
+                    now_ms = int(self._loop.time() * 1000)
+                    throttle = enforcement.record_produce(client.user, client.client_id, size, now_ms)
+                    if throttle is not None:
+                        throttle = enforcement.produce(self, client, throttle, now_ms, has_answer=known.has_answer)
+                elif known.counts == _BYTES_OUT:
+                    where = at + known.max_bytes_at
+                    if where + 4 > end:
                         break
-                has_answer = acks != 0
-                if client is not None:
-                    throttle = enforcement.produce(self, client, size, now_ms, has_answer=has_answer)
-            elif kind is _FETCH:
-                most = None if client is None else enforcement.max_fetch_bytes(client)
-                if most is not None:
-                    where = fetch_max_bytes_at(data[at : at + 4 + size], action)
-                    if where is not None:
-                        if at + where + 4 > end:
-                            break
-                        if _INT32.unpack_from(data, at + where)[0] > most:
-                            patched = patched or bytearray(data)
-                            _INT32.pack_into(patched, at + where, most)
-            elif kind in _MAYBE_WHOLE and self._relay.is_read_whole(action):
-                self._left = 0
-                self._send_on(patched or data, at)
-                return at + self._begin_whole(action, size, data, at)
-            if has_answer:
-                # As the class makes it, in a third of the time.
-                expected.append(_tuple(Expected, (correlation_id, action, now_ms, client, throttle)))
+                    if known.most_since != enforcement.managers.fetch.changes:
+                        known.most, known.most_since = enforcement.max_fetch_bytes(client)
+                    if known.most is not None and _unpack_int32(data, where)[0] > known.most:
+                        patched = patched or bytearray(data)
+                        _INT32.pack_into(patched, where, known.most)
+            if known.has_answer:
+                if enforcement.estimates_time:
+                    now_ms = now_ms or self.now_ms
+                expected.append((correlation_id, known.action, now_ms, client, throttle))
                 if len(expected) >= MOST_UNANSWERED:
                     self.stopped |= _UNANSWERED
             if throttle is not None:
@@ -405,6 +418,51 @@ class ClientConnection(asyncio.Protocol):
         elif at:
             self._send_on(patched or data, at)
         return at
+
+    def _read_head(self, data: bytes, at: int, size: int, api: int, id_bytes: int) -> _Known | None:
+        """Read the beginning of a request; None while there is too little of it.
+
+        :raises ProtocolError: it is none that the gateway passes on, or nobody knows whose it is.
+        """
+        action = _ACTIONS.get(api) or self._other_action(api, size, data[at : at + 16])
+        if not _SMALLEST_REQUEST <= size <= self._max_frame_bytes - 4:
+            raise FrameSizeError(size, self._max_frame_bytes - 4, bytes(data[at : at + 16]))
+        body = at + _HEADER_BYTES + max(0, id_bytes)
+        if body > at + 4 + size:
+            raise MalformedMessageError("the client id ends after the request")
+        if body > len(data):
+            return None
+        is_login = action.kind in _BEFORE_LOGIN
+        client = None if is_login else self._identified(data[at + _HEADER_BYTES : body])
+        known = _Known(api, bytes(data[at + _HEAD_AT : body]), action, client)
+        frame = data[at : at + 4 + size]
+        if action.kind is _PRODUCE:
+            acks_at = produce_acks_at(frame, action)
+            if acks_at is None:
+                return None
+            known.counts, known.has_answer = _BYTES_IN, frame[acks_at : acks_at + 2] != _NO_ACKS
+            known.head, known.end = bytes(frame[_HEAD_AT : acks_at + 2]), acks_at + 2
+        elif action.kind is _FETCH:
+            try:
+                max_bytes_at = fetch_max_bytes_at(frame, action)
+            except MalformedMessageError:
+                if len(frame) == size + 4:
+                    raise
+                return None
+            if max_bytes_at is not None:
+                known.counts, known.max_bytes_at = _BYTES_OUT, max_bytes_at
+        if not is_login:
+            self.incomplete_since = None
+        self._known = known
+        return known
+
+    def _begin_token(self, data: bytes, patched: bytes | bytearray, at: int) -> int:
+        """Pass on what is before a token of a login, and begin to collect that, if it is one and has begun."""
+        self._left = 0
+        self._send_on(patched, at)
+        if not self._expects_tokens or len(data) - at < _INT32.size:
+            return at
+        return at + self._begin_whole(None, _unpack_int32(data, at)[0], data, at)
 
     def _send_on(self, data: bytes | bytearray, end: int) -> None:
         if end:
@@ -423,21 +481,15 @@ class ClientConnection(asyncio.Protocol):
             raise FrameSizeError(size, self._relay.max_request_bytes, bytes(begin))
         raise UnsupportedVersionError(key, version, 0)
 
-    def _check_header(self, size: int, id_bytes: int) -> None:
-        if _SMALLEST_REQUEST + max(id_bytes, 0) > size:
-            raise MalformedMessageError("the client id ends after the request")
-
-    def _identify(self, raw_id: bytes) -> None:
-        """Find out whom a request is charged to; a null client id counts as an empty one.
+    def _identified(self, raw_id: bytes) -> Client | None:
+        """Whom a request is charged to, None where nobody is; a null client id counts as an empty one.
 
         :raises ProtocolError: the client has not logged in.
         """
         principal = self.identity.principal
         if principal is None:
             raise ProtocolError("a request before the login")
-        self._client_id = bytes(raw_id)
-        self._client = self._relay.client(principal, raw_id[2:].decode("utf-8", "replace"))
-        self.incomplete_since = None
+        return self._relay.client(principal, raw_id.decode("utf-8", "replace"))
 
     # Requests that are read whole.
 
@@ -483,6 +535,7 @@ class ClientConnection(asyncio.Protocol):
         finally:
             self._whole = self._whole_task = self._whole_action = None
         self._expects_tokens = self.identity.expects_raw_tokens
+        self._known = None  # the principal may be another one now
         self._go_on(_WHOLE)
         self._end_if_done()
 

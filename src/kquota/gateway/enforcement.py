@@ -47,17 +47,20 @@ class Enforcement:
     ) -> None:
         self.managers = managers
         self.requests = RequestQuotas(managers)
+        self.record_produce = self.requests.record_produce
+        self.record_fetch = self.requests.record_fetch
         self.is_shadow = is_shadow
         self._request_times = request_times
         self.estimates_time = request_times is not None
-        self._limits_fetches = False
 
     def produce(
-        self, channel: object, client: Client, request_bytes: int, now_ms: int, *, has_answer: bool
+        self, channel: object, client: Client, throttle: Throttle, now_ms: int, *, has_answer: bool
     ) -> Throttle | None:
-        """Charge a produce request that is being passed on; what its client is to wait for, if it is."""
-        throttle = self.requests.record_produce(client.user, client.client_id, request_bytes, now_ms)
-        if throttle is None or throttle.throttle_ms <= 0:
+        """A produce request that is being passed on is over its quota; what its client is to wait for, if it is.
+
+        :param throttle: what :attr:`record_produce` gave.
+        """
+        if throttle.throttle_ms <= 0:
             return None
         if not (self.estimates_time and has_answer):
             # Otherwise the answer decides which of its quotas makes the client wait.
@@ -65,21 +68,28 @@ class Enforcement:
             self._note(channel, wait, now_ms)
         return None if self.is_shadow else throttle
 
-    def max_fetch_bytes(self, client: Client) -> int | None:
-        """The most that a fetch may ask for; None where that is as much as it likes."""
-        if self.is_shadow or not self.managers.fetch.is_enabled():
-            return None
-        most = self.requests.max_fetch_bytes(client.user, client.client_id, _INT32_MAX)
-        return None if most >= _INT32_MAX else most
+    def max_fetch_bytes(self, client: Client) -> tuple[int | None, int]:
+        """The most that a fetch may ask for, None where that is as much as it likes; and the change of quotas since
+        when this holds, by ``managers.fetch.changes``.
+        """
+        most = None
+        if not self.is_shadow and self.managers.fetch.is_enabled():
+            found = self.requests.max_fetch_bytes(client.user, client.client_id, _INT32_MAX)
+            most = None if found >= _INT32_MAX else found
+        return most, self.managers.fetch.changes
 
-    def fetch(self, channel: object, client: Client, response_bytes: int, sent_ms: int, now_ms: int) -> int:
-        """Charge the answer to a fetch; how long its client is to wait, in milliseconds."""
-        own = self.requests.record_fetch(client.user, client.client_id, response_bytes, now_ms)
+    def fetch(
+        self, channel: object, client: Client, own: Throttle | None, response_bytes: int, elapsed_ms: int, now_ms: int
+    ) -> int:
+        """The answer to a fetch is being passed on; how long its client is to wait, in milliseconds.
+
+        To be called where time is estimated, or the answer is over its quota.
+
+        :param own: what :attr:`record_fetch` gave.
+        """
         percent = None
         if self._request_times is not None:
-            percent = self._request_times.percent(_FETCH_KEY, response_bytes, now_ms - sent_ms)
-        elif own is None:
-            return 0
+            percent = self._request_times.percent(_FETCH_KEY, response_bytes, elapsed_ms)
         wait = self.requests.settle(client.user, client.client_id, ClientQuotaType.FETCH, own, percent, now_ms)
         return self._note(channel, wait, now_ms)
 
@@ -88,14 +98,14 @@ class Enforcement:
 
         Only where time is estimated. A produce request's own throttle counts with what is left of it.
         """
-        client = one.client
+        _, action, sent_ms, client, own = one
         assert client is not None
         assert self._request_times is not None
-        percent = self._request_times.percent(one.action.api_key, 0, now_ms - one.sent_ms)
-        own = one.throttle
+        elapsed_ms = now_ms - sent_ms
+        percent = self._request_times.percent(action.api_key, 0, elapsed_ms)
         if own is not None:
-            own = own._replace(throttle_ms=max(0, own.throttle_ms - (now_ms - one.sent_ms)))
-        quota_type = _TYPES.get(one.action.kind, ClientQuotaType.REQUEST)
+            own = own._replace(throttle_ms=max(0, own.throttle_ms - elapsed_ms))
+        quota_type = _TYPES.get(action.kind, ClientQuotaType.REQUEST)
         wait = self.requests.settle(client.user, client.client_id, quota_type, own, percent, now_ms)
         return self._note(channel, wait, now_ms)
 

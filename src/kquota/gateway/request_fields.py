@@ -15,12 +15,11 @@ from kquota.gateway.fields import (
     after_text,
     announced_end,
     forward,
-    read_i16,
     read_i32,
     read_uvarint,
 )
 
-__all__ = ["fetch_max_bytes_at", "is_follower_fetch", "produce_acks", "request_header_end"]
+__all__ = ["fetch_max_bytes_at", "is_follower_fetch", "produce_acks_at", "request_header_end"]
 
 _CLIENT_ID_AT: Final = 12
 _TRANSACTIONAL_ID_SINCE: Final = 3
@@ -50,8 +49,8 @@ def _after_header(frame: bytes, action: Action) -> int:
     return after_tags(frame, at) if action.is_flexible else at
 
 
-def produce_acks(frame_prefix: bytes, action: Action) -> int | None:
-    """The acks of a Produce request, 0 for one that gets no answer; None: more bytes are needed.
+def produce_acks_at(frame_prefix: bytes, action: Action) -> int | None:
+    """Where the acks of a Produce request are, two bytes; None: more bytes are needed.
 
     :param frame_prefix: the beginning of the frame; what follows the frame is not looked at.
     :raises MalformedMessageError: these bytes are no such request.
@@ -62,14 +61,14 @@ def produce_acks(frame_prefix: bytes, action: Action) -> int | None:
         at = _after_header(frame_prefix, action)
         if action.version >= _TRANSACTIONAL_ID_SINCE:
             at = after_text(frame_prefix, at, is_compact=action.is_flexible)
-        acks = read_i16(frame_prefix, at)
+        forward(frame_prefix, at, 2)
     except IndexError:
         if frame_end is not None and frame_end <= len(frame_prefix):
             raise _too_short(action) from None
         return None
     if at + 2 > frame_end:
         raise _too_short(action)
-    return acks
+    return at
 
 
 def fetch_max_bytes_at(frame: bytes, action: Action) -> int | None:

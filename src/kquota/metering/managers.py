@@ -62,6 +62,8 @@ class QuotaManager(Generic[M]):
         self._by_client: dict[tuple[Principal, str], M] = {}
         self._default = _default(callback)
         self._is_enabled: bool | None = None  # not known
+        self.changes = 0
+        """How often limits may have changed: what was made of them before is to be made anew."""
         # Dropped meters whose throttle times a broker still has.
         self._left: dict[frozenset[tuple[str, str]], M] = {}
         self._swept_ms = 0
@@ -93,6 +95,7 @@ class QuotaManager(Generic[M]):
         """Ask another callback from now on, which gave these limits to all meters. What was counted on them stays."""
         self._callback = callback
         self._default, self._is_enabled = _default(callback), None
+        self.changes += 1
         self._by_client.clear()
         for meter, limit in zip(self._meters.values(), limits, strict=True):
             meter.limit = limit
@@ -199,8 +202,12 @@ class RateQuotaManager(QuotaManager[RateMeter]):
 
     def record(self, user: Principal, client_id: str, value: float, now_ms: int) -> Throttle | None:
         """Count what a request used; how long its client is to wait, if that is too much."""
-        meter = self._by_client.get((user, client_id)) or self.meter(user, client_id)
-        return None if meter is None else meter.record(value, now_ms)
+        meter = self._by_client.get((user, client_id))
+        if meter is None:
+            meter = self.meter(user, client_id)
+            if meter is None:
+                return None
+        return meter.record(value, now_ms)
 
     def record_no_throttle(self, user: Principal, client_id: str, value: float, now_ms: int) -> None:
         """Count what is known too late to make anybody wait for it."""

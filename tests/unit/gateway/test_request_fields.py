@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kquota.errors import MalformedMessageError
 from kquota.gateway.actions import ACTIONS, Action, Kind, action_of
-from kquota.gateway.request_fields import fetch_max_bytes_at, is_follower_fetch, produce_acks, request_header_end
+from kquota.gateway.request_fields import fetch_max_bytes_at, is_follower_fetch, produce_acks_at, request_header_end
 from tests.kit.kio_entities import (
     FOREIGN_TAGS,
     NO_TAGS,
@@ -23,6 +23,12 @@ from tests.kit.kio_entities import (
 
 TAGS = st.sampled_from([NO_TAGS, FOREIGN_TAGS])
 CLIENT_IDS = st.sampled_from([None, b"", b"me", b"\xff\xfe", "日本".encode(), b"x" * 300])
+
+
+def produce_acks(frame: bytes, action: Action) -> int | None:
+    """The acks of a Produce request; None while they are not there."""
+    at = produce_acks_at(frame, action)
+    return None if at is None else int.from_bytes(frame[at : at + 2], "big", signed=True)
 
 
 def of_kind(*kinds: Kind) -> list[Any]:
