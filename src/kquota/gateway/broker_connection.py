@@ -46,6 +46,7 @@ class BrokerConnection(asyncio.Protocol):
         "__weakref__",
         "_asked",
         "_client",
+        "_fetch_quotas",
         "_left",
         "_relay",
         "_rest",
@@ -60,6 +61,7 @@ class BrokerConnection(asyncio.Protocol):
         self._relay = relay
         self._stats = relay.stats
         self._client = client
+        self._fetch_quotas = client.enforcement.managers.fetch
         self._transport: asyncio.Transport | None = None
         self._left = 0  # of the answer that is being passed on
         self._rest = b""
@@ -183,7 +185,8 @@ class BrokerConnection(asyncio.Protocol):
                 break
             size, correlation_id = _unpack_header(data, at)
             one = expected[0]
-            next_id, action, sent_ms, charged, throttle = one
+            next_id, head, sent_ms, throttle = one
+            action = head.action
             if next_id != correlation_id or size < 4:
                 raise ProtocolError(
                     f"the broker answered request {correlation_id} with {size} bytes where {next_id} "
@@ -208,20 +211,23 @@ class BrokerConnection(asyncio.Protocol):
             elif kind is _FETCH:
                 if end - at < min(total, action.body_at + 4):
                     break
-                if charged is not None:
+                if head.since != self._fetch_quotas.changes:
+                    head.look_up(enforcement)
+                meter = head.meter
+                if meter is not None:
                     now_ms = client.now_ms
                     amount = size if action.body_at == _HEADER_BYTES else size - 1
-                    own = enforcement.record_fetch(charged.user, charged.client_id, amount, now_ms)
+                    own = meter.record(amount, now_ms)
                     if own is not None or estimates_time:
-                        throttle_ms = enforcement.fetch(client, charged, own, amount, now_ms - sent_ms, now_ms)
+                        throttle_ms = enforcement.fetch(client, head, own, amount, now_ms - sent_ms, now_ms)
             elif kind is _BROKERS:
                 found = self._rewritten(action, data, at, end, total)
                 if found is None:
                     break
-                head, replaced = found
+                rewritten, replaced = found
                 self._send_on(patched or data, start, at)
                 expected.popleft()
-                client.send(self._throttled(one, bytearray(head)))
+                client.send(self._throttled(one, bytearray(rewritten)))
                 at = start = at + replaced
                 left = total - replaced
                 continue
@@ -237,7 +243,7 @@ class BrokerConnection(asyncio.Protocol):
                 continue
             elif kind is _QUOTAS and action.api_key == _ALTER_CLIENT_QUOTAS:
                 self._relay.quotas_altered()
-            if estimates_time and kind is not _FETCH and charged is not None:
+            if estimates_time and kind is not _FETCH and head.client is not None:
                 if action.throttle_at is not None and end - at < min(total, action.throttle_at + 4):
                     break
                 throttle_ms = enforcement.settle(client, one, client.now_ms)
@@ -303,7 +309,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def _answer(self, one: Expected, frame: bytearray) -> None:
         """Send the client an answer that was read whole: its size included."""
-        action, client = one[1], self._client
+        action, client = one[1].action, self._client
         answer: bytes | bytearray = frame
         if action.kind is _COORDINATOR:
             answer = rewrite_coordinators(action, bytes(frame), self._relay.address_of)
@@ -314,14 +320,14 @@ class BrokerConnection(asyncio.Protocol):
     def _throttled(self, one: Expected, frame: bytearray) -> bytearray:
         """An answer, or its beginning, with the time that its client is to wait."""
         client, enforcement = self._client, self._client.enforcement
-        _, action, sent_ms, charged, throttle = one
+        _, head, sent_ms, throttle = one
         throttle_ms = 0
-        if enforcement.estimates_time and charged is not None:
+        if enforcement.estimates_time and head.client is not None:
             throttle_ms = enforcement.settle(client, one, client.now_ms)
             if throttle_ms > 0:
                 client.mute(throttle_ms, client.now_ms)
         elif throttle is not None:
             throttle_ms = throttle.throttle_ms - (client.now_ms - sent_ms)
         if throttle_ms > 0:
-            write_throttle(frame, action, throttle_ms)
+            write_throttle(frame, head.action, throttle_ms)
         return frame

@@ -23,28 +23,23 @@ from kquota.errors import FrameSizeError, KquotaError, MalformedMessageError, Pr
 from kquota.gateway.actions import ACTIONS, Action, Kind
 from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.principals import PrincipalRefusedError
-from kquota.gateway.request_fields import fetch_max_bytes_at, produce_acks_at
+from kquota.gateway.request_head import BYTES_IN, BYTES_OUT, HEAD_AT, HEADER_BYTES, RequestHead, read_head
 from kquota.net.listener import Listener, Peer
 
 if TYPE_CHECKING:
     from kquota.gateway.enforcement import Client, Enforcement
     from kquota.gateway.relay import Relay
+    from kquota.metering.meters import Throttle
 
 __all__ = ["ClientConnection", "Expected"]
 
 _HEADER: Final = Struct(">iIih")  # size, API key and version, correlation id, length of the client id
-_HEADER_BYTES: Final = _HEADER.size
-_HEAD_AT: Final = 12
-_NOTHING, _BYTES_IN, _BYTES_OUT = range(3)  # what is counted with a request
 _unpack_header: Final = _HEADER.unpack_from
 _ACTIONS: Final = dict(ACTIONS)
 _INT32: Final = Struct(">i")
 _unpack_int32: Final = _INT32.unpack_from
 _SMALLEST_REQUEST: Final = 10
-_NO_ACKS: Final = bytes(2)
 
-_PRODUCE: Final = Kind.PRODUCE
-_FETCH: Final = Kind.FETCH
 _MAYBE_WHOLE: Final = frozenset(
     {Kind.SASL_HANDSHAKE, Kind.SASL_AUTHENTICATE, Kind.API_VERSIONS, Kind.MUTATION, Kind.QUOTAS}
 )
@@ -68,40 +63,10 @@ def _nowhere(data: bytes | bytearray | memoryview) -> None:
     """Who is gone, or not there yet, is sent nothing."""
 
 
-Expected: TypeAlias = "tuple[int, Action, int, Client | None, Throttle | None]"
-"""A request under way, and what its answer will need: its correlation id, what it is, when it was sent (milliseconds of
-the event loop's clock, where that matters), who is charged, and what a quota makes it wait for from then on.
+Expected: TypeAlias = "tuple[int, RequestHead, int, Throttle | None]"
+"""A request under way, and what its answer will need: its correlation id, its head, when it was sent (milliseconds of
+the event loop's clock, where that matters), and what a quota makes it wait for from then on.
 """
-
-
-class _Known:
-    """The beginning of a request, which those after it mostly share: all but the size and the correlation id."""
-
-    __slots__ = (
-        "action",
-        "api",
-        "bytes",
-        "client",
-        "counts",
-        "end",
-        "has_answer",
-        "head",
-        "max_bytes_at",
-        "most",
-        "most_since",
-    )
-
-    def __init__(self, api: int, head: bytes, action: Action, client: Client | None) -> None:
-        self.api = api
-        self.head = head
-        self.end = _HEAD_AT + len(head)
-        self.action = action
-        self.client = client
-        self.counts = _NOTHING
-        self.has_answer = True
-        self.max_bytes_at = 0  # of a fetch, from the first of the size bytes on
-        self.most: int | None = None  # that it may ask for
-        self.most_since = -1  # since which change of quotas
 
 
 class ClientConnection(asyncio.Protocol):
@@ -114,12 +79,14 @@ class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_broker",
         "_dialling",
+        "_estimates_time",
         "_expects_tokens",
         "_failure",
+        "_fetch_quotas",
         "_has_moved",
+        "_head",
         "_is_broker_full",
         "_is_paused",
-        "_known",
         "_last_active",
         "_left",
         "_listener",
@@ -127,6 +94,7 @@ class ClientConnection(asyncio.Protocol):
         "_max_frame_bytes",
         "_muted_until_ms",
         "_node_id",
+        "_produce_quotas",
         "_relay",
         "_rest",
         "_stats",
@@ -173,7 +141,10 @@ class ClientConnection(asyncio.Protocol):
         """Send the client something."""
         self._write_on: Callable[[bytes | bytearray | memoryview], None] = _nowhere
         """Send the broker something."""
-        self._known: _Known | None = None  # of the last request
+        self._head: RequestHead | None = None  # of the last request
+        self._produce_quotas = self.enforcement.managers.produce
+        self._fetch_quotas = self.enforcement.managers.fetch
+        self._estimates_time = self.enforcement.estimates_time
 
         self.stopped = _CONNECTING
         self._is_paused = False
@@ -355,9 +326,7 @@ class ClientConnection(asyncio.Protocol):
         at = 0
         end = len(data)
         left = self._left
-        known = self._known
-        expected = self.expected
-        enforcement = self.enforcement
+        head = self._head
         patched: bytearray | None = None
         while True:
             if left:
@@ -369,48 +338,50 @@ class ClientConnection(asyncio.Protocol):
                 left = 0
             if at == end or self.stopped:
                 break
-            if end - at < _HEADER_BYTES or self._expects_tokens:
+            if end - at < HEADER_BYTES or self._expects_tokens:
                 return self._begin_token(data, patched or data, at)
             size, api, correlation_id, id_bytes = _unpack_header(data, at)
             if (
-                known is None
-                or api != known.api
-                or data[at + 12 : at + known.end] != known.head
-                or not known.end <= size + 4 <= self._max_frame_bytes
+                head is None
+                or api != head.api
+                or data[at + HEAD_AT : at + head.end] != head.raw
+                or not head.end <= size + 4 <= self._max_frame_bytes
             ):
-                known = self._read_head(data, at, size, api, id_bytes)
-                if known is None:
+                head = self._read_head(data, at, size, api, id_bytes)
+                if head is None:
                     break
-                if known.action.kind in _MAYBE_WHOLE and self._relay.is_read_whole(known.action):
+                if head.is_whole:
                     self._left = 0
                     self._send_on(patched or data, at)
-                    return at + self._begin_whole(known.action, size, data, at)
-            now_ms = 0
+                    return at + self._begin_whole(head.action, size, data, at)
+            sent_ms = 0
             throttle = None
-            client = known.client
-            if client is not None:
-                if known.counts == _BYTES_IN:
-                    now_ms = int(self._loop.time() * 1000)
-                    throttle = enforcement.record_produce(client.user, client.client_id, size, now_ms)
+            if head.counts == BYTES_IN:
+                if head.since != self._produce_quotas.changes:
+                    head.look_up(self.enforcement)
+                if head.meter is not None:
+                    sent_ms = int(self._loop.time() * 1000)
+                    throttle = head.meter.record(size, sent_ms)
                     if throttle is not None:
-                        throttle = enforcement.produce(self, client, throttle, now_ms, has_answer=known.has_answer)
-                elif known.counts == _BYTES_OUT:
-                    where = at + known.max_bytes_at
+                        throttle = self.enforcement.produce(self, head, throttle, sent_ms)
+            elif head.counts == BYTES_OUT:
+                if head.since != self._fetch_quotas.changes:
+                    head.look_up(self.enforcement)
+                if head.most is not None and head.max_bytes_at:
+                    where = at + head.max_bytes_at
                     if where + 4 > end:
                         break
-                    if known.most_since != enforcement.managers.fetch.changes:
-                        known.most, known.most_since = enforcement.max_fetch_bytes(client)
-                    if known.most is not None and _unpack_int32(data, where)[0] > known.most:
+                    if _unpack_int32(data, where)[0] > head.most:
                         patched = patched or bytearray(data)
-                        _INT32.pack_into(patched, where, known.most)
-            if known.has_answer:
-                if enforcement.estimates_time:
-                    now_ms = now_ms or self.now_ms
-                expected.append((correlation_id, known.action, now_ms, client, throttle))
-                if len(expected) >= MOST_UNANSWERED:
+                        _INT32.pack_into(patched, where, head.most)
+            if head.has_answer:
+                if self._estimates_time:
+                    sent_ms = sent_ms or self.now_ms
+                self.expected.append((correlation_id, head, sent_ms, throttle))
+                if len(self.expected) >= MOST_UNANSWERED:
                     self.stopped |= _UNANSWERED
             if throttle is not None:
-                self.mute(throttle.throttle_ms, now_ms)
+                self.mute(throttle.throttle_ms, sent_ms)
             left = size + 4
         self._left = left
         if at == end:
@@ -419,7 +390,7 @@ class ClientConnection(asyncio.Protocol):
             self._send_on(patched or data, at)
         return at
 
-    def _read_head(self, data: bytes, at: int, size: int, api: int, id_bytes: int) -> _Known | None:
+    def _read_head(self, data: bytes, at: int, size: int, api: int, id_bytes: int) -> RequestHead | None:
         """Read the beginning of a request; None while there is too little of it.
 
         :raises ProtocolError: it is none that the gateway passes on, or nobody knows whose it is.
@@ -427,34 +398,22 @@ class ClientConnection(asyncio.Protocol):
         action = _ACTIONS.get(api) or self._other_action(api, size, data[at : at + 16])
         if not _SMALLEST_REQUEST <= size <= self._max_frame_bytes - 4:
             raise FrameSizeError(size, self._max_frame_bytes - 4, bytes(data[at : at + 16]))
-        body = at + _HEADER_BYTES + max(0, id_bytes)
+        body = at + HEADER_BYTES + max(0, id_bytes)
         if body > at + 4 + size:
             raise MalformedMessageError("the client id ends after the request")
         if body > len(data):
             return None
         is_login = action.kind in _BEFORE_LOGIN
-        client = None if is_login else self._identified(data[at + _HEADER_BYTES : body])
-        known = _Known(api, bytes(data[at + _HEAD_AT : body]), action, client)
-        frame = data[at : at + 4 + size]
-        if action.kind is _PRODUCE:
-            acks_at = produce_acks_at(frame, action)
-            if acks_at is None:
-                return None
-            known.counts, known.has_answer = _BYTES_IN, frame[acks_at : acks_at + 2] != _NO_ACKS
-            known.head, known.end = bytes(frame[_HEAD_AT : acks_at + 2]), acks_at + 2
-        elif action.kind is _FETCH:
-            try:
-                max_bytes_at = fetch_max_bytes_at(frame, action)
-            except MalformedMessageError:
-                if len(frame) == size + 4:
-                    raise
-                return None
-            if max_bytes_at is not None:
-                known.counts, known.max_bytes_at = _BYTES_OUT, max_bytes_at
+        client = None if is_login else self._identified(data[at + HEADER_BYTES : body])
+        head = read_head(data[at : at + 4 + size], api, action, client)
+        if head is None:
+            return None
         if not is_login:
             self.incomplete_since = None
-        self._known = known
-        return known
+        head.is_whole = action.kind in _MAYBE_WHOLE and self._relay.is_read_whole(action)
+        # What may be read whole or not, depending on the quotas, is looked at each time.
+        self._head = None if action.kind in _MAYBE_WHOLE else head
+        return head
 
     def _begin_token(self, data: bytes, patched: bytes | bytearray, at: int) -> int:
         """Pass on what is before a token of a login, and begin to collect that, if it is one and has begun."""
@@ -535,7 +494,7 @@ class ClientConnection(asyncio.Protocol):
         finally:
             self._whole = self._whole_task = self._whole_action = None
         self._expects_tokens = self.identity.expects_raw_tokens
-        self._known = None  # the principal may be another one now
+        self._head = None  # the principal may be another one now
         self._go_on(_WHOLE)
         self._end_if_done()
 
@@ -590,6 +549,8 @@ class ClientConnection(asyncio.Protocol):
         finally:
             self._dialling = None
         self._write_on = self._broker.write
+        self._produce_quotas = self.enforcement.managers.produce
+        self._fetch_quotas = self.enforcement.managers.fetch
         self._go_on(_CONNECTING)
         self._answer_whole()
         self._end_if_done()

@@ -21,6 +21,7 @@ from kquota.metering.requests import Mutations, RequestQuotas, Wait
 
 if TYPE_CHECKING:
     from kquota.gateway.client_connection import Expected
+    from kquota.gateway.request_head import RequestHead
     from kquota.gateway.request_time import RequestTimes
 
 __all__ = ["Client", "Enforcement"]
@@ -47,46 +48,46 @@ class Enforcement:
     ) -> None:
         self.managers = managers
         self.requests = RequestQuotas(managers)
-        self.record_produce = self.requests.record_produce
-        self.record_fetch = self.requests.record_fetch
         self.is_shadow = is_shadow
         self._request_times = request_times
         self.estimates_time = request_times is not None
 
-    def produce(
-        self, channel: object, client: Client, throttle: Throttle, now_ms: int, *, has_answer: bool
-    ) -> Throttle | None:
-        """A produce request that is being passed on is over its quota; what its client is to wait for, if it is.
-
-        :param throttle: what :attr:`record_produce` gave.
-        """
-        if throttle.throttle_ms <= 0:
+    def produce(self, channel: object, head: RequestHead, throttle: Throttle, now_ms: int) -> Throttle | None:
+        """A produce request that is being passed on is over its quota; what its client is to wait for, if it is."""
+        client = head.client
+        if throttle.throttle_ms <= 0 or client is None:
             return None
-        if not (self.estimates_time and has_answer):
+        if not (self.estimates_time and head.has_answer):
             # Otherwise the answer decides which of its quotas makes the client wait.
             wait = self.requests.settle(client.user, client.client_id, ClientQuotaType.PRODUCE, throttle, None, now_ms)
             self._note(channel, wait, now_ms)
         return None if self.is_shadow else throttle
 
-    def max_fetch_bytes(self, client: Client) -> tuple[int | None, int]:
-        """The most that a fetch may ask for, None where that is as much as it likes; and the change of quotas since
-        when this holds, by ``managers.fetch.changes``.
-        """
-        most = None
-        if not self.is_shadow and self.managers.fetch.is_enabled():
-            found = self.requests.max_fetch_bytes(client.user, client.client_id, _INT32_MAX)
-            most = None if found >= _INT32_MAX else found
-        return most, self.managers.fetch.changes
+    def max_fetch_bytes(self, client: Client) -> int | None:
+        """The most that a fetch may ask for; None where that is as much as it likes."""
+        if self.is_shadow or not self.managers.fetch.is_enabled():
+            return None
+        most = self.requests.max_fetch_bytes(client.user, client.client_id, _INT32_MAX)
+        return None if most >= _INT32_MAX else most
 
     def fetch(
-        self, channel: object, client: Client, own: Throttle | None, response_bytes: int, elapsed_ms: int, now_ms: int
+        self,
+        channel: object,
+        head: RequestHead,
+        own: Throttle | None,
+        response_bytes: int,
+        elapsed_ms: int,
+        now_ms: int,
     ) -> int:
         """The answer to a fetch is being passed on; how long its client is to wait, in milliseconds.
 
         To be called where time is estimated, or the answer is over its quota.
 
-        :param own: what :attr:`record_fetch` gave.
+        :param own: what its meter gave.
         """
+        client = head.client
+        if client is None:
+            return 0
         percent = None
         if self._request_times is not None:
             percent = self._request_times.percent(_FETCH_KEY, response_bytes, elapsed_ms)
@@ -98,7 +99,8 @@ class Enforcement:
 
         Only where time is estimated. A produce request's own throttle counts with what is left of it.
         """
-        _, action, sent_ms, client, own = one
+        _, head, sent_ms, own = one
+        client, action = head.client, head.action
         assert client is not None
         assert self._request_times is not None
         elapsed_ms = now_ms - sent_ms

@@ -63,10 +63,17 @@ class QuotaManager(Generic[M]):
         self._default = _default(callback)
         self._is_enabled: bool | None = None  # not known
         self.changes = 0
-        """How often limits may have changed: what was made of them before is to be made anew."""
+        """How often limits or meters may have changed: who keeps a meter is to ask for it again."""
         # Dropped meters whose throttle times a broker still has.
         self._left: dict[frozenset[tuple[str, str]], M] = {}
         self._swept_ms = 0
+
+    @property
+    def keeps_meters(self) -> bool:
+        """Whether a client has the same meter until :attr:`changes` grows; other callbacks than Kafka's are asked anew
+        each time.
+        """
+        return self._default is not None
 
     def is_enabled(self) -> bool:
         """Whether anything can be limited; where not, nothing is counted. Another callback always may."""
@@ -160,6 +167,7 @@ class QuotaManager(Generic[M]):
             self._left[place] = self._meters.pop(place)
         if idle:
             self._by_client.clear()
+            self.changes += 1
         gone = [place for place, left in self._left.items() if not left.throttle_times.is_there(0, now_ms)]
         for place in gone:
             del self._left[place]

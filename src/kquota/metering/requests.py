@@ -110,10 +110,10 @@ class RequestQuotas:
 
     def __init__(self, managers: QuotaManagers) -> None:
         self.managers = managers
-        self.record_produce = managers.produce.record
+
+    def record_produce(self, user: Principal, client_id: str, request_bytes: int, now_ms: int) -> Throttle | None:
         """Count the bytes of a produce request, header included; :meth:`settle` is for its answer."""
-        self.record_fetch = managers.fetch.record
-        """Count the bytes of an answer that goes out as it is, whoever made it; :meth:`settle` is for its wait."""
+        return self.managers.produce.record(user, client_id, request_bytes, now_ms)
 
     def settle(
         self,
@@ -173,7 +173,7 @@ class RequestQuotas:
         :param is_answered: the answer goes out as it is, and its bytes stay counted: it was made by somebody else.
         """
         request = self._record_time(user, client_id, handler_percent, now_ms)
-        own = self.record_fetch(user, client_id, response_bytes, now_ms)
+        own = self.managers.fetch.record(user, client_id, response_bytes, now_ms)
         if own is None and request is None:
             return NO_WAIT
         wait = self._longest(user, client_id, ClientQuotaType.FETCH, own, request, now_ms)
