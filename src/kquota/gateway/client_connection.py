@@ -23,7 +23,7 @@ from kquota.errors import FrameSizeError, KquotaError, MalformedMessageError, Pr
 from kquota.gateway.actions import ACTIONS, Action, Kind
 from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.principals import PrincipalRefusedError
-from kquota.gateway.request_head import BYTES_IN, BYTES_OUT, HEAD_AT, HEADER_BYTES, RequestHead, read_head
+from kquota.gateway.request_head import BYTES_IN, BYTES_OUT, HEAD_AT, HEADER_BYTES, NOTHING, RequestHead, read_head
 from kquota.net.listener import Listener, Peer
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class ClientConnection(asyncio.Protocol):
         "_loop",
         "_max_frame_bytes",
         "_muted_until_ms",
+        "_next",
         "_node_id",
         "_produce_quotas",
         "_relay",
@@ -142,6 +143,7 @@ class ClientConnection(asyncio.Protocol):
         self._write_on: Callable[[bytes | bytearray | memoryview], None] = _nowhere
         """Send the broker something."""
         self._head: RequestHead | None = None  # of the last request
+        self._next: RequestHead | None = None  # the same, where the next data begin with a request
         self._produce_quotas = self.enforcement.managers.produce
         self._fetch_quotas = self.enforcement.managers.fetch
         self._estimates_time = self.enforcement.estimates_time
@@ -200,7 +202,31 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """The client sent something."""
         self._has_moved = True
-        self._stats.bytes_from_clients += len(data)
+        end = len(data)
+        self._stats.bytes_from_clients += end
+        head = self._next
+        if head is not None and not self.stopped and end >= head.end:
+            # Most often this is one whole request that begins as the one before: the shortest way for it.
+            size, api, correlation_id, _ = _unpack_header(data)
+            if size + 4 == end and api == head.api and data[HEAD_AT : head.end] == head.raw:
+                if head.counts == NOTHING:
+                    self.expected.append((correlation_id, head, 0, None))
+                    self._write_on(data)
+                    return
+                if head.counts == BYTES_IN and head.has_answer and head.since == self._produce_quotas.changes:
+                    sent_ms = int(self._loop.time() * 1000)
+                    throttle = None if head.meter is None else head.meter.record(size, sent_ms)
+                    if throttle is not None:
+                        throttle = self.enforcement.produce(self, head, throttle, sent_ms)
+                    self.expected.append((correlation_id, head, sent_ms, throttle))
+                    self._write_on(data)
+                    if throttle is not None:
+                        self.mute(throttle.throttle_ms, sent_ms)
+                    return
+                if head.counts == BYTES_OUT and head.most is None and head.since == self._fetch_quotas.changes:
+                    self.expected.append((correlation_id, head, 0, None))
+                    self._write_on(data)
+                    return
         if self._rest:
             data = self._rest + data
             self._rest = b""
@@ -315,6 +341,8 @@ class ClientConnection(asyncio.Protocol):
             return
         if at != len(data) and self._transport is not None:
             self._rest = data[at:] if at else data
+        is_between = not (self._left or self._rest or self._whole or self._expects_tokens or self._estimates_time)
+        self._next = self._head if is_between else None
         if self.stopped or self._is_paused:
             self._control_reading()
 
@@ -458,6 +486,7 @@ class ClientConnection(asyncio.Protocol):
         if not 0 <= size <= most:
             raise FrameSizeError(size, most, bytes(data[at : at + 16]))
         self._whole = bytearray()
+        self._next = None
         self._whole_bytes = size + 4
         self._whole_action = action
         return len(data) - at - len(self._collect(data[at:]))
@@ -494,7 +523,7 @@ class ClientConnection(asyncio.Protocol):
         finally:
             self._whole = self._whole_task = self._whole_action = None
         self._expects_tokens = self.identity.expects_raw_tokens
-        self._head = None  # the principal may be another one now
+        self._head = self._next = None  # the principal may be another one now
         self._go_on(_WHOLE)
         self._end_if_done()
 

@@ -25,6 +25,8 @@ HEAD_AT: Final = 12
 NOTHING, BYTES_IN, BYTES_OUT = range(3)
 """What is counted: for produce the request, for fetch the answer."""
 _NO_ACKS: Final = bytes(2)
+_PASSING: Final = frozenset({Kind.PASS, Kind.MUTATION})
+_NODE_ENDPOINTS_SINCE: Final = 10
 
 
 class RequestHead:
@@ -41,6 +43,7 @@ class RequestHead:
         "max_bytes_at",
         "meter",
         "most",
+        "passes",
         "raw",
         "since",
     )
@@ -56,6 +59,8 @@ class RequestHead:
         self.has_answer = True
         self.is_whole = False
         """Whether such a request may have to be read whole."""
+        self.passes: bool | None = action.kind in _PASSING
+        """Whether the answer is passed on as it is; None where its end says so."""
         self.max_bytes_at = 0
         """Where a fetch says how much it wants."""
         self.meter: RateMeter | None = None
@@ -95,6 +100,7 @@ def read_head(frame: bytes, api: int, action: Action, client: Client | None) -> 
             return None
         head.end = acks_at + 2
         head.raw = bytes(frame[HEAD_AT : head.end])
+        head.passes = None if action.version >= _NODE_ENDPOINTS_SINCE else True
         head.counts, head.has_answer = BYTES_IN, frame[acks_at : acks_at + 2] != _NO_ACKS
     elif action.kind is Kind.FETCH:
         head.counts = BYTES_OUT
