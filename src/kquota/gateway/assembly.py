@@ -18,6 +18,7 @@ from kquota.config import ConnectionLimits, load_broker_config, load_connection_
 from kquota.gateway.app import Gateway, within_open_files
 from kquota.gateway.broker_quotas import BrokerQuotas, Change
 from kquota.gateway.connection_identity import Identities
+from kquota.gateway.operations import serve_operations
 from kquota.gateway.request_time import RequestTimes
 from kquota.gateway.settings import load_gateway_settings
 from kquota.gateway.topology import NodePorts
@@ -77,7 +78,7 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
         admin = AsyncQuotaAdmin(options.upstream, **_admin_settings(client))
         await opened.enter_async_context(admin)
         feed = await opened.enter_async_context(_followed(options, client, quotas))
-        yield Gateway(
+        gateway = Gateway(
             ClusterUpstream(admin),
             quotas,
             Identities(client.connection.get("security_protocol", "PLAINTEXT"), settings.identity),
@@ -90,6 +91,11 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
             insecure=options.insecure,
             quotas_altered=feed.look_now,
         )
+        if options.metrics is not None:
+            await opened.enter_async_context(
+                serve_operations(gateway, feed, Address.parse(options.metrics, "--metrics"))
+            )
+        yield gateway
 
 
 @asynccontextmanager
@@ -105,10 +111,20 @@ async def _followed(
         feed = QuotaFeed(store, warn=_log.warning)
         await asyncio.to_thread(feed.start)
         try:
-            feed.drive(_on_this_loop(quotas.apply))
+            feed.drive(_on_this_loop(_logged(quotas)))
             yield feed
         finally:
             await asyncio.to_thread(feed.close)
+
+
+def _logged(quotas: BrokerQuotas) -> Callable[[list[Change]], None]:
+    """Puts changes in force, and says so."""
+
+    def apply(changes: list[Change]) -> None:
+        quotas.apply(changes)
+        _log.info("quotas changed", changes=len(changes), in_force=len(quotas.values))
+
+    return apply
 
 
 def _on_this_loop(apply: Callable[[list[Change]], None]) -> Callable[[list[Change]], None]:

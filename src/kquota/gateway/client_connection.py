@@ -224,6 +224,11 @@ class ClientConnection(asyncio.Protocol):
         self._control_reading()
 
     @property
+    def is_muted(self) -> bool:
+        """Whether the client is throttled now."""
+        return self._unmute is not None
+
+    @property
     def now_ms(self) -> int:
         """Milliseconds of the event loop's clock."""
         return int(self._loop.time() * 1000)
@@ -320,6 +325,7 @@ class ClientConnection(asyncio.Protocol):
                     self._stopped |= _UNANSWERED
             if throttle is not None:
                 self.mute(throttle.throttle_ms, now_ms)
+            self._relay.stats.requests[api] += 1
             left = size + 4
         self._left = left
         self._send_on(patched or data, start, at)
@@ -449,7 +455,6 @@ class ClientConnection(asyncio.Protocol):
         try:
             self._broker = await self._relay.dial(self, self._node_id)
         except (OSError, TimeoutError, KquotaError) as error:
-            self._relay.stats.failed_dials += 1
             self.abort(error)
             return
         finally:
