@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Final, Protocol
 
+from kquota import __version__
 from kquota.gateway.actions import ACTIONS
 from kquota.gateway.client_connection import ClientConnection
 from kquota.gateway.quota_metrics import Steps, broker_label
@@ -18,7 +18,6 @@ from kquota.stores.feed import QuotaFeed
 __all__ = ["Connections", "write_connections", "write_followed", "write_stats"]
 
 _CONNECTIONS_A_STEP: Final = 64
-_VERSION: Final = version("kquota")  # read from a file: not while clients wait
 
 
 class Connections(Protocol):
@@ -35,7 +34,7 @@ class Connections(Protocol):
 
 def write_stats(page: Exposition, stats: RelayStats, *, is_shadow: bool, is_ready: bool) -> None:
     """What is counted since the start, and what the gateway is."""
-    page.gauge("kquota_gateway_info", "Always 1").add(1, {"version": _VERSION})
+    page.gauge("kquota_gateway_info", "Always 1").add(1, {"version": __version__})
     page.gauge("kquota_gateway_shadow", "1 where throttles are computed, and nobody is throttled").add(is_shadow)
     page.gauge("kquota_gateway_ready", "What /readyz says").add(is_ready)
     connections = page.counter("kquota_gateway_connections_total", "Connections of clients that were served")
