@@ -325,7 +325,7 @@ class ClientConnection(asyncio.Protocol):
                     self._stopped |= _UNANSWERED
             if throttle is not None:
                 self.mute(throttle.throttle_ms, now_ms)
-            self._relay.stats.requests[api] += 1
+            self._relay.stats.requests[action.api_key] += 1
             left = size + 4
         self._left = left
         self._send_on(patched or data, start, at)

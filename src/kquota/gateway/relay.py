@@ -110,7 +110,7 @@ class Relay:
     ) -> None:
         """Answer a request that was read whole. Raises as :meth:`WholeRequests.answer`."""
         if action is not None:
-            self.stats.requests[action.api_key << 16 | action.version] += 1
+            self.stats.requests[action.api_key] += 1
         await self._whole_requests.answer(client, broker, action, frame)
 
     def note_login(self, peer: Peer, mechanism: str, progress: Progress) -> None:

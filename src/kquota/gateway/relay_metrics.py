@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Final, Protocol
 
 from kquota import __version__
-from kquota.gateway.actions import ACTIONS
+from kquota.gateway.action_table import ROWS
 from kquota.gateway.client_connection import ClientConnection
 from kquota.gateway.quota_metrics import Steps, broker_label
 from kquota.gateway.stats import RelayStats
@@ -51,8 +50,10 @@ def write_stats(page: Exposition, stats: RelayStats, *, is_shadow: bool, is_read
     sent = page.counter("kquota_gateway_sent_bytes_total", "Bytes that went to clients")
     sent.add(stats.bytes_to_clients, {"peer": "client"})
     requests = page.counter("kquota_gateway_requests_total", "Requests of clients")
-    for api, count in sorted(_by_api(stats).items()):
-        requests.add(count, {"api": api})
+    for row in ROWS:
+        key, api = row[:2]
+        if stats.requests[key]:
+            requests.add(stats.requests[key], {"api": api})
     refused = page.counter("kquota_gateway_topics_refused_total", "Topics that were not created, deleted or enlarged")
     refused.add(stats.topics_refused)
     logins = page.counter("kquota_gateway_logins_total", "Logins, by what the broker said")
@@ -87,11 +88,3 @@ def write_followed(page: Exposition, feed: QuotaFeed, *, in_force: int, brokers:
     page.gauge("kquota_gateway_brokers", "Brokers that the cluster named last").add(brokers)
     age = page.gauge("kquota_gateway_topology_age_seconds", "When the brokers were last heard of")
     age.add(topology_age_s)
-
-
-def _by_api(stats: RelayStats) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for key, count in stats.requests.items():
-        if count:
-            found[ACTIONS[key].name] += count
-    return found

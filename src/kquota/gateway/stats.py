@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from kquota.gateway.actions import ACTIONS
 
 __all__ = ["RelayStats"]
+
+_KEYS: Final = max(action.api_key for action in ACTIONS.values()) + 1
 
 
 @dataclass(slots=True)
@@ -20,9 +23,8 @@ class RelayStats:
     bytes_from_clients: int = 0
     bytes_to_clients: int = 0
     bytes_from_brokers: int = 0
-    requests: dict[int, int] = field(default_factory=lambda: dict.fromkeys(ACTIONS, 0))
-    """Those that are passed on or answered, by ``api_key << 16 | version``, as :data:`ACTIONS` has them. A plain dict
-    with all its keys: adding to it is the cheapest that there is."""
+    requests: list[int] = field(default_factory=lambda: [0] * _KEYS)
+    """Those that are passed on or answered, by API key: nothing is cheaper to add to than a place in a list."""
     closed: Counter[str] = field(default_factory=Counter)
     """Connections that the gateway closed itself, by the class of the reason."""
     topics_refused: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-from collections.abc import AsyncIterator, Awaitable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +51,11 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
             await scenario
 
     asyncio.run(in_time())
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    while not reached():  # noqa: ASYNC110 (the listener tells nobody)
+        await asyncio.sleep(0.001)
 
 
 async def sent(listener: Listener, data: bytes) -> bytes:
@@ -173,10 +178,8 @@ def test_who_does_not_take_the_answer_is_closed() -> None:
         async with serving(socket_request_max_ms=40) as listener:
             _, writer = await asyncio.open_connection(*listener.address, limit=1)
             writer.write(b"GET /big HTTP/1.1\r\n\r\n")
-            while listener.count == 0:
-                await asyncio.sleep(0)
-            while listener.count:
-                await asyncio.sleep(0.001)
+            await until(lambda: listener.count == 1)
+            await until(lambda: listener.count == 0)
             writer.close()
 
     run(scenario())
@@ -186,8 +189,7 @@ def test_connections_beyond_the_limit_are_closed() -> None:
     async def scenario() -> None:
         async with serving(max_connections=1) as listener:
             _, first = await asyncio.open_connection(*listener.address)
-            while listener.count == 0:
-                await asyncio.sleep(0)
+            await until(lambda: listener.count == 1)
             reader, second = await asyncio.open_connection(*listener.address)
             assert await reader.read() == b""
             first.close()
