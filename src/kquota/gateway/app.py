@@ -9,7 +9,7 @@ import resource
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, Self
 
@@ -20,16 +20,17 @@ from kquota.errors import InputError, KquotaError
 from kquota.gateway.broker_quotas import BrokerQuotas
 from kquota.gateway.client_connection import ClientConnection
 from kquota.gateway.connection_identity import Identities
+from kquota.gateway.event_lines import EventLines
 from kquota.gateway.own_quotas import OwnQuotas
 from kquota.gateway.partition_counts import PartitionCounts
 from kquota.gateway.relay import Relay
 from kquota.gateway.settings import GatewaySettings
+from kquota.gateway.stats import RelayStats
 from kquota.gateway.topology import Node, NodePorts, Topology
 from kquota.metering.cluster import Cluster
 from kquota.net.addresses import is_connectable, is_loopback, is_unspecified
-from kquota.net.listener import Listener, Peer
+from kquota.net.listener import Listener
 from kquota.server.app import Address
-from kquota.server.event_log import LineLimit
 from kquota.wire.messages.metadata import MetadataRequestTopic, MetadataTopic
 
 __all__ = ["Gateway", "Upstream", "run"]
@@ -108,8 +109,11 @@ class Gateway:
         self._own_quotas = own_quotas
         self._listeners: dict[int | None, Listener] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._lines_of_host = LineLimit(5, window_s=10)
-        self._lines_of_loop = LineLimit(1, window_s=60)
+        self.stats = RelayStats()
+        self._lines = EventLines(self.stats)
+        self.is_listening = False
+        self.is_draining = False
+        """It takes no more connections, and waits for those that are there."""
         self._topology: Topology | None = None
         self._relay: Relay | None = None
         self.topology_updated_s: float | None = None
@@ -122,7 +126,7 @@ class Gateway:
         :raises KquotaError: the cluster cannot be asked, or an address cannot be listened on.
         """
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._log_trouble)
+        loop.set_exception_handler(self._lines.loop_trouble)
         brokers = list(await self._upstream.brokers())
         self.topology_updated_s = loop.time()
         try:
@@ -143,6 +147,7 @@ class Gateway:
                 partition_counts=PartitionCounts(self._upstream.topics),
                 quotas_altered=self._quotas_altered,
                 own_quotas=self._own_quotas,
+                events=self._lines,
                 upstream_tls=self._upstream_tls,
                 max_request_bytes=self._limits.socket_request_max_bytes,
                 exempt=self.settings.exempt_principals,
@@ -158,12 +163,17 @@ class Gateway:
             raise
         self._start(self._follow_topology())
         self._start(self._do_chores())
+        self.is_listening = True
         _log.info("listening", address=str(self.address), brokers=len(self.nodes))
+        if self.quotas.is_shadow:
+            _log.warning("shadow mode: everything is computed, and nobody is throttled")
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self._close()
-        _log.info("stopped")
+        begun = self._connection_count()
+        _log.info("drain begun", connections=begun)
+        closed = await self._close()
+        _log.info("drain ended", connections=begun, closed_before_their_end=closed)
 
     @property
     def address(self) -> Address:
@@ -174,6 +184,23 @@ class Gateway:
     def nodes(self) -> list[Node]:
         """The brokers, and their ports here."""
         return [] if self._topology is None else self._topology.nodes
+
+    @property
+    def current_brokers(self) -> frozenset[int]:
+        """Those that the cluster named last."""
+        return frozenset() if self._topology is None else self._topology.current
+
+    @property
+    def topology_age_s(self) -> float | None:
+        """How long ago the brokers were last heard of; None where they never were."""
+        if self.topology_updated_s is None:
+            return None
+        return max(0.0, asyncio.get_running_loop().time() - self.topology_updated_s)
+
+    @property
+    def listeners(self) -> Mapping[int | None, Listener]:
+        """By the id of the broker whose port it is; None for where clients begin."""
+        return self._listeners
 
     @property
     def relay(self) -> Relay:
@@ -188,7 +215,7 @@ class Gateway:
                 self._listen.host,
                 self._listen.port,
                 limits=self._limits,
-                closed=self._log_end,
+                closed=self._lines.connection_ended,
                 allow=self._check_addresses,
                 tls=self._listener_tls,
                 backlog=BACKLOG,
@@ -200,6 +227,7 @@ class Gateway:
         return self._listeners[None]
 
     def _open_node(self, node: Node, sockets: list[socket.socket]) -> None:
+        self._lines.broker_added(node)
         self._start(self._listen_for(node, sockets))
 
     async def _listen_for(self, node: Node, sockets: list[socket.socket]) -> None:
@@ -209,7 +237,7 @@ class Gateway:
             lambda listener: ClientConnection(self.relay, listener, node.id),
             sockets=sockets,
             limits=self._limits,
-            closed=self._log_end,
+            closed=self._lines.connection_ended,
             admit=lambda ip: enforcement.accept(self._identities.listener, ip, int(loop.time() * 1000)),
             tls=self._listener_tls,
         )
@@ -231,6 +259,7 @@ class Gateway:
         is_lost = False
         while True:
             await asyncio.sleep(self.settings.metadata_max_age_ms / 1000)
+            before, was_there = self.nodes, self._topology.current
             try:
                 if self._follows_partitions:
                     cluster = await self._upstream.cluster()
@@ -247,19 +276,30 @@ class Gateway:
                 _log.info("the cluster can be asked again")
             is_lost = False
             self.topology_updated_s = loop.time()
+            self._lines.brokers_followed(before, was_there, self.nodes, self._topology.current)
 
     async def _do_chores(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(CHORES_EVERY_S)
             self.quotas.pass_time(int(loop.time() * 1000))
+            for listener in self._listeners.values():
+                for connection in listener.connections:
+                    assert isinstance(connection, ClientConnection)
+                    connection.count_requests()
 
-    async def _close(self) -> None:
+    def _connection_count(self) -> int:
+        return sum(one.count for one in self._listeners.values())
+
+    async def _close(self) -> int:
+        """Drain, and stop; how many connections had to be closed before their requests were answered."""
+        self.is_draining, self.is_listening = True, False
         for task in list(self._tasks):
             task.cancel()
         drain_s = self.settings.drain_ms / 1000
-        await asyncio.gather(*(one.close(within_s=drain_s) for one in self._listeners.values()))
+        closed = await asyncio.gather(*(one.close(within_s=drain_s) for one in self._listeners.values()))
         self._listeners.clear()
+        return sum(closed)
 
     def _check_addresses(self, bound: list[tuple[str, int]]) -> None:
         if self._advertise is None and any(is_unspecified(host) for host, _ in bound):
@@ -273,32 +313,6 @@ class Gateway:
                 "authenticated: listen on 127.0.0.1, have clients log in (a security.protocol with SASL in "
                 "--command-config, or ssl.client.auth=required in --listener-config), or allow it with --insecure"
             )
-
-    def _log_end(self, peer: Peer, error: BaseException | None) -> None:
-        if error is None:
-            return
-        if self._relay is not None:
-            self._relay.stats.closed[type(error).__name__] += 1
-        if isinstance(error, OSError):
-            return
-        left_out = self._lines_of_host.allows(peer.host, asyncio.get_running_loop().time())
-        if left_out is None:
-            return
-        more = {"left_out": left_out} if left_out else {}
-        if isinstance(error, KquotaError):
-            _log.warning("connection closed", peer=peer.address, listener=peer.listener, reason=str(error), **more)
-        else:
-            _log.error("connection closed by a mistake of the gateway", peer=peer.address, exc_info=error, **more)
-
-    def _log_trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error, message = context.get("exception"), context["message"]
-        left_out = self._lines_of_loop.allows(message, loop.time())
-        if left_out is not None:
-            more = {"left_out": left_out} if left_out else {}
-            if isinstance(error, OSError):
-                _log.error(message, reason=str(error), **more)
-            else:
-                _log.error(message, exc_info=error, **more)
 
 
 def within_open_files(limits: ConnectionLimits) -> ConnectionLimits:
@@ -331,4 +345,3 @@ async def run(gateway: Gateway, *, ready: Callable[[Gateway], None]) -> None:
         gc.set_threshold(GC_OBJECTS)
         ready(gateway)
         await stop.wait()
-        _log.info("stopping")

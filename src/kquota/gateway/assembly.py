@@ -23,6 +23,7 @@ from kquota.files.local_paths import local_path
 from kquota.gateway.app import Gateway, within_open_files
 from kquota.gateway.broker_quotas import BrokerQuotas, Change
 from kquota.gateway.connection_identity import Identities
+from kquota.gateway.operations import serve_operations
 from kquota.gateway.own_quotas import OwnQuotas
 from kquota.gateway.request_time import RequestTimes
 from kquota.gateway.settings import load_gateway_settings
@@ -109,7 +110,7 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
         if options.quotas != CLUSTER:
             own_quotas = _own_quotas(store, feed, broker_config.static_defaults, limits)
             opened.callback(own_quotas.close)
-        yield Gateway(
+        gateway = Gateway(
             ClusterUpstream(admin),
             quotas,
             Identities(
@@ -130,6 +131,10 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
             follows_partitions=set_callback is not None,
             own_quotas=own_quotas,
         )
+        if options.metrics is not None:
+            address = Address.parse(options.metrics, "--metrics")
+            await opened.enter_async_context(serve_operations(gateway, feed, address))
+        yield gateway
 
 
 def _callback_setter(settings: Mapping[str, str]) -> Callable[[int, QuotaManagers], None] | None:
@@ -193,7 +198,7 @@ async def _followed(
         feed = QuotaFeed(store, warn=_log.warning)
         await asyncio.to_thread(feed.start)
         try:
-            feed.drive(_on_this_loop(quotas.apply))
+            feed.drive(_on_this_loop(_logged(quotas)))
             _log.info("quotas", source=_absolute(place), entities=len(feed.quotas))
             yield store, feed
         finally:
@@ -219,6 +224,16 @@ def _absolute(place: str) -> str:
     if place in (CLUSTER, "memory:"):
         return place
     return str(sqlite_path(place).absolute() if place.startswith("sqlite:") else Path(local_path(place)).absolute())
+
+
+def _logged(quotas: BrokerQuotas) -> Callable[[list[Change]], None]:
+    """Puts changes in force, and says so."""
+
+    def apply(changes: list[Change]) -> None:
+        quotas.apply(changes)
+        _log.info("quotas changed", changes=len(changes), in_force=len(quotas.values))
+
+    return apply
 
 
 def _on_this_loop(apply: Callable[[list[Change]], None]) -> Callable[[list[Change]], None]:

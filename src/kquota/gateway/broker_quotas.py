@@ -8,13 +8,15 @@ from typing import Final
 from kquota.config import BrokerConfig
 from kquota.gateway.enforcement import Enforcement
 from kquota.gateway.request_time import RequestTimes
+from kquota.gateway.rules import ThrottleCounts
 from kquota.metering.callback import ClientQuotaType, Cluster
 from kquota.metering.engine import EXPIRY_EVERY_MS, QuotaManagers
 from kquota.quotas import ClientQuotaEntity
 
-__all__ = ["BrokerQuotas", "Change"]
+__all__ = ["CONTROLLER", "BrokerQuotas", "Change"]
 
 CONTROLLER: Final = -1
+"""Stands for the controller among the ids of brokers."""
 
 Change = tuple[str, ClientQuotaEntity, float | None]
 """A quota key, where it is set, and its value; None where it was removed."""
@@ -37,7 +39,9 @@ class BrokerQuotas:
         self._config = config
         self._set_callback = set_callback
         self._request_times = request_times
-        self._is_shadow = is_shadow
+        self.is_shadow = is_shadow
+        self.throttles = ThrottleCounts()
+        """Of all brokers."""
         self._values: dict[tuple[str, ClientQuotaEntity], float] = {}
         self._cluster: Cluster | None = None
         self._of: dict[int, Enforcement] = {}
@@ -70,7 +74,12 @@ class BrokerQuotas:
             managers.update_quotas([(key, entity, value) for (key, entity), value in self._values.items()])
             if self._cluster is not None:
                 managers.update_cluster_metadata(self._cluster)
-            found = Enforcement(managers, request_times=self._request_times, is_shadow=self._is_shadow)
+            found = Enforcement(
+                managers,
+                request_times=self._request_times,
+                is_shadow=self.is_shadow,
+                throttles=self.throttles,
+            )
             self._of[node_id] = found
         return found
 
@@ -84,6 +93,7 @@ class BrokerQuotas:
                 self._values[key, entity] = value
         for one in self._of.values():
             one.managers.update_quotas(changes)
+            one.rules.clear()
 
     def update_cluster_metadata(self, cluster: Cluster) -> None:
         """The cluster is now like this (KIP-257)."""
@@ -91,6 +101,7 @@ class BrokerQuotas:
             self._cluster = cluster
             for one in self._of.values():
                 one.managers.update_cluster_metadata(cluster)
+                one.rules.clear()
 
     def pass_time(self, now_ms: int) -> None:
         """What a broker does from time to time. To be called every second."""

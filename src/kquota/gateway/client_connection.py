@@ -188,6 +188,7 @@ class ClientConnection(asyncio.Protocol):
         """The client is gone."""
         self.stopped |= _ENDING
         self._transport = None
+        self.count_requests()
         self.write = self._write_on = _nowhere
         self._rest = b""
         for waiting in (self._dialling, self._whole_task):
@@ -209,6 +210,7 @@ class ClientConnection(asyncio.Protocol):
             # Most often this is one whole request that begins as the one before: the shortest way for it.
             size, api, correlation_id, _ = _unpack_header(data)
             if size + 4 == end and api == head.api and data[HEAD_AT : head.end] == head.raw:
+                head.used += 1
                 if head.counts == NOTHING:
                     self.expected.append((correlation_id, head, 0, None))
                     self._write_on(data)
@@ -227,6 +229,7 @@ class ClientConnection(asyncio.Protocol):
                     self.expected.append((correlation_id, head, 0, None))
                     self._write_on(data)
                     return
+                head.used -= 1
         if self._rest:
             data = self._rest + data
             self._rest = b""
@@ -323,6 +326,18 @@ class ClientConnection(asyncio.Protocol):
         self._control_reading()
 
     @property
+    def is_muted(self) -> bool:
+        """Whether the client is throttled now."""
+        return self._unmute is not None
+
+    def count_requests(self) -> None:
+        """Add what was passed on since the last time to what the gateway counts."""
+        head = self._head
+        if head is not None:
+            self._stats.requests[head.action.api_key] += head.used
+            head.used = 0
+
+    @property
     def now_ms(self) -> int:
         """Milliseconds of the event loop's clock."""
         return int(self._loop.time() * 1000)
@@ -342,7 +357,7 @@ class ClientConnection(asyncio.Protocol):
         if at != len(data) and self._transport is not None:
             self._rest = data[at:] if at else data
         is_between = not (self._left or self._rest or self._whole or self._expects_tokens or self._estimates_time)
-        self._next = self._head if is_between else None
+        self._next = self._head if is_between and self._head is not None and self._head.is_whole is None else None
         if self.stopped or self._is_paused:
             self._control_reading()
 
@@ -371,6 +386,7 @@ class ClientConnection(asyncio.Protocol):
             size, api, correlation_id, id_bytes = _unpack_header(data, at)
             if (
                 head is None
+                or head.is_whole is not None
                 or api != head.api
                 or data[at + HEAD_AT : at + head.end] != head.raw
                 or not head.end <= size + 4 <= self._max_frame_bytes
@@ -410,6 +426,7 @@ class ClientConnection(asyncio.Protocol):
                     self.stopped |= _UNANSWERED
             if throttle is not None:
                 self.mute(throttle.throttle_ms, sent_ms)
+            head.used += 1
             left = size + 4
         self._left = left
         if at == end:
@@ -436,11 +453,12 @@ class ClientConnection(asyncio.Protocol):
         head = read_head(data[at : at + 4 + size], api, action, client)
         if head is None:
             return None
+        self.count_requests()
         if not is_login:
             self.incomplete_since = None
-        head.is_whole = action.kind in _MAYBE_WHOLE and self._relay.is_read_whole(action)
-        # What may be read whole or not, depending on the quotas, is looked at each time.
-        self._head = None if action.kind in _MAYBE_WHOLE else head
+        if action.kind in _MAYBE_WHOLE:
+            head.is_whole = self._relay.is_read_whole(action)
+        self._head = head
         return head
 
     def _begin_token(self, data: bytes, patched: bytes | bytearray, at: int) -> int:
@@ -523,6 +541,7 @@ class ClientConnection(asyncio.Protocol):
         finally:
             self._whole = self._whole_task = self._whole_action = None
         self._expects_tokens = self.identity.expects_raw_tokens
+        self.count_requests()
         self._head = self._next = None  # the principal may be another one now
         self._go_on(_WHOLE)
         self._end_if_done()
@@ -572,7 +591,6 @@ class ClientConnection(asyncio.Protocol):
         try:
             self._broker = await self._relay.dial(self, self._node_id)
         except (OSError, TimeoutError, KquotaError) as error:
-            self._relay.stats.failed_dials += 1
             self.abort(error)
             return
         finally:

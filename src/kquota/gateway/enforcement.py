@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kquota.gateway.actions import Kind
+from kquota.gateway.rules import CONNECTION, Rules, ThrottleCounts
 from kquota.metering.callback import ClientQuotaType, Principal
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.meters import Throttle
@@ -40,13 +41,21 @@ class Enforcement:
     """The quotas of one broker.
 
     :param request_times: how much of a broker's time requests are charged for; None where it is not estimated.
-    :param is_shadow: everything is computed, and nobody is made to wait.
+    :param is_shadow: everything is computed and counted, and nobody is made to wait.
+    :param throttles: where throttles are counted.
     """
 
     def __init__(
-        self, managers: QuotaManagers, *, request_times: RequestTimes | None = None, is_shadow: bool = False
+        self,
+        managers: QuotaManagers,
+        *,
+        request_times: RequestTimes | None = None,
+        is_shadow: bool = False,
+        throttles: ThrottleCounts | None = None,
     ) -> None:
         self.managers = managers
+        self.rules = Rules(managers)
+        self.throttles = ThrottleCounts() if throttles is None else throttles
         self.requests = RequestQuotas(managers)
         self.is_shadow = is_shadow
         self._request_times = request_times
@@ -57,10 +66,10 @@ class Enforcement:
         client = head.client
         if throttle.throttle_ms <= 0 or client is None:
             return None
-        if not (self.estimates_time and head.has_answer):
-            # Otherwise the answer decides which of its quotas makes the client wait.
+        if self.is_shadow or not (self.estimates_time and head.has_answer):
+            # Otherwise the answer decides which of its quotas makes the client wait. In shadow mode both would count.
             wait = self.requests.settle(client.user, client.client_id, ClientQuotaType.PRODUCE, throttle, None, now_ms)
-            self._note(channel, wait, now_ms)
+            self._note(channel, client, wait, now_ms)
         return None if self.is_shadow else throttle
 
     def max_fetch_bytes(self, client: Client) -> int | None:
@@ -92,7 +101,7 @@ class Enforcement:
         if self._request_times is not None:
             percent = self._request_times.percent(_FETCH_KEY, response_bytes, elapsed_ms)
         wait = self.requests.settle(client.user, client.client_id, ClientQuotaType.FETCH, own, percent, now_ms)
-        return self._note(channel, wait, now_ms)
+        return self._note(channel, client, wait, now_ms)
 
     def settle(self, channel: object, one: Expected, now_ms: int) -> int:
         """Charge the time of any other request, now that its answer comes; how long its client is to wait.
@@ -109,17 +118,16 @@ class Enforcement:
             own = own._replace(throttle_ms=max(0, own.throttle_ms - elapsed_ms))
         quota_type = _TYPES.get(action.kind, ClientQuotaType.REQUEST)
         wait = self.requests.settle(client.user, client.client_id, quota_type, own, percent, now_ms)
-        return self._note(channel, wait, now_ms)
+        return self._note(channel, client, wait, now_ms)
 
     def mutate(self, client: Client, costs: Sequence[float], now_ms: int, *, strict: bool) -> Mutations:
         """Charge a request that creates or deletes partitions: which of its topics are accepted."""
-        is_strict = strict and not self.is_shadow
-        return self.requests.mutate(client.user, client.client_id, costs, now_ms, strict=is_strict)
+        return self.requests.mutate(client.user, client.client_id, costs, now_ms, strict=strict)
 
     def settle_mutation(self, channel: object, client: Client, throttle: Throttle | None, now_ms: int) -> int:
         """What the client of such a request is to wait for in the end."""
         wait = self.requests.mutation(client.user, client.client_id, throttle, None, now_ms)
-        return self._note(channel, wait, now_ms)
+        return self._note(channel, client, wait, now_ms)
 
     def refund(self, client: Client, partitions: float, now_ms: int) -> None:
         """Give back what was charged for topics that failed."""
@@ -128,12 +136,25 @@ class Enforcement:
     def accept(self, listener: str, ip: str, now_ms: int) -> float | None:
         """Count a new connection (KIP-612); if it is one too many, for how many seconds it is kept, and not served."""
         throttle = self.managers.connections.accept(listener, ip, now_ms)
-        return None if throttle is None or self.is_shadow else throttle.throttle_ms / 1000
+        if throttle is None:
+            return None
+        source = self.managers.connections.source(ip)
+        if source is not None:
+            self.throttles.note(CONNECTION, source.to_text(), throttle.throttle_ms)
+        return None if self.is_shadow else throttle.throttle_ms / 1000
 
-    def _note(self, channel: object, wait: Wait, now_ms: int) -> int:
-        if wait.throttle_ms <= 0 or wait.quota_type is None or self.is_shadow:
+    def _note(self, channel: object, client: Client, wait: Wait, now_ms: int) -> int:
+        """A client is throttled: count it, and have its channel muted; for how long, in milliseconds."""
+        quota_type = wait.quota_type
+        if wait.throttle_ms <= 0 or quota_type is None:
             return 0
-        self.managers.of(wait.quota_type).delays.add(channel, wait.throttle_ms, now_ms)
+        meter = self.managers.of(quota_type).meter(client.user, client.client_id)
+        if meter is not None:
+            rule = self.rules.of(quota_type, meter.tags, meter.limit)
+            self.throttles.note(quota_type.value, rule, wait.throttle_ms)
+        if self.is_shadow:
+            return 0
+        self.managers.of(quota_type).delays.add(channel, wait.throttle_ms, now_ms)
         return wait.throttle_ms
 
 

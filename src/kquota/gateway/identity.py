@@ -177,6 +177,11 @@ class SaslObserver:
         return self.principal is not None
 
     @property
+    def mechanism(self) -> str:
+        """That of the last handshake that the broker agreed to, safe to show; empty before."""
+        return _shown(self._context.mechanism)
+
+    @property
     def expects_raw_tokens(self) -> bool:
         """Whether the next frames, both ways, are bare tokens: from a handshake of version 0 to its success."""
         return self._exchange is not None and self._raw
@@ -216,13 +221,13 @@ class SaslObserver:
         if error is not None:
             self._fail(error)
 
-    def authenticate_response(self, frame: bytes, version: int) -> None:
+    def authenticate_response(self, frame: bytes, version: int) -> Progress:
         """Take its response: where it completes the exchange, :attr:`principal` is there when this returns."""
         code, token = read_authenticate_response(frame, version)
         if code != KafkaErrorCode.NONE:
             self._end()
-            return
-        self._response(token, version)
+            return Progress.FAILED
+        return self._response(token, version)
 
     def raw_request(self, token: bytes) -> None:
         """Take a bare token of the client."""
@@ -231,9 +236,9 @@ class SaslObserver:
         if error is not None:
             self._fail(error)
 
-    def raw_response(self, token: bytes) -> None:
+    def raw_response(self, token: bytes) -> Progress:
         """Take a bare token of the broker; it answers a failure by closing the connection."""
-        self._response(token, None)
+        return self._response(token, None)
 
     def _authenticate_request(self, frame: bytes, version: int) -> KquotaError | None:
         try:
@@ -258,7 +263,7 @@ class SaslObserver:
             return self._refusal(self._unknown(exchange.identity), version)
         return None
 
-    def _response(self, token: bytes, version: int | None) -> None:
+    def _response(self, token: bytes, version: int | None) -> Progress:
         exchange = self._exchange
         if exchange is None or not self._awaits_response or (version is None) is not self._raw:
             self._fail(ProtocolError("the broker's SASL token comes out of turn"))
@@ -269,10 +274,11 @@ class SaslObserver:
             self._end()
             raise
         if progress is Progress.CONTINUES:
-            return
+            return progress
         self._end()
         if progress is Progress.SUCCEEDED:
             self._believe(exchange, version)
+        return progress
 
     def _believe(self, exchange: Exchange, version: int | None) -> None:
         match exchange.identity:

@@ -12,11 +12,14 @@ from kquota.gateway.actions import Action, Kind
 from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.broker_quotas import BrokerQuotas
 from kquota.gateway.enforcement import Client
+from kquota.gateway.event_lines import EventLines
 from kquota.gateway.partition_counts import PartitionCounts
+from kquota.gateway.sasl import Progress
 from kquota.gateway.stats import RelayStats
 from kquota.gateway.topology import Topology
 from kquota.gateway.whole_requests import WholeRequests
 from kquota.metering.callback import KafkaPrincipal, Principal
+from kquota.net.listener import Peer
 
 if TYPE_CHECKING:
     from kquota.gateway.client_connection import ClientConnection
@@ -59,10 +62,12 @@ class Relay:
         exempt: frozenset[KafkaPrincipal] = frozenset(),
         own_quotas: OwnQuotas | None = None,
         quotas_altered: Callable[[], None] = lambda: None,
+        events: EventLines | None = None,
     ) -> None:
         self.topology = topology
         self.quotas = quotas
-        self.stats = RelayStats()
+        self._events = events or EventLines(RelayStats())
+        self.stats = self._events.stats
         self.max_request_bytes = max_request_bytes
         self.partition_counts = partition_counts
         self.own_quotas = own_quotas
@@ -106,7 +111,16 @@ class Relay:
         self, client: ClientConnection, broker: BrokerConnection, action: Action | None, frame: bytes
     ) -> None:
         """Answer a request that was read whole. Raises as :meth:`WholeRequests.answer`."""
+        if action is not None:
+            self.stats.requests[action.api_key] += 1
         await self._whole_requests.answer(client, broker, action, frame)
+
+    def note_login(self, peer: Peer, mechanism: str, progress: Progress) -> None:
+        """A broker answered a token of a login by this mechanism."""
+        if progress is not Progress.CONTINUES:
+            self.stats.logins[mechanism, progress is Progress.SUCCEEDED] += 1
+        if progress is Progress.FAILED:
+            self._events.login_failed(peer, mechanism)
 
     async def dial(self, client: ClientConnection, node_id: int | None) -> BrokerConnection:
         """Connect to a broker on behalf of a client, which from now on has that broker's quotas.
@@ -128,9 +142,11 @@ class Relay:
                     server_hostname=node.host if self._upstream_tls is not None else None,
                 )
         except TimeoutError:
+            self.stats.failed_dials[node.id] += 1
             raise KquotaError(
                 f"broker {node.id} at {node.host}:{node.port} did not answer in {CONNECT_S:g} s"
             ) from None
         except OSError as error:
+            self.stats.failed_dials[node.id] += 1
             raise KquotaError(f"broker {node.id} at {node.host}:{node.port} cannot be reached: {error}") from error
         return broker

@@ -46,6 +46,7 @@ class RequestHead:
         "passes",
         "raw",
         "since",
+        "used",
     )
 
     def __init__(self, api: int, raw: bytes, action: Action, client: Client | None) -> None:
@@ -57,8 +58,10 @@ class RequestHead:
         self.client = client
         self.counts = NOTHING
         self.has_answer = True
-        self.is_whole = False
-        """Whether such a request may have to be read whole."""
+        self.is_whole: bool | None = None
+        """Whether it is read whole, where that depends on the quotas of the moment; None where it never is."""
+        self.used = 0
+        """How many requests began so, and are not counted yet."""
         self.passes: bool | None = action.kind in _PASSING
         """Whether the answer is passed on as it is; None where its end says so."""
         self.max_bytes_at = 0

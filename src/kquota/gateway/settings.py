@@ -15,6 +15,7 @@ from kquota.metering.callback import KafkaPrincipal
 __all__ = ["GatewaySettings", "load_gateway_settings"]
 
 _PREFIX: Final = "gateway."
+MOST_CLIENTS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,9 @@ class GatewaySettings:
     """How old the gateway's knowledge of the brokers may become."""
     drain_ms: int = 10_000
     """How long requests under way may take once the gateway is to end."""
+    metrics_top_clients: int = 100
+    """How many clients have series of their own, for each broker and quota type: those who are throttled the longest,
+    then those who use the most. The others are added up."""
 
 
 def load_gateway_settings(given: Mapping[str, str]) -> GatewaySettings:
@@ -78,10 +82,17 @@ def _milliseconds(text: str) -> int:
     return int(text)
 
 
+def _clients(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_CLIENTS:
+        raise ValueError(f"write a whole number from 1 to {MOST_CLIENTS}")
+    return int(text)
+
+
 _READERS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "gateway.exempt.principals": ("exempt_principals", _principals),
     "gateway.request.time": ("request_time", _estimate),
     "gateway.use.certificate.for.all": ("use_certificate_for_all", _boolean),
     "gateway.metadata.max.age.ms": ("metadata_max_age_ms", _milliseconds),
     "gateway.drain.ms": ("drain_ms", _milliseconds),
+    "gateway.metrics.top.clients": ("metrics_top_clients", _clients),
 }

@@ -16,6 +16,7 @@ from kquota.gateway.api_versions import clamp_api_versions
 from kquota.gateway.enforcement import Client, Enforcement
 from kquota.gateway.identity import SaslObserver
 from kquota.gateway.mutations import mutate
+from kquota.gateway.sasl import Progress
 from kquota.gateway.throttle_field import write_throttle
 from kquota.metering.meters import Throttle
 from kquota.metering.requests import Mutations
@@ -55,8 +56,12 @@ class WholeRequests:
         if action is None:
             assert sasl is not None
             sasl.raw_request(frame)
-            token = await broker.ask(_framed(frame))
-            sasl.raw_response(token)
+            try:
+                token = await broker.ask(_framed(frame))
+            except ConnectionResetError:  # which is all that a broker says about a failure
+                self._relay.note_login(client.peer, sasl.mechanism, Progress.FAILED)
+                raise
+            self._relay.note_login(client.peer, sasl.mechanism, sasl.raw_response(token))
             client.send(_framed(token))
             return
         match action.kind:
@@ -74,7 +79,8 @@ class WholeRequests:
                 sasl = _login(sasl)
                 sasl.authenticate_request(frame, action.version)
                 answer = await broker.ask(_framed(frame))
-                sasl.authenticate_response(answer, action.version)
+                progress = sasl.authenticate_response(answer, action.version)
+                self._relay.note_login(client.peer, sasl.mechanism, progress)
                 client.send(_framed(answer))
             case Kind.MUTATION:
                 await self._mutate(client, broker, action, frame)

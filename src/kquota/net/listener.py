@@ -173,8 +173,15 @@ class Listener:
         """The connections that are there: served, in their handshake, or delayed."""
         return self._count
 
-    async def close(self, *, within_s: float = 4.0) -> None:
-        """Take no more connections, answer what was asked for, and close the rest after `within_s` seconds."""
+    @property
+    def connections(self) -> list[Connection]:
+        """Those that are served."""
+        return list(self._connections)
+
+    async def close(self, *, within_s: float = 4.0) -> int:
+        """Take no more connections, answer what was asked for, and close the rest after `within_s` seconds; how many
+        these were.
+        """
         self.is_closing = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -191,9 +198,11 @@ class Listener:
         for connection in list(self._connections):
             connection.end()
         await self._wait_until_empty(within_s)
-        for connection in list(self._connections):
+        left = self.connections
+        for connection in left:
             connection.abort()
         await self._wait_until_empty(ABORT_S)
+        return len(left)
 
     def add(self, connection: Connection) -> None:
         """A connection was made; it was counted when it was accepted."""

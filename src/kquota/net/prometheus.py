@@ -17,11 +17,11 @@ from prometheus_client.registry import Collector
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.metrics import SOCKET_SERVER, read_limits, read_metrics
 
-__all__ = ["QuotaCollector", "exposition"]
+__all__ = ["LIMIT_SOURCE", "QuotaCollector", "exposition", "series_labels", "series_name"]
 
 _LABELS: Final[Mapping[str, tuple[str, ...]]] = {SOCKET_SERVER: ("listener", "ip")}
 _CLIENT_LABELS: Final = ("user", "client_id")
-_SOURCE: Final = "limit_source"
+LIMIT_SOURCE: Final = "limit_source"
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
@@ -42,11 +42,13 @@ class QuotaCollector(Collector):
         for metric in read_metrics(self._managers, self._now_ms()):
             family = _family(families, metric.group, metric.name, metric.description)
             # What has no tags is of the whole broker.
-            labels = _labels(metric.group, metric.tags) if metric.tags else {}
+            labels = series_labels(metric.group, metric.tags) if metric.tags else {}
             family.add_sample(family.name, labels, metric.value)
         for limit in read_limits(self._managers):
             family = _family(families, limit.group, "quota-limit", "The limit of the usage with the same labels")
-            family.add_sample(family.name, {**_labels(limit.group, limit.tags), _SOURCE: limit.source}, limit.limit)
+            family.add_sample(
+                family.name, {**series_labels(limit.group, limit.tags), LIMIT_SOURCE: limit.source}, limit.limit
+            )
         yield from families.values()
 
 
@@ -60,17 +62,21 @@ def exposition(managers: QuotaManagers, now_ms: int) -> bytes:
 def _family(families: dict[tuple[str, str], Metric], group: str, name: str, description: str) -> Metric:
     family = families.get((group, name))
     if family is None:
-        full_name = _NOT_IN_NAMES.sub("_", f"kafka_server_{group.lower()}_{name}")
-        family = families[group, name] = Metric(full_name, description, "gauge")
+        family = families[group, name] = Metric(series_name(group, name), description, "gauge")
     return family
 
 
-def _labels(group: str, tags: Mapping[str, str]) -> dict[str, str]:
+def series_name(group: str, name: str) -> str:
+    """Of a metric of a broker, by its MBean's type and its attribute."""
+    return _NOT_IN_NAMES.sub("_", f"kafka_server_{group.lower()}_{name}")
+
+
+def series_labels(group: str, tags: Mapping[str, str]) -> dict[str, str]:
     """The labels that all series of a group have, empty where the tag is; then those of a callback's own tags."""
     labels = dict.fromkeys(_LABELS.get(group, _CLIENT_LABELS), "")
     for tag, name in tags.items():
         label = _NOT_IN_NAMES.sub("_", tag)
-        if not label or label.startswith("__") or label[0].isdigit() or label == _SOURCE:
+        if not label or label.startswith("__") or label[0].isdigit() or label == LIMIT_SOURCE:
             label = f"tag_{label}"
         while labels.get(label):  # another tag that looks the same without its odd characters
             label += "_"
