@@ -29,6 +29,7 @@ from kquota.quotas import ClientQuotaEntity
 from kquota.server.app import Address
 from kquota.stores.feed import QuotaFeed
 from kquota.wire.messages.metadata import MetadataRequestTopic, MetadataTopic
+from tests.kit.charged import fetched, produced
 from tests.kit.relayed import Relayed, fetch_request, produce_request, request
 from tests.kit.virtual_loop import run_virtually
 
@@ -137,8 +138,8 @@ def use_everything(parts: Parts) -> None:
         parts.limit(key, 1.0, user="alice")
     parts.limit("connection_creation_rate", 1.0, ip=None)
     alice, one = Client("alice", "etl"), parts.quotas.of(1)
-    one.produce("channel", alice, 10_000, now_ms(), has_answer=True)
-    one.fetch("channel", alice, 10_000, now_ms(), now_ms())
+    produced(one, alice, 10_000, now_ms())
+    fetched(one, alice, 10_000, now_ms())
     one.managers.request.record("alice", "etl", 5.0, now_ms())
     controller = parts.quotas.controller
     throttle = controller.mutate(alice, [50.0], now_ms(), strict=False).throttle
@@ -286,7 +287,7 @@ def test_ten_thousand_clients_have_as_many_series_as_a_hundred() -> None:
         parts = Parts(top_clients=10)
         parts.limit("producer_byte_rate", 1e9, user=None)
         for number in range(10_000):
-            parts.quotas.of(1).produce("channel", Client(f"user-{number}", "c"), 10 * number, now_ms(), has_answer=True)
+            produced(parts.quotas.of(1), Client(f"user-{number}", "c"), 10 * number, now_ms())
         found = parts.scrape()
         rates = {labels: one for (name, labels), one in found.items() if name == "kafka_server_produce_byte_rate"}
         assert len(rates) == 11
@@ -364,7 +365,7 @@ def test_a_rule_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(enforcement.managers, "source", counted)
         for _ in range(5):
-            enforcement.produce("channel", Client("alice", "etl"), 1000, now_ms(), has_answer=True)
+            produced(enforcement, Client("alice", "etl"), 1000, now_ms())
         parts.scrape()
 
     run_virtually(scenario())

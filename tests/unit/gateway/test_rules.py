@@ -10,6 +10,7 @@ from kquota.gateway.enforcement import Client
 from kquota.gateway.request_time import RequestTimes
 from kquota.gateway.rules import ThrottleCounts
 from kquota.quotas import ClientQuotaEntity
+from tests.kit.charged import fetched, produced
 
 NOW = 1_700_000_000_000
 ALICE = Client("alice", "etl")
@@ -36,8 +37,8 @@ def test_each_kind_of_throttle_is_counted_under_its_rule(is_shadow: bool) -> Non
         is_shadow=is_shadow,
     )
     one = quotas.of(1)
-    throttle = one.produce("channel", ALICE, 20_000, NOW, has_answer=True)
-    fetch_ms = one.fetch("channel", ALICE, 30_000, NOW, NOW)
+    throttle = produced(one, ALICE, 20_000, NOW)
+    fetch_ms = fetched(one, ALICE, 30_000, NOW)
     controller = quotas.controller
     mutations = controller.mutate(ALICE, [30.0], NOW, strict=False)
     mutation_ms = controller.settle_mutation("channel", ALICE, mutations.throttle, NOW)
@@ -64,7 +65,7 @@ def test_in_shadow_mode_a_produce_counts_where_time_is_estimated_too() -> None:
     """There the answer would decide; in shadow mode nothing of it is left for the answer."""
     quotas = BrokerQuotas(BrokerConfig(), request_times=RequestTimes(), is_shadow=True)
     quotas.apply([("producer_byte_rate", ClientQuotaEntity({"user": "alice"}), 1000.0)])
-    assert quotas.of(1).produce("channel", ALICE, 20_000, NOW, has_answer=True) is None
+    assert produced(quotas.of(1), ALICE, 20_000, NOW) is None
     assert list(counted(quotas.throttles)) == [("Produce", "user=alice")]
 
 
@@ -79,25 +80,24 @@ def test_in_shadow_mode_topics_that_would_be_refused_are_not_charged() -> None:
     assert charged[0][0] == (True, False, False)
 
 
-def test_nobody_who_is_within_the_limit_or_exempt_is_counted() -> None:
+def test_nobody_who_is_within_the_limit_is_counted() -> None:
     quotas = quotas_of(("producer_byte_rate", {"user": None}, 1000))
-    quotas.of(1).produce("channel", ALICE, 100, NOW, has_answer=True)
-    quotas.of(1).produce("channel", ALICE._replace(is_exempt=True), 10**9, NOW, has_answer=True)
+    produced(quotas.of(1), ALICE, 100, NOW)
     assert counted(quotas.throttles) == {}
 
 
 def test_another_rule_with_the_same_limit_counts_from_its_change_on() -> None:
     quotas = quotas_of(("producer_byte_rate", {"user": None}, 1000))
-    quotas.of(1).produce("channel", ALICE, 20_000, NOW, has_answer=True)
+    produced(quotas.of(1), ALICE, 20_000, NOW)
     quotas.apply([("producer_byte_rate", ClientQuotaEntity({"user": "alice"}), 1000.0)])
-    quotas.of(1).produce("channel", ALICE, 20_000, NOW, has_answer=True)
+    produced(quotas.of(1), ALICE, 20_000, NOW)
     assert list(counted(quotas.throttles)) == [("Produce", "user=<default>"), ("Produce", "user=alice")]
 
 
 def test_all_brokers_count_together() -> None:
     quotas = quotas_of(("producer_byte_rate", {"user": "alice"}, 1000))
     for node_id in (1, 2):
-        quotas.of(node_id).produce("channel", ALICE, 20_000, NOW, has_answer=True)
+        produced(quotas.of(node_id), ALICE, 20_000, NOW)
     assert counted(quotas.throttles)["Produce", "user=alice"][0] == 2
 
 
