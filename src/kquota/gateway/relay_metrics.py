@@ -47,8 +47,6 @@ def write_stats(page: Exposition, stats: RelayStats, *, is_shadow: bool, is_read
     received = page.counter("kquota_gateway_received_bytes_total", "Bytes that came from clients, and from brokers")
     received.add(stats.bytes_from_clients, {"peer": "client"})
     received.add(stats.bytes_from_brokers, {"peer": "broker"})
-    sent = page.counter("kquota_gateway_sent_bytes_total", "Bytes that went to clients")
-    sent.add(stats.bytes_to_clients, {"peer": "client"})
     requests = page.counter("kquota_gateway_requests_total", "Requests of clients")
     for row in ROWS:
         key, api = row[:2]
