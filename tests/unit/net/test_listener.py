@@ -113,6 +113,20 @@ def test_half_open_handshakes_count(run: Run, server_tls: ssl.SSLContext, author
     run(scenario())
 
 
+def test_who_does_not_end_in_time_is_closed_and_counted(run: Run) -> None:
+    async def scenario() -> None:
+        async with listening() as harness:
+            for _ in range(3):
+                await echoed(await harness.connect(), b"here")
+            assert set(harness.listener.connections) == set(harness.connections)
+            for busy in harness.connections:
+                busy.end = lambda: None  # type: ignore[method-assign]
+            assert await harness.listener.close(within_s=0) == 3
+            assert harness.listener.connections == []
+
+    run(scenario())
+
+
 def test_a_handshake_that_does_not_end_is_ended(run: Run, server_tls: ssl.SSLContext) -> None:
     async def scenario() -> None:
         async with listening(tls=server_tls, socket_request_max_ms=100) as harness:
