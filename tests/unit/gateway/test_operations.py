@@ -344,6 +344,7 @@ def test_requests_under_way_and_throttled_connections() -> None:
         await third.connect()
         third.client_sends(produce_request(1, bytes(30_000)) + produce_request(2, b""))
         assert third.client.is_muted
+        third.client.count_requests()
         assert third.relay.stats.requests[0] == 1
         third.close()
 
@@ -375,11 +376,11 @@ def test_a_rule_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("text", ["0", "-1", "many", "10001", ""])
 def test_a_number_of_clients_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="a whole number from 1 to 10000"):
-        load_gateway_settings(None, [f"gateway.metrics.top.clients={text}"])
+        load_gateway_settings({"gateway.metrics.top.clients": text})
 
 
 def test_the_number_of_clients_with_series_is_a_setting() -> None:
-    assert load_gateway_settings(None, ["gateway.metrics.top.clients=7"]).metrics_top_clients == 7
+    assert load_gateway_settings({"gateway.metrics.top.clients": "7"}).metrics_top_clients == 7
 
 
 def test_the_lag_of_the_loop_is_in_buckets_that_add_up() -> None:
