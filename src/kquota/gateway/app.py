@@ -20,6 +20,7 @@ from kquota.errors import InputError, KquotaError
 from kquota.gateway.broker_quotas import BrokerQuotas
 from kquota.gateway.client_connection import ClientConnection
 from kquota.gateway.connection_identity import Identities
+from kquota.gateway.enforcement import Enforcement
 from kquota.gateway.event_lines import EventLines
 from kquota.gateway.own_quotas import OwnQuotas
 from kquota.gateway.partition_counts import PartitionCounts
@@ -217,6 +218,7 @@ class Gateway:
                 limits=self._limits,
                 closed=self._lines.connection_ended,
                 allow=self._check_addresses,
+                admit=self._admit_to(self.quotas.controller),
                 tls=self._listener_tls,
                 backlog=BACKLOG,
             )
@@ -231,16 +233,21 @@ class Gateway:
         self._start(self._listen_for(node, sockets))
 
     async def _listen_for(self, node: Node, sockets: list[socket.socket]) -> None:
-        enforcement = self.quotas.of(node.id)
-        loop = asyncio.get_running_loop()
         self._listeners[node.id] = await Listener.open(
             lambda listener: ClientConnection(self.relay, listener, node.id),
             sockets=sockets,
             limits=self._limits,
             closed=self._lines.connection_ended,
-            admit=lambda ip: enforcement.accept(self._identities.listener, ip, int(loop.time() * 1000)),
+            admit=self._admit_to(self.quotas.of(node.id)),
             tls=self._listener_tls,
         )
+
+    def _admit_to(self, enforcement: Enforcement) -> Callable[[str], float | None]:
+        """What counts the connections of an address to a port (KIP-612). Each port counts for itself, as the brokers
+        do, and so does that where clients begin.
+        """
+        loop = asyncio.get_running_loop()
+        return lambda ip: enforcement.accept(self._identities.listener, ip, int(loop.time() * 1000))
 
     def _start(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

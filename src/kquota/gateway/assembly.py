@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -115,7 +115,7 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
             quotas,
             Identities(
                 listener.security_protocol,
-                settings.identity,
+                replace(settings.identity, mechanisms=listener.sasl_mechanisms),
                 partial(principal_of_certificate, rules=listener.principal_rules),
             ),
             listen=Address.parse(options.listen, "--listen"),

@@ -179,7 +179,7 @@ class ClientConnection(asyncio.Protocol):
         self._relay.stats.connections += 1
         try:
             self.identity.connected(self.peer, transport.get_extra_info("ssl_object"))
-        except PrincipalRefusedError as error:
+        except KquotaError as error:  # nobody can be charged
             self.abort(error)
             return
         self._dialling = self._loop.create_task(self._dial())

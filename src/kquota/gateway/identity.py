@@ -76,6 +76,10 @@ class IdentitySettings:
     """
     sub_claim_name: str = "sub"
     """The claim of a bearer token that names its user."""
+    mechanisms: tuple[str, ...] = ()
+    """The SASL mechanisms that clients may use, of those that the brokers offer (``sasl.enabled.mechanisms`` of the
+    gateway's listener); empty: all.
+    """
     principal_builder: PrincipalBuilder = field(default=AuthenticationContext.default_principal, repr=False)
 
 
@@ -105,9 +109,8 @@ def load_identity_settings(properties: Mapping[str, str]) -> IdentitySettings:
         else:
             raise InputError(f"{name}: the identity of clients has no such setting")
     if builder_name:
-        return IdentitySettings(
-            unknown_principal, sub_claim_name, load_principal_builder(builder_name, builder_configs)
-        )
+        builder = load_principal_builder(builder_name, builder_configs)
+        return IdentitySettings(unknown_principal, sub_claim_name, principal_builder=builder)
     if builder_configs:
         raise InputError(
             f"{min(builder_configs)} is a setting of a principal builder, and {BUILDER_SETTING} names none"
@@ -190,7 +193,15 @@ class SaslObserver:
         """Take a SaslHandshake request, with its header."""
         if self._asked is not None or self._exchange is not None:
             self._fail(ProtocolError("a SaslHandshake within an exchange"))
-        self._correlation_id, self._asked = read_handshake_request(frame, version)
+        self._correlation_id, mechanism = read_handshake_request(frame, version)
+        enabled = self._settings.mechanisms
+        if enabled and mechanism not in enabled:
+            raise PrincipalRefusedError(
+                "not among sasl.enabled.mechanisms of the gateway's listener",
+                mechanism=_shown(mechanism),
+                answer=write_handshake_refusal(self._correlation_id, list(enabled)),
+            )
+        self._asked = mechanism
 
     def handshake_response(self, frame: bytes, version: int) -> None:
         """Take its response. A client whose mechanism shows no name is refused here, before it sends any token."""

@@ -472,3 +472,13 @@ class TestSettings:
     def test_what_cannot_be_used_is_refused(self, properties: dict[str, str], reason: str) -> None:
         with pytest.raises(InputError, match=reason):
             load_identity_settings(properties)
+
+
+def test_a_mechanism_that_the_listener_does_not_offer_is_refused_before_the_broker_hears_of_it() -> None:
+    settings = IdentitySettings(mechanisms=("SCRAM-SHA-512",))
+    observer = SaslObserver(settings, AuthenticationContext("L", "SASL_PLAINTEXT", "127.0.0.1"))
+    frame = b"\0\x11\0\1\0\0\0\7\0\1c\0\5PLAIN"
+    with pytest.raises(PrincipalRefusedError, match="SASL mechanism PLAIN: not among") as refused:
+        observer.handshake_request(frame, 1)
+    assert refused.value.answer is not None
+    assert refused.value.answer[4:] == b"\0\0\0\7\0\x21\0\0\0\1\0\x0dSCRAM-SHA-512"
