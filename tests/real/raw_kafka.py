@@ -161,6 +161,11 @@ class Connection:
         self.exchanges.append(exchange)
         return exchange
 
+    def ask(self, frame: bytes) -> bytes:
+        """Send a whole request, with its size; its answer, without."""
+        self._socket.sendall(frame)
+        return self._read(int.from_bytes(self._read(4), "big"))
+
     def _read(self, size: int) -> bytes:
         parts = bytearray()
         while len(parts) < size:

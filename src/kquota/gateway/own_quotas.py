@@ -36,7 +36,9 @@ __all__ = ["Broker", "OwnQuotas"]
 
 _log = structlog.get_logger("kquota.gateway")
 
-_NOT_AUTHORIZED: Final = ApiError(KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+_NOT_TO_DESCRIBE: Final = ApiError(KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
+_NOT_TO_ALTER: Final = ApiError(KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+"""As brokers have it: with a message for each entity that was to be altered, and otherwise without."""
 _NO_CREDENTIALS: Final = DescribeUserScramCredentialsResponse(
     0, KafkaErrorCode.UNSUPPORTED_VERSION, "The brokers behind this gateway have no SCRAM credentials to describe.", []
 )
@@ -96,7 +98,7 @@ class OwnQuotas:
         alters = action.api_key == ALTER_CLIENT_QUOTAS.key
         operation = AclOperation.ALTER_CONFIGS if alters else AclOperation.DESCRIBE_CONFIGS
         if not await rights.allows(operation, broker.ask, now_s):
-            return _parts(await self._answering.refuse(frame, _NOT_AUTHORIZED))
+            return _parts(await self._answering.refuse(frame, _NOT_TO_ALTER if alters else _NOT_TO_DESCRIBE))
         answer = await self._answering.answer(frame, principal=f"{principal.principal_type}:{principal.name}")
         if alters and not await self._in_force():
             _log.warning("quotas were altered here, and are not in force yet")

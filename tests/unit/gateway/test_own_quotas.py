@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from kquota.cli import run as kquota
 from kquota.errors import KafkaErrorCode
 from kquota.files import QuotaFile, write_yaml
 from kquota.gateway.own_quotas import OwnQuotas
@@ -54,7 +55,8 @@ from tests.kit.relayed import Relayed, answer, frames, request
 ALICE = ClientQuotaEntity({USER: "alice"})
 MAY_DESCRIBE = 1 << 8 | 1 << 10
 MAY_ALTER = 1 << 8 | 1 << 11
-DENIED = (KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+DENIED = (KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
+DENIED_TO_ALTER = (KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 SPOKEN = {18: (0, 4), 50: (0, 0), 60: (0, 1), 3: (0, 12)}
 
 
@@ -226,7 +228,7 @@ def test_who_may_not_alter_is_refused_for_each_entity(store: LocalStore, names: 
         async with gateway(store, MAY_DESCRIBE) as one:
             altered = await one.ask(ALTER_CLIENT_QUOTAS, 1, to_alter(*names))
             assert [entry.entity[0].entity_name for entry in altered.entries] == names
-            assert {(entry.error_code, entry.error_message) for entry in altered.entries} <= {DENIED}
+            assert {(entry.error_code, entry.error_message) for entry in altered.entries} <= {DENIED_TO_ALTER}
 
     run(work())
     assert len(list(store.history())) == 1
@@ -393,3 +395,22 @@ def test_many_quotas_are_sent_in_few_pieces(store: LocalStore) -> None:
             assert len(described.entries) == 5_001
 
     run(work())
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("clutser", "clutser: there is no such file; write cluster, the URL of a store"),
+        ("redis://u:secret@host/0", "not the URL of a store; write sqlite:///quotas.db"),
+        ("s3a://bucket/quotas.yaml", "not the URL of a store"),
+    ],
+)
+def test_what_names_no_quotas_is_refused_at_the_start(
+    place: str, expected: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Before the cluster is asked for anything."""
+    assert kquota(["gateway", "--upstream", "127.0.0.1:1", "--quotas", place]) == 2
+    error = capfd.readouterr().err
+    assert f"kquota: error: --quotas {place[:5]}" in error
+    assert expected in error
+    assert "secret" not in error
