@@ -370,7 +370,7 @@ def goals(cases: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_gateway", description=__doc__.split("\n\n")[0])
     parser.add_argument("--quick", action="store_true", help="a few cases, shortly: about a minute")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=0.35, help="of each run, after 0.1 s to warm up")
     parser.add_argument("--without-gateway", action="store_true", help="only direct and the blind copy")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where gateway.json is written")
