@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -66,7 +67,8 @@ class Outcome:
     failed: int
     log: int
     """Records in the topic, those of aborted transactions left out."""
-    duplicated: int
+    duplicated: Mapping[str, int]
+    """By client, those that have any."""
     reordered: int
     unacknowledged: int
     seconds: float
@@ -132,7 +134,7 @@ def judged(run: Run, acknowledged: Sequence[Line], log: Sequence[Line], summarie
         acknowledged=len(acknowledged),
         failed=failed,
         log=len(log),
-        duplicated=len(findings.duplicated),
+        duplicated=Counter(line.producer.removeprefix("sender-") for line in findings.duplicated),
         reordered=len(findings.reordered),
         unacknowledged=len(findings.unacknowledged),
         seconds=max(one.seconds for one in summaries),

@@ -61,8 +61,10 @@ _LINGERING: Final = 32
 
 MOST_UNANSWERED: Final = 10_000
 """Requests of one connection under way; librdkafka sends up to a million before it waits for an answer."""
-LINGER_S: Final = 2.0
-"""How long a client may take to close its side, once it was answered everything and this side is closed."""
+CLOSE_AFTER_S: Final = 0.1
+"""From the last answer to the end of this side: kafka-python throws answers away that it reads along with the end."""
+LINGER_S: Final = 1.0
+"""How long a client may take to close its side, once it was answered everything."""
 UNSENT_BYTES: Final = 1024 * 1024
 """When so much waits for one side to take it, nothing more is read from the other."""
 
@@ -529,11 +531,11 @@ class ClientConnection(asyncio.Protocol):
             return
         if self.stopped & _ENDING:
             if not self._left:
-                self._linger(self._transport)
+                self._linger()
         elif not self.stopped:  # otherwise complete requests may wait in `_rest`
             self._transport.close()
 
-    def _linger(self, transport: asyncio.Transport) -> None:
+    def _linger(self) -> None:
         """Close this side, and wait for the client to close its own; what it still sends is thrown away.
 
         A socket that is closed with something unread, or is sent something afterwards, resets the connection, and the
@@ -541,16 +543,21 @@ class ClientConnection(asyncio.Protocol):
         """
         if self.stopped & _LINGERING:
             return
-        if not transport.can_write_eof():  # TLS waits for the client's close by itself
-            transport.close()
-            return
         self.stopped |= _LINGERING
         self._rest = b""
         self._whole = None
         self._is_broker_full = False
-        transport.write_eof()
+        self._loop.call_later(CLOSE_AFTER_S, self._close_own_side)
         self._loop.call_later(LINGER_S, self.abort)
         self._control_reading()
+
+    def _close_own_side(self) -> None:
+        if self._transport is None:
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()  # TLS waits for the client's close by itself
 
     # The connection to the broker.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 
-from kquota.gateway.client_connection import LINGER_S
+from kquota.gateway.client_connection import CLOSE_AFTER_S, LINGER_S
 from tests.kit.relayed import Relayed, answer, frames, produce_request, request
 from tests.kit.virtual_loop import run_virtually
 
@@ -60,8 +60,10 @@ def test_a_drained_connection_is_closed_after_its_last_answer_and_what_comes_the
         answered = answer(7, struct.pack(">ih", 0, 0))
         relayed.broker_sends(answered)
         assert relayed.to_client.take() == answered
-        assert relayed.to_client.has_sent_eof
         assert not relayed.to_client.is_paused
+        assert not relayed.to_client.has_sent_eof
+        await asyncio.sleep(CLOSE_AFTER_S)
+        assert relayed.to_client.has_sent_eof
         relayed.client_sends(request(HEARTBEAT, 3, 9, b"later still"))
         assert relayed.to_broker.take() == asked
         assert not relayed.to_client.has_closed
