@@ -38,6 +38,8 @@ def write_readme(results: Path) -> None:
         sections.append(_gateway_clients(_load(results / "gateway-clients.json")))
     if (results / "gateway-limits.json").exists():
         sections.append(_gateway_limits(_load(results / "gateway-limits.json")))
+    if (results / "gateway-lossless.json").exists():
+        sections.append(_gateway_lossless(_load(results / "gateway-lossless.json")))
     what_ifs = sorted((_load(path) for path in results.glob("what-if-*.json")), key=lambda one: int(one["rows"]))
     if what_ifs:
         sections.append(_what_if(what_ifs))
@@ -242,6 +244,37 @@ def _gateway_limits(result: dict[str, Any]) -> str:
             for one in (work["endpoints"][name] for name in names)
         ]
         rows.append(f"| {work['work']} | {' | '.join(cells)} | {'; '.join(work['missed'])} |")
+    rows += ["", f"`{result['command']}`, load {result['machine']['load_1min']} before: {_where(result)}", ""]
+    return "\n".join(rows)
+
+
+def _gateway_lossless(result: dict[str, Any]) -> str:
+    rows = [
+        f"## What is acknowledged through the gateway while brokers and the gateway fail, Kafka {result['kafka']}",
+        "",
+        f"{', '.join(result['clients'])}, all at once, in one topic for each run.",
+        "Of transactions every third is aborted.",
+        "",
+        "| run | sent | acknowledged | in the log | repeated | s | wrong |",
+        "|---|---:|---:|---:|---:|---:|---|",
+    ]
+    rows += [
+        f"| {one['run']} | {one['sent']:,} | {one['acknowledged']:,} | {one['in_the_log']:,} | {one['repeated']} "
+        f"| {one['seconds']:.0f} | {'; '.join(one['problems'])} |"
+        for one in result["runs"]
+    ]
+    rows += [
+        "",
+        "What producers without idempotence repeat, by the fault, in each round:",
+        "",
+        "| fault | direct | gateway |",
+        "|---|---|---|",
+    ]
+    rows += [
+        f"| {fault} | {', '.join(map(str, by.get('direct', []))) or '-'} | {', '.join(map(str, by['gateway']))} |"
+        for fault, by in result["repeated"].items()
+    ]
+    rows += ["", *(f"- {problem.splitlines()[0]}" for problem in result["problems"])]
     rows += ["", f"`{result['command']}`, load {result['machine']['load_1min']} before: {_where(result)}", ""]
     return "\n".join(rows)
 

@@ -30,6 +30,7 @@ class End(asyncio.Transport):
         super().__init__(extra or {})
         self.written = bytearray()
         self.is_paused = False
+        self.has_sent_eof = False
         self.has_closed = False
         self.was_aborted = False
 
@@ -50,6 +51,12 @@ class End(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.is_paused = False
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.has_sent_eof = True
 
     def is_closing(self) -> bool:
         return self.has_closed

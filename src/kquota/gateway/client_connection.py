@@ -52,9 +52,14 @@ _MUTED: Final = 2
 _WHOLE: Final = 4
 _UNANSWERED: Final = 8
 _ENDING: Final = 16
+_LINGERING: Final = 32
 
 MOST_UNANSWERED: Final = 10_000
 """Requests of one connection under way; librdkafka sends up to a million before it waits for an answer."""
+CLOSE_AFTER_S: Final = 0.1
+"""From the last answer to the end of this side: kafka-python throws answers away that it reads along with the end."""
+LINGER_S: Final = 1.0
+"""How long a client may take to close its side, once it was answered everything."""
 UNSENT_BYTES: Final = 1024 * 1024
 """When so much waits for one side to take it, nothing more is read from the other."""
 
@@ -237,6 +242,8 @@ class ClientConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client sends nothing more; it may still read."""
+        if self.stopped & _LINGERING:
+            return False
         # A client may close its side after its last request, which without acks nothing answers.
         self.has_ended = True
         self._end_if_done()
@@ -359,6 +366,8 @@ class ClientConnection(asyncio.Protocol):
         is_between = not (self._left or self._rest or self._whole or self._expects_tokens or self._estimates_time)
         self._next = self._head if is_between and self._head is not None and self._head.is_whole is None else None
         if self.stopped or self._is_paused:
+            if self.stopped & _LINGERING:
+                self._rest = b""
             self._control_reading()
 
     def _walk(self, data: bytes) -> int:  # noqa: C901, PLR0912, PLR0915 (a call costs more than what it would do)
@@ -567,7 +576,8 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         is_within_request = self._left or (self._whole is not None and not self.stopped & _WHOLE)
-        is_paused = self._is_broker_full or (self.stopped != 0 and not is_within_request)
+        is_waiting = self.stopped != 0 and not self.stopped & _LINGERING
+        is_paused = self._is_broker_full or (is_waiting and not is_within_request)
         if is_paused is not self._is_paused:
             self._is_paused = is_paused
             if is_paused:
@@ -581,9 +591,33 @@ class ClientConnection(asyncio.Protocol):
             return
         if self.stopped & _ENDING:
             if not self._left:
-                self._transport.close()
+                self._linger()
         elif not self.stopped:  # otherwise complete requests may wait in `_rest`
             self._transport.close()
+
+    def _linger(self) -> None:
+        """Close this side, and wait for the client to close its own; what it still sends is thrown away.
+
+        A socket that is closed with something unread, or is sent something afterwards, resets the connection, and the
+        client loses the answers that it has not read yet: it would send again what a broker has appended already.
+        """
+        if self.stopped & _LINGERING:
+            return
+        self.stopped |= _LINGERING
+        self._rest = b""
+        self._whole = None
+        self._is_broker_full = False
+        self._loop.call_later(CLOSE_AFTER_S, self._close_own_side)
+        self._loop.call_later(LINGER_S, self.abort)
+        self._control_reading()
+
+    def _close_own_side(self) -> None:
+        if self._transport is None:
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()  # TLS waits for the client's close by itself
 
     # The connection to the broker.
 
