@@ -14,6 +14,7 @@ from kquota.gateway.client_connection import ClientConnection
 from kquota.gateway.connection_identity import Identities
 from kquota.gateway.partition_counts import PartitionCounts
 from kquota.gateway.relay import Relay
+from kquota.gateway.request_time import RequestTimes
 from kquota.gateway.topology import Node, NodePorts, Topology
 from kquota.net.listener import Peer
 from kquota.quotas import ClientQuotaEntity
@@ -27,6 +28,8 @@ class End(asyncio.Transport):
 
     def __init__(self, extra: dict[str, Any] | None = None) -> None:
         super().__init__(extra or {})
+        self.protocol: asyncio.Protocol | None = None
+        """What hears of the end of the connection, if the event loop is to tell it as it does with real ones."""
         self.written = bytearray()
         self.is_paused = False
         self.has_closed = False
@@ -54,10 +57,21 @@ class End(asyncio.Transport):
         return self.has_closed
 
     def close(self) -> None:
-        self.has_closed = True
+        if not self.has_closed:
+            self.has_closed = True
+            if self.protocol is not None:
+                asyncio.get_running_loop().call_soon(self.lose)
 
     def abort(self) -> None:
-        self.has_closed = self.was_aborted = True
+        self.was_aborted = True
+        self.close()
+
+    def lose(self, error: Exception | None = None) -> None:
+        """The connection is gone."""
+        protocol, self.protocol = self.protocol, None
+        self.has_closed = True
+        if protocol is not None:
+            protocol.connection_lost(error)
 
 
 class _Listener:
@@ -74,14 +88,20 @@ class _Listener:
 class Relayed:
     """A client's connection to broker 1, dialled; what the client sends is given to :meth:`client_sends`, and so on."""
 
-    def __init__(self, identities: Identities | None = None, *, is_shadow: bool = False) -> None:
+    def __init__(
+        self,
+        identities: Identities | None = None,
+        *,
+        is_shadow: bool = False,
+        request_times: RequestTimes | None = None,
+    ) -> None:
         self.opened: list[Node] = []
-        topology = Topology(
+        self.topology = Topology(
             NodePorts(0), "127.0.0.1", "127.0.0.1", backlog=1, opened=self._opened, trouble=lambda _: None
         )
-        self.quotas = BrokerQuotas(BrokerConfig(), is_shadow=is_shadow)
+        self.quotas = BrokerQuotas(BrokerConfig(), is_shadow=is_shadow, request_times=request_times)
         self.relay = Relay(
-            topology,
+            self.topology,
             self.quotas,
             identities=(identities or Identities()).new,
             partition_counts=PartitionCounts(_no_topics),
@@ -97,6 +117,7 @@ class Relayed:
 
     async def connect(self) -> None:
         """As a client does."""
+        self.to_client.protocol = self.client
         self.client.connection_made(self.to_client)
         await self.settle()
 
@@ -110,6 +131,17 @@ class Relayed:
         of = {name.replace("_", "-"): one for name, one in entity.items()}
         self.quotas.apply([(key, ClientQuotaEntity(of), value)])
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether both connections are closed."""
+        return self.to_client.has_closed and (self.broker is None or self.to_broker.has_closed)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the connection was closed; None at the client's wish."""
+        [failure] = self.listener.failures
+        return failure
+
     def client_sends(self, data: bytes, sizes: Callable[[], int] | None = None) -> None:
         """In pieces, whose sizes are asked for; without them at once."""
         _in_pieces(self.client.data_received, data, sizes)
@@ -120,10 +152,9 @@ class Relayed:
         _in_pieces(self.broker.data_received, data, sizes)
 
     def close(self) -> None:
-        """End both connections, as the event loop does after they were closed."""
-        if self.broker is not None:
-            self.broker.connection_lost(None)
-        self.client.connection_lost(None)
+        """End both connections, if they have not ended."""
+        self.to_broker.lose()
+        self.to_client.lose()
 
     def _opened(self, node: Node, sockets: list[Any]) -> None:
         self.opened.append(node)
@@ -134,6 +165,7 @@ class Relayed:
         assert node_id is not None
         client.enforcement = self.quotas.of(node_id)
         self.broker = BrokerConnection(self.relay, client)
+        self.to_broker.protocol = self.broker
         self.broker.connection_made(self.to_broker)
         return self.broker
 

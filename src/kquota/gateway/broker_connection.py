@@ -49,6 +49,7 @@ class BrokerConnection(asyncio.Protocol):
         self._whole: bytearray | None = None  # an answer that is read whole
         self._whole_bytes = 0
         self._asked: asyncio.Future[bytes] | None = None
+        self._asked_id = b""  # its correlation id; empty where it has none
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)
@@ -81,12 +82,14 @@ class BrokerConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(data)
 
-    def ask(self, frame: bytes) -> asyncio.Future[bytes]:
+    def ask(self, frame: bytes, *, is_token: bool = False) -> asyncio.Future[bytes]:
         """Send a request, and wait for its whole answer, without its size. Nothing else may be under way.
 
+        :param is_token: it is a bare token of a login: neither it nor its answer has a header.
         :raises ConnectionResetError: by the future, where the broker closes the connection instead.
         """
         self._asked = asyncio.get_running_loop().create_future()
+        self._asked_id = b"" if is_token else frame[8:12]
         if self._transport is None:
             self._asked.set_exception(ConnectionResetError("the broker closed it"))
         else:
@@ -130,89 +133,96 @@ class BrokerConnection(asyncio.Protocol):
         left = self._left
         now_ms = client.now_ms
         patched: bytearray | None = None
-        while True:
-            if left:
-                if left > end - at:
-                    left -= end - at
-                    at = end
+        try:
+            while True:
+                if left:
+                    if left > end - at:
+                        left -= end - at
+                        at = end
+                        break
+                    at += left
+                    left = 0
+                if end - at < _HEADER.size:
+                    # A bare token may be shorter than any answer.
+                    if end - at >= 4 and not expected and self._asked is not None:
+                        self._begin_whole(_INT32.unpack_from(data, at)[0], data, at)
                     break
-                at += left
-                left = 0
-            if end - at < _HEADER.size:
-                # A bare token may be shorter than any answer.
-                if end - at >= 4 and not expected and self._asked is not None:
-                    self._begin_whole(_INT32.unpack_from(data, at)[0], data, at)
-                break
-            size, correlation_id = _HEADER.unpack_from(data, at)
-            if not expected:
-                if self._asked is None:
-                    raise ProtocolError("the broker sent an answer that nobody asked for")
-                self._begin_whole(size, data, at)
-                break
-            one = expected[0]
-            if one.correlation_id != correlation_id or size < 4:
-                raise ProtocolError(
-                    f"the broker answered request {correlation_id} with {size} bytes where {one.correlation_id} "
-                    f"({one.action.name}) is next"
-                )
-            action = one.action
-            kind = action.kind
-            total = size + 4
-            throttle_ms = 0
-            if kind is _PRODUCE:
-                if one.throttle is not None or action.version >= _NODE_ENDPOINTS_SINCE:
+                size, correlation_id = _HEADER.unpack_from(data, at)
+                if not expected:
+                    if self._asked is None:
+                        raise ProtocolError("the broker sent an answer that nobody asked for")
+                    self._begin_whole(size, data, at)
+                    break
+                one = expected[0]
+                if one.correlation_id != correlation_id or size < 4:
+                    raise ProtocolError(
+                        f"the broker answered request {correlation_id} with {size} bytes where {one.correlation_id} "
+                        f"({one.action.name}) is next"
+                    )
+                action = one.action
+                kind = action.kind
+                total = size + 4
+                throttle_ms = 0
+                if kind is _PRODUCE:
+                    if one.throttle is not None or action.version >= _NODE_ENDPOINTS_SINCE:
+                        if end - at < total:
+                            self._begin_whole(size, data, at)
+                            break
+                        tail = at + total
+                        if one.throttle is not None or data[tail - 4 : tail] != _NO_THROTTLE_NO_TAGS:
+                            self._send_on(patched or data, start, at)
+                            start = at
+                            self._answer(one, bytearray(memoryview(data)[at:tail]), now_ms)
+                            expected.popleft()
+                            at = start = tail
+                            continue
+                elif kind is _FETCH:
+                    if end - at < min(total, action.body_at + 4):
+                        break
+                    if enforcement is not None and one.client is not None:
+                        charged = size if action.body_at == _HEADER.size else size - 1
+                        throttle_ms = enforcement.fetch(client, one.client, charged, one.sent_ms, now_ms)
+                elif kind is _BROKERS:
+                    found = self._rewritten(action, data, at, end, total)
+                    if found is None:
+                        break
+                    head, replaced = found
+                    self._send_on(patched or data, start, at)
+                    start = at
+                    expected.popleft()
+                    client.send(self._throttled(one, bytearray(head), now_ms))
+                    at = start = at + replaced
+                    left = total - replaced
+                    continue
+                elif kind is _COORDINATOR:
                     if end - at < total:
                         self._begin_whole(size, data, at)
                         break
-                    tail = at + total
-                    if one.throttle is not None or data[tail - 4 : tail] != _NO_THROTTLE_NO_TAGS:
-                        self._send_on(patched or data, start, at)
-                        self._answer(one, bytearray(memoryview(data)[at:tail]), now_ms)
-                        expected.popleft()
-                        at = start = tail
-                        continue
-            elif kind is _FETCH:
-                if end - at < min(total, action.body_at + 4):
-                    break
-                if enforcement is not None and one.client is not None:
-                    charged = size if action.body_at == _HEADER.size else size - 1
-                    throttle_ms = enforcement.fetch(client, one.client, charged, one.sent_ms, now_ms)
-            elif kind is _BROKERS:
-                found = self._rewritten(action, data, at, end, total)
-                if found is None:
-                    break
-                head, replaced = found
-                self._send_on(patched or data, start, at)
+                    self._send_on(patched or data, start, at)
+                    start = at
+                    self._answer(one, bytearray(memoryview(data)[at : at + total]), now_ms)
+                    expected.popleft()
+                    at = start = at + total
+                    continue
+                elif kind is _QUOTAS and action.api_key == _ALTER_CLIENT_QUOTAS:
+                    self._relay.quotas_altered()
+                if estimates_time and kind is not _FETCH and one.client is not None:
+                    if action.throttle_at is not None and end - at < min(total, action.throttle_at + 4):
+                        break
+                    assert enforcement is not None
+                    throttle_ms = enforcement.settle(client, one, now_ms)
+                if throttle_ms > 0:
+                    client.mute(throttle_ms, now_ms)
+                    where = action.throttle_at
+                    if where is not None and total >= where + 4 and (where == 8 or data[at + where - 1] == 0):
+                        patched = patched or bytearray(data)
+                        if _INT32.unpack_from(patched, at + where)[0] < throttle_ms:
+                            _INT32.pack_into(patched, at + where, throttle_ms)
                 expected.popleft()
-                client.send(self._throttled(one, bytearray(head), now_ms))
-                at = start = at + replaced
-                left = total - replaced
-                continue
-            elif kind is _COORDINATOR:
-                if end - at < total:
-                    self._begin_whole(size, data, at)
-                    break
-                self._send_on(patched or data, start, at)
-                self._answer(one, bytearray(memoryview(data)[at : at + total]), now_ms)
-                expected.popleft()
-                at = start = at + total
-                continue
-            elif kind is _QUOTAS and action.api_key == _ALTER_CLIENT_QUOTAS:
-                self._relay.quotas_altered()
-            if estimates_time and kind is not _FETCH and one.client is not None:
-                if action.throttle_at is not None and end - at < min(total, action.throttle_at + 4):
-                    break
-                assert enforcement is not None
-                throttle_ms = enforcement.settle(client, one, now_ms)
-            if throttle_ms > 0:
-                client.mute(throttle_ms, now_ms)
-                where = action.throttle_at
-                if where is not None and total >= where + 4 and (where == 8 or data[at + where - 1] == 0):
-                    patched = patched or bytearray(data)
-                    if _INT32.unpack_from(patched, at + where)[0] < throttle_ms:
-                        _INT32.pack_into(patched, at + where, throttle_ms)
-            expected.popleft()
-            left = total
+                left = total
+        except BaseException:
+            self._send_on(patched or data, start, at)  # what came before is not to suffer, wherever it is cut
+            raise
         self._left = left
         self._send_on(patched or data, start, at)
         return at
@@ -247,6 +257,8 @@ class BrokerConnection(asyncio.Protocol):
             frame, self._whole = self._whole, None
             if self._client.expected:
                 self._answer(self._client.expected.popleft(), frame, self._client.now_ms)
+            elif not frame.startswith(self._asked_id, 4):
+                raise ProtocolError("the broker answered another request than the one it was asked")
             elif self._asked is not None and not self._asked.done():
                 self._asked.set_result(bytes(memoryview(frame)[4:]))
                 self._asked = None

@@ -18,7 +18,7 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from kquota.errors import FrameSizeError, KquotaError, MalformedMessageError, ProtocolError, UnsupportedVersionError
+from kquota.errors import FrameSizeError, MalformedMessageError, ProtocolError, UnsupportedVersionError
 from kquota.gateway.actions import ACTIONS, Action, Kind
 from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.principals import PrincipalRefusedError
@@ -55,6 +55,8 @@ _ENDING: Final = 16
 
 MOST_UNANSWERED: Final = 10_000
 """Requests of one connection under way; librdkafka sends up to a million before it waits for an answer."""
+MOST_HEADER_BYTES: Final = 128 * 1024
+"""Of a request, waited for before it is passed on: a client id and a transactional id of 32 KiB each, and tags."""
 UNSENT_BYTES: Final = 1024 * 1024
 """When so much waits for one side to take it, nothing more is read from the other."""
 
@@ -121,7 +123,7 @@ class ClientConnection(asyncio.Protocol):
         self._relay.stats.connections += 1
         try:
             self.identity.connected(self.peer, transport.get_extra_info("ssl_object"))
-        except PrincipalRefusedError as error:
+        except Exception as error:  # noqa: BLE001 (a principal builder is anybody's)
             self.abort(error)
             return
         self._dialling = self._loop.create_task(self._dial())
@@ -150,6 +152,8 @@ class ClientConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         # A client may close its side after its last request, which without acks nothing answers.
         self._has_ended = True
+        if self._left and self._transport is not None:
+            self._transport.close()  # nor is the rest of a request to come, which the broker would answer
         self._end_if_done()
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is None
 
@@ -205,7 +209,7 @@ class ClientConnection(asyncio.Protocol):
     def mute(self, throttle_ms: int, now_ms: int) -> None:
         """Read no further request for so long. Several waits at a time are the longest of them (KIP-219)."""
         until_ms = now_ms + throttle_ms
-        if until_ms <= self._muted_until_ms:
+        if until_ms <= self._muted_until_ms or self._transport is None:
             return
         self._muted_until_ms = until_ms
         self._stopped |= _MUTED
@@ -242,7 +246,12 @@ class ClientConnection(asyncio.Protocol):
             return
         if at < len(data) and self._transport is not None:
             self._rest = self._rest or bytes(memoryview(data)[at:])
+            if not self._stopped and len(self._rest) > MOST_HEADER_BYTES:
+                self.fail(MalformedMessageError(f"a request whose header has more than {MOST_HEADER_BYTES} bytes"))
+                return
         self._control_reading()
+        if self._has_ended:
+            self._end_if_done()
 
     def _walk(self, data: bytes) -> int:
         """Pass on what can be; gives how much of it was taken."""
@@ -254,73 +263,79 @@ class ClientConnection(asyncio.Protocol):
         enforcement = self.enforcement
         expects_tokens = self.identity.expects_raw_tokens
         patched: bytearray | None = None
-        while True:
-            if left:
-                if left > end - at:
-                    left -= end - at
-                    at = end
+        try:
+            while True:
+                if left:
+                    if left > end - at:
+                        left -= end - at
+                        at = end
+                        break
+                    at += left
+                    left = 0
+                if at == end or self._stopped:
                     break
-                at += left
-                left = 0
-            if at == end or self._stopped:
-                break
-            if expects_tokens:
-                if end - at < 4:
+                if expects_tokens:
+                    if end - at < 4:
+                        break
+                    self._left = 0
+                    self._send_on(data, start, at)
+                    start = at
+                    return at + self._begin_whole(None, _INT32.unpack_from(data, at)[0], data, at)
+                if end - at < _HEADER.size:
                     break
-                self._left = 0
-                self._send_on(data, start, at)
-                return at + self._begin_whole(None, _INT32.unpack_from(data, at)[0], data, at)
-            if end - at < _HEADER.size:
-                break
-            size, api, correlation_id, id_bytes = _HEADER.unpack_from(data, at)
-            action = ACTIONS.get(api) or self._other_action(api, size, data[at : at + 16])
-            if not _SMALLEST_REQUEST <= size <= self._relay.max_request_bytes:
-                raise FrameSizeError(size, self._relay.max_request_bytes, bytes(data[at : at + 16]))
-            kind = action.kind
-            if kind in _MAYBE_WHOLE and self._relay.is_read_whole(action):
-                self._left = 0
-                self._send_on(patched or data, start, at)
-                return at + self._begin_whole(action, size, data, at)
-            body = at + _HEADER.size + (max(0, id_bytes))
-            if body > end:
-                self._check_header(size, id_bytes)
-                break
-            client = self._client
-            raw_id = data[at + 12 : body]
-            if raw_id != self._client_id or client is None:
-                client = self._identify(raw_id)
-            throttle = None
-            has_answer = True
-            if kind is _PRODUCE:
-                acks = produce_acks(data[at : body + _NEAR_BYTES], action)
-                if acks is None:
-                    acks = produce_acks(data[at : at + 4 + size], action)
-                if acks is None:
-                    if end - at >= size + 4:
-                        raise MalformedMessageError("a produce request ends before its acks")
+                size, api, correlation_id, id_bytes = _HEADER.unpack_from(data, at)
+                action = ACTIONS.get(api) or self._other_action(api, size, data[at : at + 16])
+                if not _SMALLEST_REQUEST <= size <= self._relay.max_request_bytes:
+                    raise FrameSizeError(size, self._relay.max_request_bytes, bytes(data[at : at + 16]))
+                kind = action.kind
+                if kind in _MAYBE_WHOLE and self._relay.is_read_whole(action):
+                    self._left = 0
+                    self._send_on(patched or data, start, at)
+                    start = at
+                    return at + self._begin_whole(action, size, data, at)
+                body = at + _HEADER.size + (max(0, id_bytes))
+                if body > end:
+                    self._check_header(size, id_bytes)
                     break
-                has_answer = acks != 0
-                if enforcement is not None and client is not None:
-                    throttle = enforcement.produce(self, client, size, now_ms, has_answer=has_answer)
-            elif kind is _FETCH and enforcement is not None and client is not None:
-                most = enforcement.max_fetch_bytes(client)
-                if most is not None:
-                    where = fetch_max_bytes_at(data[at : at + 4 + size], action)
-                    if where is not None:
-                        if at + where + 4 > end:
+                client = self._client
+                raw_id = data[at + 12 : body]
+                if raw_id != self._client_id or client is None:
+                    client = self._identify(raw_id, size)
+                throttle = None
+                has_answer = True
+                if kind is _PRODUCE:
+                    acks = produce_acks(data[at : body + _NEAR_BYTES], action)
+                    if acks is None:
+                        acks = produce_acks(data[at : at + 4 + size], action)
+                    if acks is None:
+                        if end - at >= size + 4:
+                            raise MalformedMessageError("a produce request ends before its acks")
+                        break
+                    has_answer = acks != 0
+                    if enforcement is not None and client is not None:
+                        throttle = enforcement.produce(self, client, size, now_ms, has_answer=has_answer)
+                elif kind is _FETCH and enforcement is not None and client is not None:
+                    most = enforcement.max_fetch_bytes(client)
+                    if most is not None:
+                        try:
+                            where = fetch_max_bytes_at(data[at : at + 4 + size], action)
+                        except MalformedMessageError:
                             if end - at >= size + 4:
-                                raise MalformedMessageError("a fetch request ends before its max_bytes")
-                            break
-                        if _INT32.unpack_from(data, at + where)[0] > most:
+                                raise
+                            break  # its beginning is not there yet
+                        if where is not None and _INT32.unpack_from(data, at + where)[0] > most:
                             patched = patched or bytearray(data)
                             _INT32.pack_into(patched, at + where, most)
-            if has_answer:
-                expected.append(Expected(correlation_id, action, now_ms, client, throttle))
-                if len(expected) >= MOST_UNANSWERED:
-                    self._stopped |= _UNANSWERED
-            if throttle is not None:
-                self.mute(throttle.throttle_ms, now_ms)
-            left = size + 4
+                if has_answer:
+                    expected.append(Expected(correlation_id, action, now_ms, client, throttle))
+                    if len(expected) >= MOST_UNANSWERED:
+                        self._stopped |= _UNANSWERED
+                if throttle is not None:
+                    self.mute(throttle.throttle_ms, now_ms)
+                left = size + 4
+        except BaseException:
+            self._send_on(patched or data, start, at)  # what came before is not to suffer, wherever it is cut
+            raise
         self._left = left
         self._send_on(patched or data, start, at)
         return at
@@ -347,11 +362,12 @@ class ClientConnection(asyncio.Protocol):
         if _SMALLEST_REQUEST + max(id_bytes, 0) > size:
             raise MalformedMessageError("the client id ends after the request")
 
-    def _identify(self, raw_id: bytes) -> Client | None:
+    def _identify(self, raw_id: bytes, size: int) -> Client | None:
         """Whom a request is charged to; a null client id counts as an empty one.
 
-        :raises ProtocolError: the client has not logged in.
+        :raises ProtocolError: the client has not logged in, or its id ends after the request.
         """
+        self._check_header(size, len(raw_id) - 2)
         principal = self.identity.principal
         if principal is None:
             raise ProtocolError("a request before the login")
@@ -386,6 +402,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _answer_whole(self) -> None:
         """Answer the request that was collected, once nothing else is under way and no wait is left."""
+        if self._transport is None or self._transport.is_closing():
+            return
         is_ready = self._stopped & _WHOLE and not self._stopped & (_CONNECTING | _MUTED)
         if is_ready and self._whole_task is None and not self.expected and self._whole is not None:
             frame = bytes(memoryview(self._whole)[4:])
@@ -402,8 +420,9 @@ class ClientConnection(asyncio.Protocol):
             return
         finally:
             self._whole = self._whole_task = self._whole_action = None
-        if self.identity.principal is not None and self._client is not None:
+        if self.identity.principal is not None:
             self._client = None  # the principal may be another one now
+            self.incomplete_since = None
         self._go_on(_WHOLE)
         self._end_if_done()
 
@@ -448,7 +467,7 @@ class ClientConnection(asyncio.Protocol):
     async def _dial(self) -> None:
         try:
             self._broker = await self._relay.dial(self, self._node_id)
-        except (OSError, TimeoutError, KquotaError) as error:
+        except Exception as error:  # noqa: BLE001 (nobody else would end the connection)
             self._relay.stats.failed_dials += 1
             self.abort(error)
             return

@@ -53,7 +53,7 @@ class WholeRequests:
         if action is None:
             assert sasl is not None
             sasl.raw_request(frame)
-            token = await broker.ask(_framed(frame))
+            token = await broker.ask(_framed(frame), is_token=True)
             sasl.raw_response(token)
             client.send(_framed(token))
             return
