@@ -88,26 +88,23 @@ class _Listener:
 class Relayed:
     """A client's connection to broker 1, dialled; what the client sends is given to :meth:`client_sends`, and so on."""
 
+    topology: Topology
+    quotas: BrokerQuotas
+    relay: Relay
+
     def __init__(
         self,
         identities: Identities | None = None,
         *,
         is_shadow: bool = False,
         request_times: RequestTimes | None = None,
+        beside: Relayed | None = None,
     ) -> None:
-        self.opened: list[Node] = []
-        self.topology = Topology(
-            NodePorts(0), "127.0.0.1", "127.0.0.1", backlog=1, opened=self._opened, trouble=lambda _: None
-        )
-        self.quotas = BrokerQuotas(BrokerConfig(), is_shadow=is_shadow, request_times=request_times)
-        self.relay = Relay(
-            self.topology,
-            self.quotas,
-            identities=(identities or Identities()).new,
-            partition_counts=PartitionCounts(_no_topics),
-            max_request_bytes=ConnectionLimits().socket_request_max_bytes,
-        )
-        self.relay.dial = self._dial  # type: ignore[method-assign]
+        """Of a gateway of its own, or of the one of another connection."""
+        if beside is None:
+            self._begin(identities or Identities(), is_shadow=is_shadow, request_times=request_times)
+        else:
+            self.topology, self.quotas, self.relay = beside.topology, beside.quotas, beside.relay
         self.listener = _Listener()
         self.client = ClientConnection(self.relay, self.listener, 1)  # type: ignore[arg-type]
         self.client.peer = Peer("127.0.0.1:50000", "127.0.0.1:9193", "127.0.0.1")
@@ -115,8 +112,22 @@ class Relayed:
         self.to_broker = End()
         self.broker: BrokerConnection | None = None
 
+    def _begin(self, identities: Identities, *, is_shadow: bool, request_times: RequestTimes | None) -> None:
+        self.topology = Topology(
+            NodePorts(0), "127.0.0.1", "127.0.0.1", backlog=1, opened=_close_all, trouble=lambda _: None
+        )
+        self.quotas = BrokerQuotas(BrokerConfig(), is_shadow=is_shadow, request_times=request_times)
+        self.relay = Relay(
+            self.topology,
+            self.quotas,
+            identities=identities.new,
+            partition_counts=PartitionCounts(_no_topics),
+            max_request_bytes=ConnectionLimits().socket_request_max_bytes,
+        )
+
     async def connect(self) -> None:
         """As a client does."""
+        self.relay.dial = self._dial  # until it is dialled
         self.to_client.protocol = self.client
         self.client.connection_made(self.to_client)
         await self.settle()
@@ -156,11 +167,6 @@ class Relayed:
         self.to_broker.lose()
         self.to_client.lose()
 
-    def _opened(self, node: Node, sockets: list[Any]) -> None:
-        self.opened.append(node)
-        for one in sockets:
-            one.close()
-
     async def _dial(self, client: ClientConnection, node_id: int | None) -> BrokerConnection:
         assert node_id is not None
         client.enforcement = self.quotas.of(node_id)
@@ -168,6 +174,11 @@ class Relayed:
         self.to_broker.protocol = self.broker
         self.broker.connection_made(self.to_broker)
         return self.broker
+
+
+def _close_all(_node: Node, sockets: list[Any]) -> None:
+    for one in sockets:
+        one.close()
 
 
 async def _no_topics(_: object) -> list[MetadataTopic]:

@@ -34,6 +34,8 @@ _NO_THROTTLE_NO_TAGS: Final = bytes(4)
 
 MAX_WHOLE_ANSWER_BYTES: Final = 16 * 1024 * 1024
 """The largest answer that is collected before it is passed on. Those with records never are."""
+MAX_REWRITTEN_BYTES: Final = 2**30
+"""The largest answer with a list of brokers: with the gateway's addresses its size still has to fit 32 bits."""
 
 
 class BrokerConnection(asyncio.Protocol):
@@ -233,6 +235,8 @@ class BrokerConnection(asyncio.Protocol):
 
     def _rewritten(self, action: Action, data: bytes, at: int, end: int, total: int) -> tuple[bytes, int] | None:
         """The head of an answer with the gateway's addresses; None while too little of it is there."""
+        if total > MAX_REWRITTEN_BYTES:
+            raise FrameSizeError(total - 4, MAX_REWRITTEN_BYTES, bytes(data[at : at + 16]))
         if self._try_again_bytes > end - at and end - at < total:
             return None
         found = rewrite_head(action, bytes(memoryview(data)[at : min(end, at + total)]), self._relay.address_of)

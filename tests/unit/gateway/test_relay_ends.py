@@ -430,6 +430,19 @@ def test_an_answer_that_cannot_be_costs_the_connection_and_not_what_came_before(
     run_virtually(work())
 
 
+def test_a_list_of_brokers_in_an_answer_of_2_gib_costs_the_connection() -> None:
+    """With the gateway's addresses in it its size could not be written."""
+
+    async def work() -> None:
+        relayed = await connected()
+        relayed.client_sends(request(3, 0, 1, bytes(4)))
+        relayed.broker_sends(HUGE + struct.pack(">iiih1si", 1, 1, 1, 1, b"a", 9092) + bytes(4))
+        await relayed.settle()
+        assert isinstance(relayed.failure, FrameSizeError)
+
+    run_virtually(work())
+
+
 @pytest.mark.parametrize("hostile", [HUGE + bytes(4), struct.pack(">ii", -5, 1), struct.pack(">ii", 2, 1)])
 def test_an_answer_of_no_size_to_a_request_that_is_read_whole_costs_the_connection(hostile: bytes) -> None:
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Clients that are over their quota wait: at once answered, and nothing further of theirs reaches the broker (KIP-219)."""
+"""Clients over their quota are answered at once, and nothing further of theirs reaches the broker (KIP-219)."""
 
 from __future__ import annotations
 
