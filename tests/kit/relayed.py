@@ -10,11 +10,12 @@ from typing import Any
 from kquota.config import BrokerConfig, ConnectionLimits
 from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.client_connection import ClientConnection
+from kquota.gateway.client_connection import CLOSE_AFTER_S, LINGER_S, ClientConnection
 from kquota.gateway.connection_identity import Identities
 from kquota.gateway.own_quotas import OwnQuotas
 from kquota.gateway.partition_counts import PartitionCounts
 from kquota.gateway.relay import Relay
+from kquota.gateway.request_time import RequestTimes
 from kquota.gateway.topology import Node, NodePorts, Topology
 from kquota.net.listener import Peer
 from kquota.quotas import ClientQuotaEntity
@@ -28,6 +29,8 @@ class End(asyncio.Transport):
 
     def __init__(self, extra: dict[str, Any] | None = None) -> None:
         super().__init__(extra or {})
+        self.protocol: asyncio.Protocol | None = None
+        """What hears of the end of the connection, if the event loop is to tell it as it does with real ones."""
         self.written = bytearray()
         self.is_paused = False
         self.has_sent_eof = False
@@ -62,10 +65,21 @@ class End(asyncio.Transport):
         return self.has_closed
 
     def close(self) -> None:
-        self.has_closed = True
+        if not self.has_closed:
+            self.has_closed = True
+            if self.protocol is not None:
+                asyncio.get_running_loop().call_soon(self.lose)
 
     def abort(self) -> None:
-        self.has_closed = self.was_aborted = True
+        self.was_aborted = True
+        self.close()
+
+    def lose(self, error: Exception | None = None) -> None:
+        """The connection is gone."""
+        protocol, self.protocol = self.protocol, None
+        self.has_closed = True
+        if protocol is not None:
+            protocol.connection_lost(error)
 
 
 class _Listener:
@@ -82,23 +96,26 @@ class _Listener:
 class Relayed:
     """A client's connection to broker 1, dialled; what the client sends is given to :meth:`client_sends`, and so on."""
 
+    topology: Topology
+    quotas: BrokerQuotas
+    relay: Relay
+
     def __init__(
-        self, identities: Identities | None = None, *, is_shadow: bool = False, own_quotas: OwnQuotas | None = None
+        self,
+        identities: Identities | None = None,
+        *,
+        is_shadow: bool = False,
+        request_times: RequestTimes | None = None,
+        own_quotas: OwnQuotas | None = None,
+        beside: Relayed | None = None,
     ) -> None:
-        self.opened: list[Node] = []
-        topology = Topology(
-            NodePorts(0), "127.0.0.1", "127.0.0.1", backlog=1, opened=self._opened, trouble=lambda _: None
-        )
-        self.quotas = BrokerQuotas(BrokerConfig(), is_shadow=is_shadow)
-        self.relay = Relay(
-            topology,
-            self.quotas,
-            identities=(identities or Identities()).new,
-            partition_counts=PartitionCounts(_no_topics),
-            max_request_bytes=ConnectionLimits().socket_request_max_bytes,
-            own_quotas=own_quotas,
-        )
-        self.relay.dial = self._dial  # type: ignore[method-assign]
+        """Of a gateway of its own, or of the one of another connection."""
+        if beside is None:
+            self._begin(
+                identities or Identities(), is_shadow=is_shadow, request_times=request_times, own_quotas=own_quotas
+            )
+        else:
+            self.topology, self.quotas, self.relay = beside.topology, beside.quotas, beside.relay
         self.listener = _Listener()
         self.client = ClientConnection(self.relay, self.listener, 1)  # type: ignore[arg-type]
         self.client.peer = Peer("127.0.0.1:50000", "127.0.0.1:9193", "127.0.0.1")
@@ -106,8 +123,31 @@ class Relayed:
         self.to_broker = End()
         self.broker: BrokerConnection | None = None
 
+    def _begin(
+        self,
+        identities: Identities,
+        *,
+        is_shadow: bool,
+        request_times: RequestTimes | None,
+        own_quotas: OwnQuotas | None,
+    ) -> None:
+        self.topology = Topology(
+            NodePorts(0), "127.0.0.1", "127.0.0.1", backlog=1, opened=_close_all, trouble=lambda _: None
+        )
+        self.quotas = BrokerQuotas(BrokerConfig(), is_shadow=is_shadow, request_times=request_times)
+        self.relay = Relay(
+            self.topology,
+            self.quotas,
+            identities=identities.new,
+            partition_counts=PartitionCounts(_no_topics),
+            max_request_bytes=ConnectionLimits().socket_request_max_bytes,
+            own_quotas=own_quotas,
+        )
+
     async def connect(self) -> None:
         """As a client does."""
+        self.relay.dial = self._dial  # type: ignore[method-assign] # until it is dialled
+        self.to_client.protocol = self.client
         self.client.connection_made(self.to_client)
         await self.settle()
 
@@ -121,6 +161,23 @@ class Relayed:
         of = {name.replace("_", "-"): one for name, one in entity.items()}
         self.quotas.apply([(key, ClientQuotaEntity(of), value)])
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether both connections are closed."""
+        return self.to_client.has_closed and (self.broker is None or self.to_broker.has_closed)
+
+    async def ends(self) -> bool:
+        """Whether both connections are closed soon: a client is left some time to read its last answers."""
+        await asyncio.sleep(CLOSE_AFTER_S + LINGER_S)
+        await self.settle()
+        return self.has_ended
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the connection was closed; None at the client's wish."""
+        [failure] = self.listener.failures
+        return failure
+
     def client_sends(self, data: bytes, sizes: Callable[[], int] | None = None) -> None:
         """In pieces, whose sizes are asked for; without them at once."""
         _in_pieces(self.client.data_received, data, sizes)
@@ -131,22 +188,22 @@ class Relayed:
         _in_pieces(self.broker.data_received, data, sizes)
 
     def close(self) -> None:
-        """End both connections, as the event loop does after they were closed."""
-        if self.broker is not None:
-            self.broker.connection_lost(None)
-        self.client.connection_lost(None)
-
-    def _opened(self, node: Node, sockets: list[Any]) -> None:
-        self.opened.append(node)
-        for one in sockets:
-            one.close()
+        """End both connections, if they have not ended."""
+        self.to_broker.lose()
+        self.to_client.lose()
 
     async def _dial(self, client: ClientConnection, node_id: int | None) -> BrokerConnection:
         assert node_id is not None
         client.enforcement = self.quotas.of(node_id)
         self.broker = BrokerConnection(self.relay, client)
+        self.to_broker.protocol = self.broker
         self.broker.connection_made(self.to_broker)
         return self.broker
+
+
+def _close_all(_node: Node, sockets: list[Any]) -> None:
+    for one in sockets:
+        one.close()
 
 
 async def _no_topics(_: object) -> list[MetadataTopic]:

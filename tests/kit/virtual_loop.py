@@ -32,6 +32,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._virtual = _Selector()
         super().__init__(self._virtual)
+        self._clock_resolution = 1e-6  # a nanosecond is lost among a year's seconds, and a timer would never be due
 
     def time(self) -> float:
         """Seconds, from 1,000 on."""

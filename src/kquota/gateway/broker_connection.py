@@ -38,6 +38,8 @@ _NO_THROTTLE_NO_TAGS: Final = bytes(4)
 
 MAX_WHOLE_ANSWER_BYTES: Final = 16 * 1024 * 1024
 """The largest answer that is collected before it is passed on. Those with records never are."""
+MAX_REWRITTEN_BYTES: Final = 2**30
+"""The largest answer with a list of brokers: with the gateway's addresses its size still has to fit 32 bits."""
 
 
 class BrokerConnection(asyncio.Protocol):
@@ -46,6 +48,7 @@ class BrokerConnection(asyncio.Protocol):
     __slots__ = (
         "__weakref__",
         "_asked",
+        "_asked_id",
         "_client",
         "_fetch_quotas",
         "_is_between",
@@ -74,6 +77,7 @@ class BrokerConnection(asyncio.Protocol):
         self._whole: bytearray | None = None  # an answer that is read whole
         self._whole_bytes = 0
         self._asked: asyncio.Future[bytes] | None = None
+        self._asked_id = b""  # its correlation id; empty where it has none
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The broker took the connection."""
@@ -111,12 +115,14 @@ class BrokerConnection(asyncio.Protocol):
         assert self._transport is not None
         return self._transport.write
 
-    def ask(self, frame: bytes) -> asyncio.Future[bytes]:
+    def ask(self, frame: bytes, *, is_token: bool = False) -> asyncio.Future[bytes]:
         """Send a request, and wait for its whole answer, without its size. Nothing else may be under way.
 
+        :param is_token: it is a bare token of a login: neither it nor its answer has a header.
         :raises ConnectionResetError: by the future, where the broker closes the connection instead.
         """
         self._asked = asyncio.get_running_loop().create_future()
+        self._asked_id = b"" if is_token else frame[8:12]
         if self._transport is None:
             self._asked.set_exception(ConnectionResetError("the broker closed it"))
         else:
@@ -206,92 +212,99 @@ class BrokerConnection(asyncio.Protocol):
         end = len(data)
         left = self._left
         patched: bytearray | None = None
-        while True:
-            if left:
-                if left > end - at:
-                    left -= end - at
-                    at = end
+        try:
+            while True:
+                if left:
+                    if left > end - at:
+                        left -= end - at
+                        at = end
+                        break
+                    at += left
+                    left = 0
+                if at == end:
                     break
-                at += left
-                left = 0
-            if at == end:
-                break
-            if end - at < _HEADER_BYTES or not expected:
-                self._begin_other(data, at, end)
-                break
-            size, correlation_id = _unpack_header(data, at)
-            one = expected[0]
-            next_id, head, sent_ms, throttle = one
-            action = head.action
-            if next_id != correlation_id or size < 4:
-                raise ProtocolError(
-                    f"the broker answered request {correlation_id} with {size} bytes where {next_id} "
-                    f"({action.name}) is next"
-                )
-            kind = action.kind
-            total = size + 4
-            throttle_ms = 0
-            if kind is _PRODUCE:
-                is_throttled = throttle is not None or estimates_time
-                if is_throttled or action.version >= _NODE_ENDPOINTS_SINCE:
+                if end - at < _HEADER_BYTES or not expected:
+                    self._begin_other(data, at, end)
+                    break
+                size, correlation_id = _unpack_header(data, at)
+                one = expected[0]
+                next_id, head, sent_ms, throttle = one
+                action = head.action
+                if next_id != correlation_id or size < 4:
+                    raise ProtocolError(
+                        f"the broker answered request {correlation_id} with {size} bytes where {next_id} "
+                        f"({action.name}) is next"
+                    )
+                kind = action.kind
+                total = size + 4
+                throttle_ms = 0
+                if kind is _PRODUCE:
+                    is_throttled = throttle is not None or estimates_time
+                    if is_throttled or action.version >= _NODE_ENDPOINTS_SINCE:
+                        tail = at + total
+                        if tail > end:
+                            self._begin_whole(size, data, at)
+                            break
+                        if is_throttled or data[tail - 4 : tail] != _NO_THROTTLE_NO_TAGS:
+                            self._send_on(patched or data, start, at)
+                            start = at
+                            expected.popleft()
+                            self._answer(one, bytearray(memoryview(data)[at:tail]))
+                            at = start = tail
+                            continue
+                elif kind is _FETCH:
+                    if end - at < min(total, action.body_at + 4):
+                        break
+                    if head.since != self._fetch_quotas.changes:
+                        head.look_up(enforcement)
+                    meter = head.meter
+                    if meter is not None:
+                        now_ms = client.now_ms
+                        amount = size - action.has_tagged_header
+                        own = meter.record(amount, now_ms)
+                        if own is not None or estimates_time:
+                            throttle_ms = enforcement.fetch(client, head, own, amount, now_ms - sent_ms, now_ms)
+                elif kind is _BROKERS:
+                    found = self._rewritten(action, data, at, end, total)
+                    if found is None:
+                        break
+                    rewritten, replaced = found
+                    self._send_on(patched or data, start, at)
+                    start = at
+                    expected.popleft()
+                    client.send(self._throttled(one, bytearray(rewritten)))
+                    at = start = at + replaced
+                    left = total - replaced
+                    continue
+                elif kind is _COORDINATOR:
                     tail = at + total
                     if tail > end:
                         self._begin_whole(size, data, at)
                         break
-                    if is_throttled or data[tail - 4 : tail] != _NO_THROTTLE_NO_TAGS:
-                        self._send_on(patched or data, start, at)
-                        expected.popleft()
-                        self._answer(one, bytearray(memoryview(data)[at:tail]))
-                        at = start = tail
-                        continue
-            elif kind is _FETCH:
-                if end - at < min(total, action.body_at + 4):
-                    break
-                if head.since != self._fetch_quotas.changes:
-                    head.look_up(enforcement)
-                meter = head.meter
-                if meter is not None:
-                    now_ms = client.now_ms
-                    amount = size - action.has_tagged_header
-                    own = meter.record(amount, now_ms)
-                    if own is not None or estimates_time:
-                        throttle_ms = enforcement.fetch(client, head, own, amount, now_ms - sent_ms, now_ms)
-            elif kind is _BROKERS:
-                found = self._rewritten(action, data, at, end, total)
-                if found is None:
-                    break
-                rewritten, replaced = found
-                self._send_on(patched or data, start, at)
+                    self._send_on(patched or data, start, at)
+                    start = at
+                    expected.popleft()
+                    self._answer(one, bytearray(memoryview(data)[at:tail]))
+                    at = start = tail
+                    continue
+                elif kind is _QUOTAS and action.api_key == _ALTER_CLIENT_QUOTAS:
+                    self._relay.quotas_altered()
+                if estimates_time and kind is not _FETCH and head.client is not None:
+                    if action.throttle_at is not None and end - at < min(total, action.throttle_at + 4):
+                        break
+                    throttle_ms = enforcement.settle(client, one, client.now_ms)
+                if throttle_ms > 0:
+                    client.mute(throttle_ms, client.now_ms)
+                    where = action.throttle_at
+                    if where is not None and total >= where + 4 and (where == 8 or data[at + where - 1] == 0):
+                        patched = patched or bytearray(data)
+                        if _INT32.unpack_from(patched, at + where)[0] < throttle_ms:
+                            _INT32.pack_into(patched, at + where, throttle_ms)
                 expected.popleft()
-                client.send(self._throttled(one, bytearray(rewritten)))
-                at = start = at + replaced
-                left = total - replaced
-                continue
-            elif kind is _COORDINATOR:
-                tail = at + total
-                if tail > end:
-                    self._begin_whole(size, data, at)
-                    break
-                self._send_on(patched or data, start, at)
-                expected.popleft()
-                self._answer(one, bytearray(memoryview(data)[at:tail]))
-                at = start = tail
-                continue
-            elif kind is _QUOTAS and action.api_key == _ALTER_CLIENT_QUOTAS:
-                self._relay.quotas_altered()
-            if estimates_time and kind is not _FETCH and head.client is not None:
-                if action.throttle_at is not None and end - at < min(total, action.throttle_at + 4):
-                    break
-                throttle_ms = enforcement.settle(client, one, client.now_ms)
-            if throttle_ms > 0:
-                client.mute(throttle_ms, client.now_ms)
-                where = action.throttle_at
-                if where is not None and total >= where + 4 and (where == 8 or data[at + where - 1] == 0):
-                    patched = patched or bytearray(data)
-                    if _INT32.unpack_from(patched, at + where)[0] < throttle_ms:
-                        _INT32.pack_into(patched, at + where, throttle_ms)
-            expected.popleft()
-            left = total
+                left = total
+        except BaseException:
+            self._send_on(patched or data, start, at)  # what came before is not to suffer, wherever it is cut
+            raise
         self._left = left
         if at > start:
             if start == 0 and at == end:
@@ -314,6 +327,8 @@ class BrokerConnection(asyncio.Protocol):
 
     def _rewritten(self, action: Action, data: bytes, at: int, end: int, total: int) -> tuple[bytes, int] | None:
         """The head of an answer with the gateway's addresses; None while too little of it is there."""
+        if total > MAX_REWRITTEN_BYTES:
+            raise FrameSizeError(total - 4, MAX_REWRITTEN_BYTES, bytes(data[at : at + 16]))
         if self._try_again_bytes > end - at and end - at < total:
             return None
         found = rewrite_head(action, bytes(memoryview(data)[at : min(end, at + total)]), self._relay.address_of)
@@ -338,6 +353,8 @@ class BrokerConnection(asyncio.Protocol):
             frame, self._whole = self._whole, None
             if self._client.expected:
                 self._answer(self._client.expected.popleft(), frame)
+            elif not frame.startswith(self._asked_id, 4):
+                raise ProtocolError("the broker answered another request than the one it was asked")
             elif self._asked is not None and not self._asked.done():
                 self._asked.set_result(bytes(memoryview(frame)[4:]))
                 self._asked = None

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from kquota.errors import FrameSizeError, KquotaError, MalformedMessageError, ProtocolError, UnsupportedVersionError
+from kquota.errors import FrameSizeError, MalformedMessageError, ProtocolError, UnsupportedVersionError
 from kquota.gateway.actions import ACTIONS, Action, Kind
 from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.principals import PrincipalRefusedError
@@ -60,6 +60,8 @@ CLOSE_AFTER_S: Final = 0.1
 """From the last answer to the end of this side: kafka-python throws answers away that it reads along with the end."""
 LINGER_S: Final = 1.0
 """How long a client may take to close its side, once it was answered everything."""
+MOST_HEADER_BYTES: Final = 128 * 1024
+"""Of a request, waited for before it is passed on: a client id and a transactional id of 32 KiB each, and tags."""
 UNSENT_BYTES: Final = 1024 * 1024
 """When so much waits for one side to take it, nothing more is read from the other."""
 
@@ -184,7 +186,7 @@ class ClientConnection(asyncio.Protocol):
         self._relay.stats.connections += 1
         try:
             self.identity.connected(self.peer, transport.get_extra_info("ssl_object"))
-        except KquotaError as error:  # nobody can be charged
+        except Exception as error:  # noqa: BLE001 (a principal builder is anybody's)
             self.abort(error)
             return
         self._dialling = self._loop.create_task(self._dial())
@@ -246,6 +248,8 @@ class ClientConnection(asyncio.Protocol):
             return False
         # A client may close its side after its last request, which without acks nothing answers.
         self.has_ended = True
+        if self._left and self._transport is not None:
+            self._transport.close()  # nor is the rest of a request to come, which the broker would answer
         self._end_if_done()
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is None
 
@@ -314,7 +318,7 @@ class ClientConnection(asyncio.Protocol):
     def mute(self, throttle_ms: int, now_ms: int) -> None:
         """Read no further request for so long. Several waits at a time are the longest of them (KIP-219)."""
         until_ms = now_ms + throttle_ms
-        if until_ms <= self._muted_until_ms:
+        if until_ms <= self._muted_until_ms or self._transport is None:
             return
         self._muted_until_ms = until_ms
         self.stopped |= _MUTED
@@ -363,85 +367,98 @@ class ClientConnection(asyncio.Protocol):
             return
         if at != len(data) and self._transport is not None:
             self._rest = data[at:] if at else data
+            if not self.stopped and len(self._rest) > MOST_HEADER_BYTES:
+                self.fail(MalformedMessageError(f"a request whose header has more than {MOST_HEADER_BYTES} bytes"))
+                return
         is_between = not (self._left or self._rest or self._whole or self._expects_tokens or self._estimates_time)
         self._next = self._head if is_between and self._head is not None and self._head.is_whole is None else None
         if self.stopped or self._is_paused:
             if self.stopped & _LINGERING:
                 self._rest = b""
             self._control_reading()
+        if self.has_ended:
+            self._end_if_done()
 
     def _walk(self, data: bytes) -> int:  # noqa: C901, PLR0912, PLR0915 (a call costs more than what it would do)
         """Pass on what can be; gives how much of it was taken.
 
         Every request of every client goes through this: what it does for each of them is counted in nanoseconds.
         """
-        at = 0
+        at = start = 0
         end = len(data)
         left = self._left
         head = self._head
         patched: bytearray | None = None
-        while True:
-            if left:
-                if left > end - at:
-                    left -= end - at
-                    at = end
-                    break
-                at += left
-                left = 0
-            if at == end or self.stopped:
-                break
-            if end - at < HEADER_BYTES or self._expects_tokens:
-                return self._begin_token(data, patched or data, at)
-            size, api, correlation_id, id_bytes = _unpack_header(data, at)
-            if (
-                head is None
-                or head.is_whole is not None
-                or api != head.api
-                or data[at + HEAD_AT : at + head.end] != head.raw
-                or not head.end <= size + 4 <= self._max_frame_bytes
-            ):
-                head = self._read_head(data, at, size, api, id_bytes)
-                if head is None:
-                    break
-                if head.is_whole:
-                    self._left = 0
-                    self._send_on(patched or data, at)
-                    return at + self._begin_whole(head.action, size, data, at)
-            sent_ms = 0
-            throttle = None
-            if head.counts == BYTES_IN:
-                if head.since != self._produce_quotas.changes:
-                    head.look_up(self.enforcement)
-                if head.meter is not None:
-                    sent_ms = int(self._loop.time() * 1000)
-                    throttle = head.meter.record(size, sent_ms)
-                    if throttle is not None:
-                        throttle = self.enforcement.produce(self, head, throttle, sent_ms)
-            elif head.counts == BYTES_OUT:
-                if head.since != self._fetch_quotas.changes:
-                    head.look_up(self.enforcement)
-                if head.most is not None and head.max_bytes_at:
-                    where = at + head.max_bytes_at
-                    if where + 4 > end:
+        try:
+            while True:
+                if left:
+                    if left > end - at:
+                        left -= end - at
+                        at = end
                         break
-                    if _unpack_int32(data, where)[0] > head.most:
-                        patched = patched or bytearray(data)
-                        _INT32.pack_into(patched, where, head.most)
-            if head.has_answer:
-                if self._estimates_time:
-                    sent_ms = sent_ms or self.now_ms
-                self.expected.append((correlation_id, head, sent_ms, throttle))
-                if len(self.expected) >= MOST_UNANSWERED:
-                    self.stopped |= _UNANSWERED
-            if throttle is not None:
-                self.mute(throttle.throttle_ms, sent_ms)
-            head.used += 1
-            left = size + 4
+                    at += left
+                    left = 0
+                if at == end or self.stopped:
+                    break
+                if end - at < HEADER_BYTES or self._expects_tokens:
+                    self._left = 0
+                    self._send_on(patched or data, start, at)
+                    start = at
+                    return at + self._begin_token(data, at)
+                size, api, correlation_id, id_bytes = _unpack_header(data, at)
+                if (
+                    head is None
+                    or head.is_whole is not None
+                    or api != head.api
+                    or data[at + HEAD_AT : at + head.end] != head.raw
+                    or not head.end <= size + 4 <= self._max_frame_bytes
+                ):
+                    head = self._read_head(data, at, size, api, id_bytes)
+                    if head is None:
+                        break
+                    if head.is_whole:
+                        self._left = 0
+                        self._send_on(patched or data, start, at)
+                        start = at
+                        return at + self._begin_whole(head.action, size, data, at)
+                sent_ms = 0
+                throttle = None
+                if head.counts == BYTES_IN:
+                    if head.since != self._produce_quotas.changes:
+                        head.look_up(self.enforcement)
+                    if head.meter is not None:
+                        sent_ms = int(self._loop.time() * 1000)
+                        throttle = head.meter.record(size, sent_ms)
+                        if throttle is not None:
+                            throttle = self.enforcement.produce(self, head, throttle, sent_ms)
+                elif head.counts == BYTES_OUT:
+                    if head.since != self._fetch_quotas.changes:
+                        head.look_up(self.enforcement)
+                    if head.most is not None and head.max_bytes_at:
+                        where = at + head.max_bytes_at
+                        if where + 4 > end:
+                            break
+                        if _unpack_int32(data, where)[0] > head.most:
+                            patched = patched or bytearray(data)
+                            _INT32.pack_into(patched, where, head.most)
+                if head.has_answer:
+                    if self._estimates_time:
+                        sent_ms = sent_ms or self.now_ms
+                    self.expected.append((correlation_id, head, sent_ms, throttle))
+                    if len(self.expected) >= MOST_UNANSWERED:
+                        self.stopped |= _UNANSWERED
+                if throttle is not None:
+                    self.mute(throttle.throttle_ms, sent_ms)
+                head.used += 1
+                left = size + 4
+        except BaseException:
+            self._send_on(patched or data, start, at)  # what came before is not to suffer, wherever it is cut
+            raise
         self._left = left
         if at == end:
             self._write_on(patched or data)
-        elif at:
-            self._send_on(patched or data, at)
+        else:
+            self._send_on(patched or data, 0, at)
         return at
 
     def _read_head(self, data: bytes, at: int, size: int, api: int, id_bytes: int) -> RequestHead | None:
@@ -470,17 +487,15 @@ class ClientConnection(asyncio.Protocol):
         self._head = head
         return head
 
-    def _begin_token(self, data: bytes, patched: bytes | bytearray, at: int) -> int:
-        """Pass on what is before a token of a login, and begin to collect that, if it is one and has begun."""
-        self._left = 0
-        self._send_on(patched, at)
+    def _begin_token(self, data: bytes, at: int) -> int:
+        """Begin to collect a token of a login, if it is one and has begun; gives how many bytes belong to it."""
         if not self._expects_tokens or len(data) - at < _INT32.size:
-            return at
-        return at + self._begin_whole(None, _unpack_int32(data, at)[0], data, at)
+            return 0
+        return self._begin_whole(None, _unpack_int32(data, at)[0], data, at)
 
-    def _send_on(self, data: bytes | bytearray, end: int) -> None:
-        if end:
-            self._write_on(memoryview(data)[:end])
+    def _send_on(self, data: bytes | bytearray, start: int, end: int) -> None:
+        if end > start:
+            self._write_on(memoryview(data)[start:end])
 
     def _other_action(self, api: int, size: int, begin: bytes) -> Action:
         """What is not in the table: a later version of ApiVersions, which every broker answers, or nothing of Kafka's.
@@ -530,6 +545,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _answer_whole(self) -> None:
         """Answer the request that was collected, once nothing else is under way and no wait is left."""
+        if self._transport is None or self._transport.is_closing():
+            return
         is_ready = self.stopped & _WHOLE and not self.stopped & (_CONNECTING | _MUTED)
         if is_ready and self._whole_task is None and not self.expected and self._whole is not None:
             frame = bytes(memoryview(self._whole)[4:])
@@ -552,6 +569,8 @@ class ClientConnection(asyncio.Protocol):
         self._expects_tokens = self.identity.expects_raw_tokens
         self.count_requests()
         self._head = self._next = None  # the principal may be another one now
+        if self.identity.principal is not None:
+            self.incomplete_since = None
         self._go_on(_WHOLE)
         self._end_if_done()
 
@@ -624,7 +643,7 @@ class ClientConnection(asyncio.Protocol):
     async def _dial(self) -> None:
         try:
             self._broker = await self._relay.dial(self, self._node_id)
-        except (OSError, TimeoutError, KquotaError) as error:
+        except Exception as error:  # noqa: BLE001 (nobody else would end the connection)
             self.abort(error)
             return
         finally:

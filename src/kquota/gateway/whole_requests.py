@@ -57,7 +57,7 @@ class WholeRequests:
             assert sasl is not None
             sasl.raw_request(frame)
             try:
-                token = await broker.ask(_framed(frame))
+                token = await broker.ask(_framed(frame), is_token=True)
             except ConnectionResetError:  # which is all that a broker says about a failure
                 self._relay.note_login(client.peer, sasl.mechanism, Progress.FAILED)
                 raise
