@@ -10,7 +10,7 @@ import struct
 
 import pytest
 
-from kquota.errors import FrameSizeError, MalformedMessageError, ProtocolError
+from kquota.errors import FrameSizeError, ProtocolError
 from kquota.gateway.client_connection import MOST_UNANSWERED
 from kquota.wire.primitives import uvarint
 from tests.kit.relayed import Relayed, answer, produce_request, request
