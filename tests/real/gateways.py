@@ -1,0 +1,87 @@
+"""A gateway in front of real brokers, as a process of its own, and what its tests share."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.gateway_process import gateway_process
+from kquota.admin import QuotaAdmin
+from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
+from tests.kit.eventually import eventually
+
+__all__ = ["IN_FORCE_S", "Gateway", "client_ids", "gateway", "quota_file", "set_quota", "topic_names"]
+
+IN_FORCE_S: Final = 2.0
+"""How soon a change of quotas is in force at the gateway."""
+
+_numbers = itertools.count()
+_run = f"{os.getpid():x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A gateway that is running."""
+
+    pid: int
+    bootstrap: str
+    brokers: Mapping[int, str]
+    log_path: Path
+
+    @property
+    def log(self) -> str:
+        """What it wrote to standard error so far."""
+        return self.log_path.read_text(encoding="utf-8")
+
+
+@contextmanager
+def gateway(
+    upstream: str, folder: Path, *arguments: str, quotas: Path | str = "memory:", brokers: int = 1
+) -> Iterator[Gateway]:
+    """A gateway in front of so many brokers, on free ports; it ends with the block."""
+    log = folder / f"gateway-{next(_numbers)}.log"
+    with gateway_process(upstream, *arguments, quotas=quotas, log=log, brokers=brokers) as running:
+        yield Gateway(running.pid, running.bootstrap, running.brokers, log)
+
+
+def client_ids(*names: str) -> list[str]:
+    """Client ids that no other test has, and so quotas that are unused."""
+    number = next(_numbers)
+    return [f"{name}-{_run}-{number}" for name in names]
+
+
+def topic_names(count: int) -> list[str]:
+    """Names of topics that there are not yet."""
+    number = next(_numbers)
+    return [f"gateway-{_run}-{number}-{index}" for index in range(count)]
+
+
+def set_quota(address: str, entity: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
+    """Set quotas of an entity, None removes; returns once the cluster, or the gateway with its own, describes them."""
+    of = ClientQuotaEntity(dict(entity))
+    ops = [ClientQuotaAlteration.Op(key, value) for key, value in values.items()]
+    with QuotaAdmin(address, timeout_ms=30_000) as admin:
+
+        def described() -> dict[str, Any]:
+            found = admin.describe_client_quotas(ClientQuotaFilter.all()).entities().get(of, {})
+            return {key: found.get(key) for key in values}
+
+        admin.alter_client_quotas([ClientQuotaAlteration(of, ops)]).all()
+        eventually(described, dict(values))
+
+
+def quota_file(path: Path, limits: Mapping[str, Mapping[str, float]]) -> Path:
+    """A quota file with these values by client id, put in place at once."""
+    lines = ["quotas:"] + ([] if limits else [" []"])
+    for client_id, values in limits.items():
+        lines += [f"- entity: {{client-id: {client_id}}}", "  values:"]
+        lines += [f"    {key}: {value}" for key, value in values.items()]
+    new = path.with_suffix(".new")
+    new.write_text(("quotas: []\n" if not limits else "\n".join(lines) + "\n"), encoding="utf-8")
+    new.replace(path)
+    return path
