@@ -35,6 +35,8 @@ class Answer:
 
     results: list[tuple[str, int]]
     """Topic, as its place among the topics of the test, and error code, in the order of the answer."""
+    messages: set[str]
+    """What was said about the topics that were refused."""
     throttle_ms: int
     sent_s: float
     took_s: float
@@ -62,6 +64,11 @@ class Lane:
         names = {name: f"#{index}" for index, name in enumerate(self.topics)}
         return Answer(
             [(names.get(one.name, str(one.name)), one.error_code.value) for one in found],
+            {
+                (one.error_code.value, getattr(one, "error_message", None))
+                for one in found
+                if one.error_code.value == REFUSED
+            },
             round(decoded.throttle_time.total_seconds() * 1000),
             sent_s,
             took_s,
@@ -129,6 +136,7 @@ class Lanes:
             assert ours.results == real.results
         else:
             assert sorted(codes(ours)) == sorted(codes(real)), (ours, real)
+        assert ours.messages == real.messages
         assert (ours.throttle_ms > 0) == (real.throttle_ms > 0), (ours, real)
         passed = [one.sent_s + one.took_s - lane.started_s for one, lane in ((ours, self.gateway), (real, self.broker))]
         # Tokens come with time: at the most, the two differ by what came in between and while they were asked.
