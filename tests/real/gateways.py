@@ -14,8 +14,19 @@ from benchmarks.gateway_process import gateway_process
 from kquota.admin import QuotaAdmin
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
 from tests.kit.eventually import eventually
+from tests.real.raw_kafka import FETCH, PRODUCE, Connection, record_batch
 
-__all__ = ["IN_FORCE_S", "Gateway", "client_ids", "gateway", "quota_file", "set_quota", "topic_names"]
+__all__ = [
+    "IN_FORCE_S",
+    "Gateway",
+    "client_ids",
+    "fetch",
+    "gateway",
+    "produce",
+    "quota_file",
+    "set_quota",
+    "topic_names",
+]
 
 IN_FORCE_S: Final = 2.0
 """How soon a change of quotas is in force at the gateway."""
@@ -85,3 +96,46 @@ def quota_file(path: Path, limits: Mapping[str, Mapping[str, float]]) -> Path:
     new.write_text(("quotas: []\n" if not limits else "\n".join(lines) + "\n"), encoding="utf-8")
     new.replace(path)
     return path
+
+
+def produce(connection: Connection, topic: str, batch_bytes: int, client_id: str) -> int:
+    """Write a batch of this size to a topic's first partition; the throttle time of the answer, in milliseconds."""
+    partitions = [{"index": 0, "records": record_batch(batch_bytes)}]
+    values = {
+        "transactional_id": None,
+        "acks": 1,
+        "timeout": 30_000,
+        "topic_data": [{"name": topic, "partition_data": partitions}],
+    }
+    answer = connection.request(PRODUCE, 9, values, client_id=client_id).decoded()
+    assert [part.error_code.value for one in answer.responses for part in one.partition_responses] == [0], answer
+    return round(answer.throttle_time.total_seconds() * 1000)
+
+
+def fetch(connection: Connection, topic: str, max_bytes: int, client_id: str) -> tuple[int, int]:
+    """Read a topic's first partition from its beginning; the bytes of its records, and the throttle time."""
+    partition = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": max_bytes,
+    }
+    values = {
+        "cluster_id": None,
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 0,
+        "max_bytes": max_bytes,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": topic, "partitions": [partition]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    answer = connection.request(FETCH, 12, values, client_id=client_id).decoded()
+    assert answer.error_code.value == 0, answer
+    size = sum(len(part.records or b"") for one in answer.responses for part in one.partitions)
+    return size, round(answer.throttle_time.total_seconds() * 1000)
