@@ -109,7 +109,7 @@ def produce(connection: Connection, topic: str, batch_bytes: int, client_id: str
     }
     answer = connection.request(PRODUCE, 9, values, client_id=client_id).decoded()
     assert [part.error_code.value for one in answer.responses for part in one.partition_responses] == [0], answer
-    return round(answer.throttle_time.total_seconds() * 1000)
+    return int(answer.throttle_time.total_seconds() * 1000)
 
 
 def fetch(connection: Connection, topic: str, max_bytes: int, client_id: str) -> tuple[int, int]:
@@ -138,4 +138,4 @@ def fetch(connection: Connection, topic: str, max_bytes: int, client_id: str) ->
     answer = connection.request(FETCH, 12, values, client_id=client_id).decoded()
     assert answer.error_code.value == 0, answer
     size = sum(len(part.records or b"") for one in answer.responses for part in one.partitions)
-    return size, round(answer.throttle_time.total_seconds() * 1000)
+    return size, int(answer.throttle_time.total_seconds() * 1000)

@@ -1,7 +1,7 @@
 """The same requests at a broker with a quota, and through a gateway that has it: throttle times side by side.
 
 All go to one broker, each client id with quotas of its own: at the broker, at the gateway, or at both. Everybody waits
-as long as the answer says, and all begin together. With Kafka's windows a client may use ten seconds' worth at once, and
+as long as the answer says. With Kafka's windows a client may use ten seconds' worth at once, and
 its throttle time is what it used in all, divided by the limit, less the time since it began: so that of two clients
 differs by no more than the time by which they differ.
 """

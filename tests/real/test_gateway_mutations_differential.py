@@ -35,7 +35,7 @@ class Answer:
 
     results: list[tuple[str, int]]
     """Topic, as its place among the topics of the test, and error code, in the order of the answer."""
-    messages: set[str | None]
+    messages: set[Any]
     """What was said about the topics that were refused."""
     throttle_ms: int
     sent_s: float
@@ -61,17 +61,10 @@ class Lane:
         decoded = self.ask(api_key, version, values)
         took_s = time.monotonic() - sent_s
         found = next(getattr(decoded, name) for name in ("topics", "results", "responses") if hasattr(decoded, name))
-        said: set[str | None] = {
-            getattr(one, "error_message", None) for one in found if one.error_code.value == REFUSED
-        }
         names = {name: f"#{index}" for index, name in enumerate(self.topics)}
         return Answer(
             [(names.get(one.name, str(one.name)), one.error_code.value) for one in found],
-            {
-                (one.error_code.value, getattr(one, "error_message", None))
-                for one in found
-                if one.error_code.value == REFUSED
-            },
+            {getattr(one, "error_message", None) for one in found if one.error_code.value == REFUSED},
             round(decoded.throttle_time.total_seconds() * 1000),
             sent_s,
             took_s,
