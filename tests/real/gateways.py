@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from benchmarks.gateway_process import gateway_process
-from kquota.admin import QuotaAdmin
+from kquota.admin import NewTopic, QuotaAdmin
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
 from tests.kit.eventually import eventually
+from tests.kit.kafka import NEW, PASSWORDS, needs_kafka
+from tests.kit.kafka_cluster import KafkaCluster, running_cluster
 from tests.real.raw_kafka import FETCH, PRODUCE, Connection, record_batch
 
 __all__ = [
@@ -22,9 +27,13 @@ __all__ = [
     "client_ids",
     "fetch",
     "gateway",
+    "in_force",
+    "lone_broker",
     "produce",
     "quota_file",
     "set_quota",
+    "throttle_ms",
+    "topic",
     "topic_names",
 ]
 
@@ -139,3 +148,65 @@ def fetch(connection: Connection, topic: str, max_bytes: int, client_id: str) ->
     assert answer.error_code.value == 0, answer
     size = sum(len(part.records or b"") for one in answer.responses for part in one.partitions)
     return size, int(answer.throttle_time.total_seconds() * 1000)
+
+
+def throttle_ms(
+    address: str,
+    topic: str,
+    client_id: str,
+    *,
+    batch_bytes: int = 10_000,
+    user: str | None = None,
+    password: str | None = None,
+) -> int:
+    """What a new connection is answered to a batch of this size."""
+    with Connection(address, user=user, password=password) as connection:
+        return produce(connection, topic, batch_bytes, client_id)
+
+
+@contextmanager
+def topic(address: str, name: str | None = None) -> Iterator[str]:
+    """A topic of one partition that can be written to; it is deleted at the end."""
+    name = name or topic_names(1)[0]
+    with QuotaAdmin(address, timeout_ms=30_000) as admin:
+        admin.topics.create_topics([NewTopic(name, 1, 1)]).all()
+        with Connection(address) as connection:
+            eventually(lambda: _is_there(connection, name), expected=True)
+        yield name
+        admin.topics.delete_topics([name]).all()
+
+
+def _is_there(connection: Connection, name: str) -> bool:
+    try:
+        produce(connection, name, 100, "filler")
+    except AssertionError:
+        return False
+    return True
+
+
+def in_force(ask: Callable[[], bool], *, within_s: float = IN_FORCE_S) -> None:
+    """Ask until it is true; who asked later than this, beyond what an answer takes, should have seen it.
+
+    :raises AssertionError: it was not true so soon.
+    """
+    start_s = time.monotonic()
+    longest_s = 0.0
+    while True:
+        asked_s = time.monotonic()
+        found = ask()
+        longest_s = max(longest_s, time.monotonic() - asked_s)
+        if found:
+            return
+        passed_s = asked_s - start_s
+        assert passed_s <= within_s + 2 * longest_s, f"not in force after {passed_s:.1f} s"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def lone_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A cluster of one broker, which can be stopped, with PLAIN too; clients log in again every two seconds."""
+    needs_kafka(NEW)
+    properties = {"connections.max.reauth.ms": "2000"}
+    folder = tmp_path_factory.mktemp("lone")
+    with running_cluster(NEW, folder, passwords=PASSWORDS, brokers=1, properties=properties) as cluster:
+        yield cluster

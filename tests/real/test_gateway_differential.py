@@ -19,10 +19,9 @@ from typing import Final
 import pytest
 
 from examples.capture.broker import Broker
-from kquota.admin import NewTopic, QuotaAdmin
-from tests.kit.eventually import eventually
 from tests.kit.kafka import NEW
-from tests.real.gateways import client_ids, fetch, gateway, produce, quota_file, set_quota, topic_names
+from tests.real import gateways
+from tests.real.gateways import client_ids, fetch, gateway, produce, quota_file, set_quota
 from tests.real.raw_kafka import Connection
 
 LIMIT: Final = 20_000.0
@@ -50,23 +49,10 @@ def kafka(broker: Callable[[str], Broker]) -> Broker:
 
 @pytest.fixture(scope="module")
 def topic(kafka: Broker) -> Iterator[str]:
-    [name] = topic_names(1)
-    with QuotaAdmin(kafka.plaintext, timeout_ms=30_000) as admin:
-        admin.topics.create_topics([NewTopic(name, 1, 1)]).all()
-        with Connection(kafka.plaintext) as connection:
-            eventually(lambda: is_there(connection, name), expected=True)
-            for _ in range(3):
-                produce(connection, name, BATCH, "filler")
+    with gateways.topic(kafka.plaintext) as name, Connection(kafka.plaintext) as connection:
+        for _ in range(3):
+            produce(connection, name, BATCH, "filler")
         yield name
-        admin.topics.delete_topics([name]).all()
-
-
-def is_there(connection: Connection, topic: str) -> bool:
-    try:
-        produce(connection, topic, 100, "filler")
-    except AssertionError:
-        return False
-    return True
 
 
 def run(address: str, work: Callable[[Connection], tuple[int, int]], times: int = REQUESTS) -> list[Asked]:
