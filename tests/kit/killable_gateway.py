@@ -15,7 +15,7 @@ from tests.kit.eventually import eventually
 from tests.kit.kafka_cluster import KafkaCluster
 from tests.kit.perf_tools import java_properties
 
-GATEWAY: Final = (sys.executable, "-m", "kquota", "gateway")
+GATEWAY: Final = (sys.executable, "-c", "from kquota.cli import main; main()", "gateway")
 WINDOW_S: Final = 2
 """Of its quotas, so that what a client may send at once before it is throttled is soon used up."""
 START_S: Final = 60.0
