@@ -36,6 +36,7 @@ class KillableGateway:
         security: Mapping[str, str],
         own_security: Mapping[str, str],
         byte_rate: int | None = None,
+        quotas: str | None = None,
         brokers: int = 3,
     ) -> None:
         """Write its files into ``folder``, which is made; it does not run yet.
@@ -43,6 +44,7 @@ class KillableGateway:
         :param security: with which a client program would connect to the brokers (`KafkaCluster.security`).
         :param own_security: the same for the gateway.
         :param byte_rate: bytes per second and broker that each client id may produce, and read; None: no quotas.
+        :param quotas: where else its quotas are, such as ``cluster``.
         """
         folder.mkdir(parents=True)
         bootstrap, first = _adjacent_ports(brokers)
@@ -58,12 +60,12 @@ class KillableGateway:
             self.security["ssl.ca.location"] = str(ca)
             identity = authority.issue("gateway", hosts=(HOST, "localhost")).write_pem(folder / "gateway.pem")
             listener |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(identity)}
-        quotas = folder / "quotas.yaml"
+        file = folder / "quotas.yaml"
         limits = {} if byte_rate is None else {"producer_byte_rate": byte_rate, "consumer_byte_rate": byte_rate}
         rules = [{"entity": {"client-id": None}, "values": limits}] if limits else []
-        quotas.write_text(json.dumps({"quotas": rules}), encoding="utf-8")
+        file.write_text(json.dumps({"quotas": rules}), encoding="utf-8")
         command = [*GATEWAY, "--upstream", upstream, "--listen", self.bootstrap]
-        command += ["--node-ports", f"{first}-{first + brokers - 1}", "--quotas", str(quotas)]
+        command += ["--node-ports", f"{first}-{first + brokers - 1}", "--quotas", quotas or str(file)]
         command += ["-D", f"quota.window.num={WINDOW_S}"]
         command += [
             "--command-config",
