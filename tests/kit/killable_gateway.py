@@ -18,6 +18,7 @@ from tests.kit.perf_tools import java_properties
 GATEWAY: Final = (sys.executable, "-c", "from kquota.cli import main; main()", "gateway")
 WINDOW_S: Final = 2
 """Of its quotas, so that what a client may send at once before it is throttled is soon used up."""
+READERS: Final = 10
 START_S: Final = 60.0
 
 
@@ -43,7 +44,8 @@ class KillableGateway:
 
         :param security: with which a client program would connect to the brokers (`KafkaCluster.security`).
         :param own_security: the same for the gateway.
-        :param byte_rate: bytes per second and broker that each client id may produce, and read; None: no quotas.
+        :param byte_rate: bytes per second and broker that each client id may produce, and `READERS` times as much
+            that it may read; None: no quotas.
         :param quotas: where else its quotas are, such as ``cluster``.
         """
         folder.mkdir(parents=True)
@@ -61,8 +63,10 @@ class KillableGateway:
             identity = authority.issue("gateway", hosts=(HOST, "localhost")).write_pem(folder / "gateway.pem")
             listener |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(identity)}
         file = folder / "quotas.yaml"
-        limits = {} if byte_rate is None else {"producer_byte_rate": byte_rate, "consumer_byte_rate": byte_rate}
-        rules = [{"entity": {"client-id": None}, "values": limits}] if limits else []
+        rules = []
+        if byte_rate is not None:
+            limits = {"producer_byte_rate": byte_rate, "consumer_byte_rate": READERS * byte_rate}
+            rules.append({"entity": {"client-id": None}, "values": limits})
         file.write_text(json.dumps({"quotas": rules}), encoding="utf-8")
         command = [*GATEWAY, "--upstream", upstream, "--listen", self.bootstrap]
         command += ["--node-ports", f"{first}-{first + brokers - 1}", "--quotas", quotas or str(file)]
