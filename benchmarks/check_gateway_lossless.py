@@ -147,7 +147,7 @@ def main() -> int:
         prog="python -m benchmarks.check_gateway_lossless", description=(__doc__ or "").split("\n\n", maxsplit=1)[0]
     )
     parser.add_argument("--records", type=int, default=600, help="each client's, in each run")
-    parser.add_argument("--rounds", type=int, default=3, help="of each fault alone")
+    parser.add_argument("--rounds", type=int, default=2, help="of each fault alone")
     parser.add_argument("--only", default="", metavar="TEXT", help="runs whose description has this in it")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR")
     options = parser.parse_args()

@@ -271,7 +271,7 @@ def _gateway_lossless(result: dict[str, Any]) -> str:
         "|---|---|---|",
     ]
     rows += [
-        f"| {fault} | {', '.join(map(str, by.get('direct', []))) or '-'} | {', '.join(map(str, by['gateway']))} |"
+        f"| {fault} | {' | '.join(', '.join(map(str, by.get(one, []))) or '-' for one in ('direct', 'gateway'))} |"
         for fault, by in result["repeated"].items()
     ]
     rows += ["", *(f"- {problem.splitlines()[0]}" for problem in result["problems"])]

@@ -15,9 +15,10 @@ from tests.kit.eventually import eventually
 from tests.kit.kafka_cluster import KafkaCluster
 from tests.kit.perf_tools import java_properties
 
-GATEWAY: Final = (sys.executable, "-m", "kquota", "gateway")
+GATEWAY: Final = (sys.executable, "-c", "from kquota.cli import main; main()", "gateway")
 WINDOW_S: Final = 2
 """Of its quotas, so that what a client may send at once before it is throttled is soon used up."""
+READERS: Final = 10
 START_S: Final = 60.0
 
 
@@ -36,13 +37,16 @@ class KillableGateway:
         security: Mapping[str, str],
         own_security: Mapping[str, str],
         byte_rate: int | None = None,
+        quotas: str | None = None,
         brokers: int = 3,
     ) -> None:
         """Write its files into ``folder``, which is made; it does not run yet.
 
         :param security: with which a client program would connect to the brokers (`KafkaCluster.security`).
         :param own_security: the same for the gateway.
-        :param byte_rate: bytes per second and broker that each client id may produce, and read; None: no quotas.
+        :param byte_rate: bytes per second and broker that each client id may produce, and `READERS` times as much
+            that it may read; None: no quotas.
+        :param quotas: where else its quotas are, such as ``cluster``.
         """
         folder.mkdir(parents=True)
         bootstrap, first = _adjacent_ports(brokers)
@@ -58,12 +62,14 @@ class KillableGateway:
             self.security["ssl.ca.location"] = str(ca)
             identity = authority.issue("gateway", hosts=(HOST, "localhost")).write_pem(folder / "gateway.pem")
             listener |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(identity)}
-        quotas = folder / "quotas.yaml"
-        limits = {} if byte_rate is None else {"producer_byte_rate": byte_rate, "consumer_byte_rate": byte_rate}
-        rules = [{"entity": {"client-id": None}, "values": limits}] if limits else []
-        quotas.write_text(json.dumps({"quotas": rules}), encoding="utf-8")
+        file = folder / "quotas.yaml"
+        rules = []
+        if byte_rate is not None:
+            limits = {"producer_byte_rate": byte_rate, "consumer_byte_rate": READERS * byte_rate}
+            rules.append({"entity": {"client-id": None}, "values": limits})
+        file.write_text(json.dumps({"quotas": rules}), encoding="utf-8")
         command = [*GATEWAY, "--upstream", upstream, "--listen", self.bootstrap]
-        command += ["--node-ports", f"{first}-{first + brokers - 1}", "--quotas", str(quotas)]
+        command += ["--node-ports", f"{first}-{first + brokers - 1}", "--quotas", quotas or str(file)]
         command += ["-D", f"quota.window.num={WINDOW_S}"]
         command += [
             "--command-config",

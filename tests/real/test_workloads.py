@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from examples.capture.processes import write_properties
-from tests.kit.kafka import NEW, needs_compiler, needs_kafka, needs_tools
+from tests.kit.kafka import NEW, needs_kafka, needs_tools
 from tests.kit.kafka_cluster import KafkaCluster
 from tests.kit.log_check import COMMITTED, check, summary, without_repetitions
 from tests.kit.perf_tools import ConsumerPerformance, PerfTools, ProducerPerformance, java_properties, run_tool
@@ -25,12 +25,6 @@ PARTITIONS = 3
 COMPRESSION = {"java": "zstd", "librdkafka": "lz4", "franz-go": "snappy", "sarama": "zstd"}
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def programs(go_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    needs_compiler()
-    return Programs.build(needs_kafka(NEW), go_programs, tmp_path_factory.mktemp("workload-client"))
 
 
 @pytest.fixture

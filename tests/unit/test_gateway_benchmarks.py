@@ -5,13 +5,14 @@ import json
 import math
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import limit_client
+from benchmarks import check_gateway_lossless, limit_client
 from benchmarks.bench_gateway import BLIND, DIRECT, FULL, QUICK, Case, Sample, beside, goals, on_processor, summary
 from benchmarks.check_gateway_limits import LIBRARIES, WORKS, batches, missed, spec, turns
 from benchmarks.gateway_process import gateway_process, write_quotas
@@ -20,6 +21,9 @@ from benchmarks.results_page import write_readme
 from benchmarks.windows import Closeness, closeness, sums, window_sums
 from kquota.files.reader import read_quota_file
 from kquota.quotas import ClientQuotaEntity
+from tests.kit.gateway_runs import judged
+from tests.kit.log_check import Line
+from tests.kit.workload import Summary
 
 COUNTS = st.lists(st.integers(0, 10**9), max_size=60)
 
@@ -283,3 +287,32 @@ def paced(monkeypatch: pytest.MonkeyPatch, **pattern: float) -> tuple[limit_clie
     client = limit_client.Client({"seconds": 8.0, "span_s": 0.5, **pattern})
     client.wait_for_start()
     return client, clock
+
+
+class TestLossless:
+    def test_every_listener_mode_and_quota_is_run_with_all_faults_and_each_fault_alone(self) -> None:
+        runs = check_gateway_lossless.all_runs(600, 2)
+        together = [run for run in runs if len(run.faults) > 1]
+        assert len({(run.listener, run.mode, run.byte_rate is None) for run in together}) == len(together) == 18
+        alone = Counter((run.faults[0], run.is_direct) for run in runs if len(run.faults) == 1)
+        assert set(alone.values()) == {2}
+        assert not alone["gateway killed", True]
+        assert alone["broker killed", True] == alone["broker killed", False]
+
+    def test_what_was_lost_is_in_the_report_and_on_the_page(self, tmp_path: Path) -> None:
+        runs = check_gateway_lossless.all_runs(1, 1)
+        [alone] = [run for run in runs if run.faults == ("broker killed",) and not run.is_direct]
+        outcome = judged(runs[0], [Line(0, 0, "sender-java:0", "0")], [], [Summary(1, 200, 1.0, 0, {})])
+        repeating = [Line(0, at, "sender-sarama:0", "0") for at in range(3)]
+        done = [(runs[0], outcome), (alone, judged(alone, repeating[:1], repeating, [Summary(1, 200, 1.0, 0, {})]))]
+        found = check_gateway_lossless.report(done, [(runs[1], "not ended after 240 s")])
+        assert found["repeated"] == {"broker killed": {"gateway": [2]}}
+        assert found["repeated_by_client"] == {"sarama": 2}
+        machine = {"cores": 2, "processor": "test", "memory_gb": 8.0, "python": "3.11", "load_1min": 0.1}
+        named = {"command": "c", "machine": machine, "date": "d", "kafka": "4.3.0", "clients": ["java"]}
+        (tmp_path / "gateway-lossless.json").write_text(json.dumps({**named, **found}))
+        write_readme(tmp_path)
+        page = (tmp_path / "README.md").read_text()
+        assert "1 lost, such as sender-java:0" in page
+        assert "| broker killed | - | 2 |" in page
+        assert "not ended after 240 s" in page
