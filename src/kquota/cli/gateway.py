@@ -34,7 +34,12 @@ Then, with Kafka's own tools:
   kafka-producer-perf-test.sh --topic t --num-records 100000 --record-size 1000 --throughput -1 \\
     --producer-props bootstrap.servers=localhost:9192 client.id=etl"""
 )
-@click.option("--upstream", metavar="HOST:PORT[,..]", required=True, help="The cluster to stand in front of.")
+@click.option(
+    "--upstream",
+    metavar="HOST:PORT[,..]",
+    required=True,
+    help="The cluster: some of its brokers, as a client is given them.",
+)
 @click.option(
     "--command-config",
     callback=as_path,
@@ -47,12 +52,13 @@ Then, with Kafka's own tools:
     metavar="HOST:PORT",
     default="127.0.0.1:9192",
     show_default=True,
-    help="Where clients begin. Port 0: any free ports, also for the brokers.",
+    help="The bootstrap address for clients. Port 0: any free ports, also for the brokers.",
 )
 @click.option(
     "--node-ports",
     metavar="FIRST-LAST",
-    help="The ports for brokers: broker N has FIRST + N modulo their number.  [default: the 100 after --listen]",
+    help="The ports that stand for the brokers: broker N has FIRST + N modulo their number.  "
+    "[default: the 100 after --listen]",
 )
 @click.option(
     "--advertise",
@@ -64,7 +70,7 @@ Then, with Kafka's own tools:
     callback=as_path,
     metavar="FILE",
     help="How clients connect (Java properties, Kafka's names): security.protocol, ssl.keystore.*, ssl.client.auth, "
-    "ssl.principal.mapping.rules.",
+    "ssl.principal.mapping.rules.  [default: as --command-config, without TLS]",
 )
 @click.option(
     "--quotas",
@@ -75,7 +81,7 @@ Then, with Kafka's own tools:
     "memory:; or a quota file, which only its editor changes. Unless they are the cluster's own, the gateway answers "
     "requests about quotas itself, to clients that the brokers let describe or alter configs of the cluster.",
 )
-@click.option("--shadow", is_flag=True, help="Compute and export everything, and make nobody wait.")
+@click.option("--shadow", is_flag=True, help="Compute and export everything, and throttle nobody.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics (Prometheus), /healthz and /readyz there.")
 @click.option("--insecure", is_flag=True, help="Take connections from other machines although nobody has to log in.")
 @click.option(
@@ -105,8 +111,8 @@ def gateway(
     """Enforce Kafka's quotas in front of any Kafka cluster, for unmodified clients.
 
     Clients connect to the gateway instead of the brokers; it passes on what they send, charges it as a broker would,
-    and makes those who are over their quota wait (KIP-219). Who they are the brokers say: logins pass through.
-    docs/gateway.md has the settings, and what a gateway cannot see.
+    and makes those who are over their quota wait (KIP-219). They log in at the brokers, through the gateway, which
+    learns from that who they are. docs/gateway.md has the settings, and what a gateway cannot see.
 
     The first line on standard output is "listening on HOST:PORT", once clients can connect, then there is a line
     "broker N on HOST:PORT" for each broker. SIGTERM, SIGINT and SIGHUP end it, after requests under way are answered.
