@@ -13,7 +13,7 @@ from kquota.cli import cli, run
 from kquota.config import CALLBACK_SETTING, load_broker_config
 from kquota.errors import InputError
 
-TAKE_LIMITS_FROM_IT = {("engine", "replay"), ("callback", "test")}
+TAKE_LIMITS_FROM_IT = {("engine", "replay"), ("callback", "test"), ("gateway",)}
 BESIDE_WHAT_IS_REQUIRED = {
     ("analyze",): ["x.log", "--quotas", "x"],
     ("lint",): ["x"],
