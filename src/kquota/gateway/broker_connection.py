@@ -56,7 +56,6 @@ class BrokerConnection(asyncio.Protocol):
         "_relay",
         "_rest",
         "_stats",
-        "_time",
         "_transport",
         "_try_again_bytes",
         "_whole",
@@ -66,7 +65,6 @@ class BrokerConnection(asyncio.Protocol):
     def __init__(self, relay: Relay, client: ClientConnection) -> None:
         self._relay = relay
         self._stats = relay.stats
-        self._time = asyncio.get_running_loop().time
         self._client = client
         self._fetch_quotas = client.enforcement.managers.fetch
         self._transport: asyncio.Transport | None = None
@@ -134,39 +132,14 @@ class BrokerConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def data_received(self, data: bytes) -> None:  # noqa: C901, PLR0912 (a call costs more than what it would do)
+    def data_received(self, data: bytes) -> None:
         """The broker sent something."""
         end = len(data)
         self._stats.bytes_from_brokers += end
         client = self._client
-        if self._is_between and client.expected and end >= _HEADER_BYTES and not client.stopped:
-            # Most often this is one whole answer that nothing is to be done with: the shortest way for it.
-            size, correlation_id = _unpack_header(data)
-            next_id, head, _, throttle = client.expected[0]
-            if size + 4 == end and correlation_id == next_id and throttle is None:
-                if head.passes is None:
-                    is_passed = data[-4:] == _NO_THROTTLE_NO_TAGS
-                elif head.counts == BYTES_OUT:
-                    is_passed = head.since == self._fetch_quotas.changes
-                    if is_passed and head.meter is not None:
-                        amount, now_ms = size - head.action.has_tagged_header, int(self._time() * 1000)
-                        own = head.meter.record(amount, now_ms)
-                        if own is not None:
-                            throttle_ms = client.enforcement.fetch(client, head, own, amount, 0, now_ms)
-                            if throttle_ms > 0:
-                                client.mute(throttle_ms, now_ms)
-                                frame = bytearray(data)
-                                write_throttle(frame, head.action, throttle_ms)
-                                data = bytes(frame)
-                else:
-                    is_passed = head.passes
-                if is_passed:
-                    client.expected.popleft()
-                    client.write(data)
-                    if client.has_ended:
-                        client.answered()
-                    return
         try:
+            if self._is_between and not client.stopped and client.expected and self._passed_at_once(data, end):
+                return
             if self._rest or self._whole is not None:
                 self._take(data)
             else:
@@ -182,6 +155,41 @@ class BrokerConnection(asyncio.Protocol):
             return
         if client.stopped or client.has_ended:
             client.answered()
+
+    def _passed_at_once(self, data: bytes, end: int) -> bool:
+        """Pass on data if they are one whole answer with which nothing is to be done but to count it, as they mostly
+        are: the shortest way that there is.
+        """
+        client = self._client
+        next_id, head, sent_ms, throttle = client.expected[0]
+        if throttle is not None or end < _HEADER_BYTES:
+            return False
+        size, correlation_id = _unpack_header(data)
+        if size + 4 != end or correlation_id != next_id:
+            return False
+        answer: bytes | bytearray = data
+        if head.passes is None:
+            if data[-4:] != _NO_THROTTLE_NO_TAGS:
+                return False
+        elif head.counts == BYTES_OUT:
+            if head.since != self._fetch_quotas.changes:
+                return False
+            if head.meter is not None:
+                amount, now_ms = size - head.action.has_tagged_header, client.now_ms
+                own = head.meter.record(amount, now_ms)
+                if own is not None:
+                    throttle_ms = client.enforcement.fetch(client, head, own, amount, now_ms - sent_ms, now_ms)
+                    if throttle_ms > 0:
+                        client.mute(throttle_ms, now_ms)
+                        answer = bytearray(data)
+                        write_throttle(answer, head.action, throttle_ms)
+        elif not head.passes:
+            return False
+        client.expected.popleft()
+        client.write(answer)
+        if client.has_ended:
+            client.answered()
+        return True
 
     def _take(self, data: bytes, *, is_walked: bool = False) -> None:
         """Take what cannot simply be passed on, or has to be joined to what is here already."""
