@@ -116,7 +116,7 @@ class _Connection:
                 if exchange.answer is not None and random.random() < 0.7:
                     await self._give(relayed.broker, exchange.answer, relayed.to_broker)
             if random.random() < 0.05:
-                await asyncio.sleep(1e7)  # who waited does not any more
+                await asyncio.sleep(1e5)  # who waited does not any more
             self.found.frames += 1
             if relayed.to_client.has_closed or relayed.to_broker.has_closed:
                 break

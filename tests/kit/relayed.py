@@ -127,7 +127,7 @@ class Relayed:
 
     async def connect(self) -> None:
         """As a client does."""
-        self.relay.dial = self._dial  # until it is dialled
+        self.relay.dial = self._dial  # type: ignore[method-assign]
         self.to_client.protocol = self.client
         self.client.connection_made(self.to_client)
         await self.settle()

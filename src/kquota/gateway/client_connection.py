@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from kquota.errors import FrameSizeError, MalformedMessageError, ProtocolError, UnsupportedVersionError
 from kquota.gateway.actions import ACTIONS, Action, Kind
-from kquota.gateway.broker_connection import BrokerConnection
+from kquota.gateway.broker_connection import BrokerConnection, keep_alive
 from kquota.gateway.principals import PrincipalRefusedError
 from kquota.gateway.request_fields import fetch_max_bytes_at, produce_acks
 from kquota.metering.meters import Throttle
@@ -116,6 +116,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
+        keep_alive(transport)
         self.last_active = self.incomplete_since = self._loop.time()
         self._listener.add(self)
         if transport.is_closing():
