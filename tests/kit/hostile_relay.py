@@ -120,6 +120,11 @@ class _Connection:
             self.found.frames += 1
             if relayed.to_client.has_closed or relayed.to_broker.has_closed:
                 break
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """End in some way, and see that nothing is left."""
+        relayed, random = self.relayed, self.random
         was_refused = relayed.to_client.has_closed
         match random.randrange(3):
             case 0:
