@@ -102,7 +102,7 @@ class _Connection:
         self.found = found
         self.is_login = is_login
 
-    async def run(self) -> None:  # noqa: PLR0912 (one turn for each thing that may come)
+    async def run(self) -> None:
         """Until it is closed, or enough."""
         relayed, random = self.relayed, self.random
         is_broker_hostile = random.random() < 0.4
@@ -116,10 +116,15 @@ class _Connection:
                 if exchange.answer is not None and random.random() < 0.7:
                     await self._give(relayed.broker, exchange.answer, relayed.to_broker)
             if random.random() < 0.05:
-                await asyncio.sleep(1e7)  # who waited does not any more
+                await asyncio.sleep(1e5)  # who waited does not any more
             self.found.frames += 1
             if relayed.to_client.has_closed or relayed.to_broker.has_closed:
                 break
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """End in some way, and see that nothing is left."""
+        relayed, random = self.relayed, self.random
         was_refused = relayed.to_client.has_closed
         match random.randrange(3):
             case 0:

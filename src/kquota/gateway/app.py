@@ -230,7 +230,14 @@ class Gateway:
 
     def _open_node(self, node: Node, sockets: list[socket.socket]) -> None:
         self._lines.broker_added(node)
-        self._start(self._listen_for(node, sockets))
+        task = self._start(self._listen_for(node, sockets))
+
+        def close_unless_open(_: object) -> None:
+            if node.id not in self._listeners:  # clients would be connected, and wait for an answer for ever
+                for one in sockets:
+                    one.close()
+
+        task.add_done_callback(close_unless_open)
 
     async def _listen_for(self, node: Node, sockets: list[socket.socket]) -> None:
         self._listeners[node.id] = await Listener.open(
@@ -249,10 +256,11 @@ class Gateway:
         loop = asyncio.get_running_loop()
         return lambda ip: enforcement.accept(self._identities.listener, ip, int(loop.time() * 1000))
 
-    def _start(self, work: Any) -> None:
+    def _start(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -279,6 +287,11 @@ class Gateway:
                     _log.warning("the cluster cannot be asked for its brokers", reason=str(error))
                 is_lost = True
                 continue
+            except Exception as error:  # noqa: BLE001 (a callback is anybody's; the next time it may do)
+                if not is_lost:
+                    _log.error("the cluster's brokers cannot be followed", exc_info=error)
+                is_lost = True
+                continue
             if is_lost:
                 _log.info("the cluster can be asked again")
             is_lost = False
@@ -289,7 +302,10 @@ class Gateway:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(CHORES_EVERY_S)
-            self.quotas.pass_time(int(loop.time() * 1000))
+            try:
+                self.quotas.pass_time(int(loop.time() * 1000))
+            except Exception as error:  # noqa: BLE001 (a callback is anybody's)
+                self._lines.loop_trouble(loop, {"message": "quotas cannot be brought up to date", "exception": error})
             for listener in self._listeners.values():
                 for connection in listener.connections:
                     assert isinstance(connection, ClientConnection)

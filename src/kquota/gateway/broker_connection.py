@@ -7,6 +7,7 @@ each answer, ``throttle_time_ms`` where the client has to wait, and the addresse
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final, cast
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kquota.gateway.client_connection import ClientConnection, Expected
     from kquota.gateway.relay import Relay
 
-__all__ = ["MAX_WHOLE_ANSWER_BYTES", "BrokerConnection"]
+__all__ = ["MAX_WHOLE_ANSWER_BYTES", "BrokerConnection", "keep_alive"]
 
 _HEADER: Final = Struct(">ii")  # size, correlation id
 _HEADER_BYTES: Final = _HEADER.size
@@ -40,6 +41,13 @@ MAX_WHOLE_ANSWER_BYTES: Final = 16 * 1024 * 1024
 """The largest answer that is collected before it is passed on. Those with records never are."""
 MAX_REWRITTEN_BYTES: Final = 2**30
 """The largest answer with a list of brokers: with the gateway's addresses its size still has to fit 32 bits."""
+
+
+def keep_alive(transport: asyncio.Transport) -> None:
+    """Have TCP find out that the other end is gone, as brokers do (``SocketServer``): it may never say so."""
+    its_socket = transport.get_extra_info("socket")
+    if its_socket is not None:
+        its_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 class BrokerConnection(asyncio.Protocol):
@@ -81,6 +89,7 @@ class BrokerConnection(asyncio.Protocol):
         """The broker took the connection."""
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=1024 * 1024)
+        keep_alive(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The broker is gone, or let go."""

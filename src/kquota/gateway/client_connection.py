@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from kquota.errors import FrameSizeError, MalformedMessageError, ProtocolError, UnsupportedVersionError
 from kquota.gateway.actions import ACTIONS, Action, Kind
-from kquota.gateway.broker_connection import BrokerConnection
+from kquota.gateway.broker_connection import BrokerConnection, keep_alive
 from kquota.gateway.principals import PrincipalRefusedError
 from kquota.gateway.request_head import BYTES_IN, BYTES_OUT, HEAD_AT, HEADER_BYTES, RequestHead, read_head
 from kquota.net.listener import Listener, Peer
@@ -177,6 +177,7 @@ class ClientConnection(asyncio.Protocol):
         """The client is connected; with TLS the handshake is over."""
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
+        keep_alive(transport)
         self.write = transport.write
         self._has_moved = True
         self.incomplete_since = self._loop.time()

@@ -154,12 +154,15 @@ class Topology:
         taken = next((one for one in self._nodes.values() if own and one.gateway_port == own), None)
         if taken is not None:
             return f"brokers {taken.id} and {node_id} both have port {own}: give more --node-ports"
+        sockets: list[socket.socket] = []
         try:
             sockets = bind(self._host, own)
+            for one in sockets:
+                one.listen(self._backlog)
         except OSError as error:
+            for one in sockets:
+                one.close()
             return f"broker {node_id} gets no port: cannot listen on {self._host}:{own}: {error.strerror or error}"
-        for one in sockets:
-            one.listen(self._backlog)
         node = self._nodes[node_id] = Node(node_id, host, port, sockets[0].getsockname()[1])
         self._refused.pop(node_id, None)
         self._opened(node, sockets)
