@@ -28,7 +28,7 @@ LIMIT: Final = 20_000.0
 """Bytes per second."""
 BATCH: Final = 10_000
 AT_ONCE_S: Final = 10
-REQUESTS: Final = 27
+REQUESTS: Final = 25
 """Of which the last are throttled for half a second each."""
 
 

@@ -248,3 +248,17 @@ def test_a_quota_that_changes_meanwhile(lanes: Lanes) -> None:
     fast = lanes.both(lambda lane: lane.create((1, 1)))
     assert codes(fast) == [REFUSED]
     assert fast.throttle_ms < slow.throttle_ms / 3
+
+
+def test_a_large_topic_that_exists_may_have_others_refused_once(lanes: Lanes) -> None:
+    """The broker validates a topic before it is charged, the gateway cannot. It says that there is nothing to wait for:
+    what was refused is done when it comes again.
+    """
+    for lane in lanes:
+        lane.there((0, 1))
+    asked = ((0, FULL + 20), (1, 1))
+    assert codes(lanes.broker.create(*asked)) == [36, 0]
+    refused = lanes.gateway.create(*asked)
+    assert codes(refused) == [36, REFUSED]
+    assert refused.throttle_ms == 0
+    assert codes(lanes.gateway.create((1, 1))) == [0]
