@@ -121,12 +121,12 @@ def produce(connection: Connection, topic: str, batch_bytes: int, client_id: str
     return int(answer.throttle_time.total_seconds() * 1000)
 
 
-def fetch(connection: Connection, topic: str, max_bytes: int, client_id: str) -> tuple[int, int]:
-    """Read a topic's first partition from its beginning; the bytes of its records, and the throttle time."""
+def fetch(connection: Connection, topic: str, max_bytes: int, client_id: str, *, offset: int = 0) -> tuple[int, int]:
+    """Read a topic's first partition from this offset on; the bytes of its records, and the throttle time."""
     partition = {
         "partition": 0,
         "current_leader_epoch": -1,
-        "fetch_offset": 0,
+        "fetch_offset": offset,
         "last_fetched_epoch": -1,
         "log_start_offset": -1,
         "partition_max_bytes": max_bytes,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from confluent_kafka import Message, Producer
 
 from tests.kit import tls
 from tests.kit.kafka import PASSWORDS
@@ -107,6 +108,34 @@ def test_who_logs_in_again_goes_on(lone_broker: KafkaCluster, topic: str, tmp_pa
             with pytest.raises(ConnectionError):
                 produce(other, topic, 1_000, "any")
             assert produce(one, topic, BATCH, "any") > 500
+
+
+def test_librdkafka_logs_in_again(lone_broker: KafkaCluster, topic: str, tmp_path: Path) -> None:
+    """By SCRAM, three times in these five seconds; nothing is lost, or comes twice."""
+    quotas = quotas_of_users(tmp_path, {"{user: alice}": THROTTLED_S["alice"]})
+    [marker] = client_ids("again")
+    delivered: list[int] = []
+    lost: list[object] = []
+
+    def report(error: object, message: Message) -> None:
+        if error is None:
+            delivered.append(message.offset() or 0)
+        else:
+            lost.append(error)
+
+    with behind_sasl(lone_broker, tmp_path, quotas=quotas) as running:
+        login = lone_broker.security("SASL_PLAINTEXT", "alice")
+        producer = Producer({"bootstrap.servers": running.bootstrap, **login, "client.id": marker})
+        end_s = time.monotonic() + 5
+        sent = 0
+        while time.monotonic() < end_s:
+            producer.produce(topic, marker, partition=0, on_delivery=report)
+            sent += 1
+            producer.poll(0.1)
+        assert producer.flush(30) == 0
+    assert lost == []
+    assert len(delivered) == sent
+    assert delivered == list(range(delivered[0], delivered[0] + sent))
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +23,8 @@ from tests.kit.eventually import eventually
 from tests.kit.kafka import NEW
 from tests.kit.kafka_cluster import KafkaCluster
 from tests.real import gateways
-from tests.real.gateways import client_ids, gateway, in_force, quota_file, set_quota, throttle_ms
+from tests.real.gateways import client_ids, gateway, in_force, produce, quota_file, set_quota, throttle_ms
+from tests.real.raw_kafka import Connection
 
 KEY: Final = "producer_byte_rate"
 LIMIT: Final = 10_000.0
@@ -149,3 +152,28 @@ def test_a_group_shares_a_limit(kafka: Broker, topic: str, tmp_path: Path) -> No
         ]
     assert waits[0] == waits[3] == 0
     assert 0 < waits[1] < waits[2]
+
+
+def test_tenants_share_a_capacity(kafka: Broker, topic: str, tmp_path: Path) -> None:
+    """What they use decides their limits: the gateway tells the callback every second."""
+    capacity, work_s, batch = 40_000, 5.0, 4_000
+    clients = client_ids("share-a", "share-b")
+    quotas = tmp_path / "quotas.yaml"
+    quotas.write_text(f"quotas:\n- entity: {{user: 'capacity:'}}\n  values: {{{KEY}: {capacity}}}\n", encoding="utf-8")
+    groups = json.dumps({name: {"client-ids": [f"{name}-*"]} for name in ("share-a", "share-b")})
+    settings = (*SHORT, "-D", "client.quota.callback.class=fair-share", "-D", f"kquota.groups={groups}")
+    with gateway(kafka.plaintext, tmp_path, *settings, quotas=quotas) as running, ThreadPoolExecutor() as pool:
+
+        def work(client: str) -> int:
+            done = 0
+            with Connection(running.brokers[1]) as connection:
+                end_s = time.monotonic() + work_s
+                while time.monotonic() < end_s:
+                    wait_s = produce(connection, topic, batch, client) / 1000
+                    done += batch
+                    time.sleep(min(wait_s, max(end_s - time.monotonic(), 0)))
+            return done
+
+        found = list(pool.map(work, clients))
+    assert 0.5 * capacity * work_s < sum(found) < capacity * (work_s + 2), found
+    assert min(found) > 0.3 * sum(found), found

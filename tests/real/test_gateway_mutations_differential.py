@@ -192,7 +192,10 @@ def test_a_permissive_request_is_done(lanes: Lanes, version: int) -> None:
 
 
 def test_deletions_cost_what_there_is(lanes: Lanes) -> None:
-    """By id and by name, strictly and not. The broker takes them, and answers, in an order of its own."""
+    """By id and by name, strictly and not. The broker takes them, and answers, in an order of its own.
+
+    It also gives the names of topics that it refused by id. The gateway does not: it cannot know who may see them.
+    """
     for lane in lanes:
         lane.there((0, FULL + 8), (1, FULL + 8), (2, 5), (3, 4))
     assert sorted(codes(lanes.both(lambda lane: lane.delete_by_id(0, 1), in_order=False))) == [0, REFUSED]
@@ -245,3 +248,17 @@ def test_a_quota_that_changes_meanwhile(lanes: Lanes) -> None:
     fast = lanes.both(lambda lane: lane.create((1, 1)))
     assert codes(fast) == [REFUSED]
     assert fast.throttle_ms < slow.throttle_ms / 3
+
+
+def test_a_large_topic_that_exists_may_have_others_refused_once(lanes: Lanes) -> None:
+    """The broker validates a topic before it is charged, the gateway cannot. It says that there is nothing to wait for:
+    what was refused is done when it comes again.
+    """
+    for lane in lanes:
+        lane.there((0, 1))
+    asked = ((0, FULL + 20), (1, 1))
+    assert codes(lanes.broker.create(*asked)) == [36, 0]
+    refused = lanes.gateway.create(*asked)
+    assert codes(refused) == [36, REFUSED]
+    assert refused.throttle_ms == 0
+    assert codes(lanes.gateway.create((1, 1))) == [0]
