@@ -14,6 +14,7 @@ broker does with every request: logins, ApiVersions, changes of topics and, wher
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
@@ -38,6 +39,7 @@ _unpack_header: Final = _HEADER.unpack_from
 _ACTIONS: Final = dict(ACTIONS)
 _INT32: Final = Struct(">i")
 _unpack_int32: Final = _INT32.unpack_from
+_RESET: Final = Struct("ii").pack(1, 0)  # l_onoff, l_linger
 _SMALLEST_REQUEST: Final = 10
 
 _MAYBE_WHOLE: Final = frozenset(
@@ -649,10 +651,20 @@ class ClientConnection(asyncio.Protocol):
 
     # The connection to the broker.
 
+    def _reset_when_closed(self) -> None:
+        """Let the client see a broken connection, as where the broker is gone, and not an orderly end.
+
+        franz-go takes an end before the first answer for a wrong security protocol, and gives its records up.
+        """
+        own = None if self._transport is None else self._transport.get_extra_info("socket")
+        if own is not None:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+
     async def _dial(self) -> None:
         try:
             self._broker = await self._relay.dial(self, self._node_id)
         except Exception as error:  # noqa: BLE001 (nobody else would end the connection)
+            self._reset_when_closed()
             self.abort(error)
             return
         finally:
