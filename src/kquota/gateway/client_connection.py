@@ -457,6 +457,8 @@ class ClientConnection(asyncio.Protocol):
         """Close both sides, if the client has ended and nothing is left to do for it."""
         if not self._has_ended or self.expected or self._whole_task is not None or self._transport is None:
             return
+        if self._broker is not None and self._broker.is_within_answer:
+            return
         if self._stopped & _ENDING:
             if not self._left:
                 self._transport.close()

@@ -317,6 +317,30 @@ def test_at_the_end_who_has_asked_nothing_is_closed_at_once() -> None:
     run_virtually(work())
 
 
+@pytest.mark.parametrize("is_drain", [False, True])
+def test_an_answer_that_has_begun_to_come_is_passed_on_to_its_end(is_drain: bool) -> None:
+    """However long that takes: a client that closed its side, or a gateway that is to end, waits for all of it."""
+
+    async def work() -> None:
+        relayed = await connected()
+        relayed.client_sends(fetch_request(1, 1000))
+        if is_drain:
+            relayed.client.end()
+        else:
+            relayed.client.eof_received()
+        whole = answer(1, bytes(1000))
+        for at in range(0, len(whole), 200):
+            assert not relayed.to_client.has_closed
+            relayed.broker_sends(whole[at : at + 200])
+            if at + 200 < len(whole):
+                await asyncio.sleep(2)
+        assert relayed.to_client.take() == whole
+        await asyncio.sleep(2)
+        assert relayed.has_ended
+
+    run_virtually(work())
+
+
 # Whole requests have the connection for themselves.
 
 
