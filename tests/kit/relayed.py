@@ -35,6 +35,7 @@ class End(asyncio.Transport):
         self.is_paused = False
         self.has_sent_eof = False
         self.has_closed = False
+        self.unsent_bytes = 0
         self.was_aborted = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -54,6 +55,9 @@ class End(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.is_paused = False
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
 
     def can_write_eof(self) -> bool:
         return True

@@ -122,6 +122,11 @@ class BrokerConnection(asyncio.Protocol):
         assert self._transport is not None
         return self._transport.write
 
+    @property
+    def is_within_answer(self) -> bool:
+        """Whether only the beginning of an answer was passed on so far."""
+        return self._left > 0
+
     def ask(self, frame: bytes, *, is_token: bool = False) -> asyncio.Future[bytes]:
         """Send a request, and wait for its whole answer, without its size. Nothing else may be under way.
 

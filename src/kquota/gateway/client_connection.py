@@ -619,6 +619,8 @@ class ClientConnection(asyncio.Protocol):
         """Close both sides, if the client has ended and nothing is left to do for it."""
         if not self.has_ended or self.expected or self._whole_task is not None or self._transport is None:
             return
+        if self._broker is not None and self._broker.is_within_answer:
+            return
         if self.stopped & _ENDING:
             if not self._left:
                 self._linger()
@@ -638,8 +640,16 @@ class ClientConnection(asyncio.Protocol):
         self._whole = None
         self._is_broker_full = False
         self._loop.call_later(CLOSE_AFTER_S, self._close_own_side)
-        self._loop.call_later(LINGER_S, self.abort)
+        self._loop.call_later(LINGER_S, self._stop_lingering)
         self._control_reading()
+
+    def _stop_lingering(self) -> None:
+        if self._transport is None:
+            return
+        if self._transport.get_write_buffer_size():
+            self._loop.call_later(LINGER_S, self._stop_lingering)  # the client still takes its answers
+        else:
+            self.abort()
 
     def _close_own_side(self) -> None:
         if self._transport is None:

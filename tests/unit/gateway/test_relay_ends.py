@@ -316,6 +316,30 @@ def test_at_the_end_who_has_asked_nothing_is_closed_at_once() -> None:
     run_virtually(work())
 
 
+@pytest.mark.parametrize("is_drain", [False, True])
+def test_an_answer_that_has_begun_to_come_is_passed_on_to_its_end(is_drain: bool) -> None:
+    """However long that takes: a client that closed its side, or a gateway that is to end, waits for all of it."""
+
+    async def work() -> None:
+        relayed = await connected()
+        relayed.client_sends(fetch_request(1, 1000))
+        if is_drain:
+            relayed.client.end()
+        else:
+            relayed.client.eof_received()
+        whole = answer(1, bytes(1000))
+        for at in range(0, len(whole), 200):
+            assert not relayed.to_client.has_closed
+            relayed.broker_sends(whole[at : at + 200])
+            if at + 200 < len(whole):
+                await asyncio.sleep(2)
+        assert relayed.to_client.take() == whole
+        await asyncio.sleep(2)
+        assert relayed.has_ended
+
+    run_virtually(work())
+
+
 # Whole requests have the connection for themselves.
 
 
@@ -533,5 +557,19 @@ def test_who_a_client_is_is_known_where_nobody_logs_in() -> None:
         assert relayed.client.identity.principal == KafkaPrincipal("User", "ANONYMOUS")
         relayed.close()
         assert isinstance(relayed.to_client, End)
+
+    run_virtually(work())
+
+
+def test_at_the_end_who_still_takes_answers_is_not_cut_off() -> None:
+    async def work() -> None:
+        relayed = await connected()
+        relayed.client_sends(heartbeat(1))
+        relayed.client.end()
+        relayed.to_client.unsent_bytes = 100
+        relayed.broker_sends(alive(1))
+        assert not await relayed.ends()
+        relayed.to_client.unsent_bytes = 0
+        assert await relayed.ends()
 
     run_virtually(work())
