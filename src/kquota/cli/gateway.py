@@ -12,7 +12,7 @@ import click
 
 from kquota.cli.callback_settings import callback_settings, import_from_here
 from kquota.cli.paths import as_path
-from kquota.cli.targets import broker_options_for
+from kquota.cli.targets import broker_options_for, check_servers
 from kquota.errors import KquotaError
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ def gateway(
     from kquota.gateway.app import run
 
     import_from_here()
+    check_servers(upstream, "--upstream")
     options = GatewayOptions(
         upstream=upstream,
         command_config=command_config,

@@ -29,6 +29,7 @@ __all__ = [
     "Target",
     "broker_options",
     "broker_options_for",
+    "check_servers",
     "parse_name",
     "parse_quotas",
     "quotas_option",
@@ -93,7 +94,7 @@ class Target:
         from kquota.admin.properties import load_client_properties
         from kquota.stores.cluster import ClusterStore
 
-        _check_servers(self.bootstrap_server)
+        check_servers(self.bootstrap_server)
         client = load_client_properties(self.command_config, self.properties)
         self._warn_of(client)
         settings: dict[str, Any] = {
@@ -248,16 +249,17 @@ def _closest(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name in typed}
 
 
-def _check_servers(text: str) -> None:
+def check_servers(text: str, option: str = "--bootstrap-server") -> None:
+    """Refuse what names no servers. Raises :class:`~kquota.errors.InputError`, which names the option."""
     for server in text.split(","):
         host, colon, port = server.strip().rpartition(":")
         if "@" in server:  # a URL with a password in it, which is not repeated
             raise InputError(
-                "--bootstrap-server: write it as host:port, such as localhost:9092, without a user name and password: "
+                f"{option}: write it as host:port, such as localhost:9092, without a user name and password: "
                 "those go into --command-config"
             )
         if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= 65535:
-            raise InputError(f"--bootstrap-server {text}: write it as host:port, such as localhost:9092")
+            raise InputError(f"{option} {text}: write it as host:port, such as localhost:9092")
 
 
 def broker_options_for(what: str) -> Callable[[F], F]:

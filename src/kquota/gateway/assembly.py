@@ -102,6 +102,11 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
         else load_listener_config(options.listener_config)
     )
     _check_protocols(listener, upstream_protocol, client, uses_one_certificate=settings.use_certificate_for_all)
+    # All that may be wrong with the options themselves is said before anybody is connected to.
+    listen = Address.parse(options.listen, "--listen")
+    metrics = None if options.metrics is None else Address.parse(options.metrics, "--metrics")
+    node_ports = None if options.node_ports is None else NodePorts.parse(options.node_ports)
+    listener_tls = listener.tls_context()
     async with AsyncExitStack() as opened:
         admin = AsyncQuotaAdmin(options.upstream, **_admin_settings(client))
         await opened.enter_async_context(admin)
@@ -118,12 +123,12 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
                 replace(settings.identity, mechanisms=listener.sasl_mechanisms),
                 partial(principal_of_certificate, rules=listener.principal_rules),
             ),
-            listen=Address.parse(options.listen, "--listen"),
-            node_ports=None if options.node_ports is None else NodePorts.parse(options.node_ports),
+            listen=listen,
+            node_ports=node_ports,
             advertise=options.advertise,
             settings=settings,
             limits=within_open_files(limits),
-            listener_tls=listener.tls_context(),
+            listener_tls=listener_tls,
             upstream_tls=client.connection.get("ssl_context"),
             authenticates=listener.has_sasl or (listener.has_tls and listener.client_auth == "required"),
             insecure=options.insecure,
@@ -131,9 +136,8 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
             follows_partitions=set_callback is not None,
             own_quotas=own_quotas,
         )
-        if options.metrics is not None:
-            address = Address.parse(options.metrics, "--metrics")
-            await opened.enter_async_context(serve_operations(gateway, feed, address))
+        if metrics is not None:
+            await opened.enter_async_context(serve_operations(gateway, feed, metrics))
         yield gateway
 
 
