@@ -359,9 +359,10 @@ async def run(gateway: Gateway, *, ready: Callable[[Gateway], None]) -> None:
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, stop.set)
     async with gateway:
+        # Before there is nothing to drain, and a signal ends the process at once.
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, stop.set)
         # What is there now stays: looking at it again and again would cost as much as relaying does.
         gc.collect()
         gc.freeze()
