@@ -280,10 +280,10 @@ class BrokerConnection(asyncio.Protocol):
                     if head.since != self._fetch_quotas.changes:
                         head.look_up(enforcement)
                     meter = head.meter
-                    if meter is not None:
+                    if meter is not None or estimates_time:
                         now_ms = client.now_ms
                         amount = size - action.has_tagged_header
-                        own = meter.record(amount, now_ms)
+                        own = None if meter is None else meter.record(amount, now_ms)
                         if own is not None or estimates_time:
                             throttle_ms = enforcement.fetch(client, head, own, amount, now_ms - sent_ms, now_ms)
                 elif kind is _BROKERS:

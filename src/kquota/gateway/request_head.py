@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kquota.errors import MalformedMessageError
 from kquota.gateway.actions import Action, Kind
-from kquota.gateway.request_fields import fetch_max_bytes_at, produce_acks_at
+from kquota.gateway.request_fields import fetch_max_bytes_at, produce_acks_at, request_header_end
 from kquota.metering.meters import RateMeter
 
 if TYPE_CHECKING:
@@ -109,6 +109,9 @@ def read_head(frame: bytes, api: int, action: Action, client: Client | None) -> 
         head.counts = BYTES_OUT
         try:
             head.max_bytes_at = fetch_max_bytes_at(frame, action) or 0
+            if action.is_flexible:  # the field comes after the header's tags, which need not be the same each time
+                head.end = request_header_end(frame, action)
+                head.raw = bytes(frame[HEAD_AT : head.end])
         except MalformedMessageError:
             if len(frame) == size + 4:
                 raise

@@ -22,6 +22,7 @@ DEFAULT_PORTS: Final = 100
 """How many ports after the bootstrap port are for brokers, where nothing else is said."""
 MOST_BROKERS: Final = 1_000
 """Whoever answers for the cluster cannot make the gateway open more ports."""
+_LAST_PORT: Final = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class NodePorts:
         :raises InputError: it is no range of ports.
         """
         first, dash, last = text.partition("-")
-        if dash and first.isdigit() and last.isdigit() and 0 < int(first) <= int(last) <= 65535:
+        if dash and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) <= _LAST_PORT:
             return cls(int(first), int(last) - int(first) + 1)
         raise InputError(f"--node-ports {text}: write it as FIRST-LAST, such as 9193-9292")
 
@@ -151,6 +152,8 @@ class Topology:
         if len(self._nodes) >= MOST_BROKERS:
             return f"broker {node_id} gets no port: there are {MOST_BROKERS} already"
         own = self._ports.of(node_id)
+        if own > _LAST_PORT:
+            return f"broker {node_id} gets no port: {own} is none; give other --node-ports, or a lower port to --listen"
         taken = next((one for one in self._nodes.values() if own and one.gateway_port == own), None)
         if taken is not None:
             return f"brokers {taken.id} and {node_id} both have port {own}: give more --node-ports"
