@@ -447,6 +447,8 @@ class ClientConnection(asyncio.Protocol):
                         head.look_up(self.enforcement)
                     if head.most is not None and head.max_bytes_at:
                         where = at + head.max_bytes_at
+                        if head.max_bytes_at > size:
+                            raise MalformedMessageError("a fetch request ends before its max_bytes")
                         if where + 4 > end:
                             break
                         if _unpack_int32(data, where)[0] > head.most:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from kquota.errors import MalformedMessageError
 from kquota.gateway.request_time import RequestTimes
 from tests.kit.relayed import Relayed, answer, fetch_request, frames, request
 from tests.kit.virtual_loop import run_virtually
@@ -48,5 +49,22 @@ def test_what_a_fetch_may_ask_for_is_lowered_whatever_the_tags_of_its_header() -
             relayed.client_sends(request(FETCH, 12, number, tags + fetch_body(2**31 - 1)))
             assert relayed.to_broker.take() == request(FETCH, 12, number, tags + fetch_body(10_000))
         relayed.close()
+
+    run_virtually(work())
+
+
+def test_a_fetch_that_ends_before_its_max_bytes_changes_nothing_of_the_request_after_it() -> None:
+    async def work() -> None:
+        relayed = Relayed()
+        relayed.limit("consumer_byte_rate", 1.0, client_id="c")
+        await relayed.connect()
+        relayed.client_sends(fetch_request(1, 1_000))
+        relayed.to_broker.take()
+        short = request(1, 12, 2, b"\0" + bytes(4))
+        after = fetch_request(3, 5)
+        relayed.client_sends(short + after)
+        await relayed.settle()
+        assert relayed.to_broker.take() == b""
+        assert isinstance(relayed.failure, MalformedMessageError)
 
     run_virtually(work())
