@@ -21,7 +21,7 @@ from kquota.config import CALLBACK_SETTING, ConnectionLimits, load_broker_config
 from kquota.errors import InputError
 from kquota.files.local_paths import local_path
 from kquota.gateway.app import Gateway, within_open_files
-from kquota.gateway.broker_quotas import BrokerQuotas, Change
+from kquota.gateway.broker_quotas import BrokerQuotas
 from kquota.gateway.connection_identity import Identities
 from kquota.gateway.operations import serve_operations
 from kquota.gateway.own_quotas import OwnQuotas
@@ -30,7 +30,7 @@ from kquota.gateway.settings import load_gateway_settings
 from kquota.gateway.topology import NodePorts
 from kquota.gateway.upstream import ClusterUpstream
 from kquota.metering.callback import DefaultQuotaCallback
-from kquota.metering.engine import QuotaManagers
+from kquota.metering.engine import Change, QuotaManagers
 from kquota.metering.guard import CallbackGuard
 from kquota.metering.loading import load_callback
 from kquota.net.listener_config import ListenerConfig, load_listener_config

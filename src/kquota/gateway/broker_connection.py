@@ -103,7 +103,7 @@ class BrokerConnection(asyncio.Protocol):
         self._client.broker_is_full(True)
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """The broker takes requests again."""
         self._client.broker_is_full(False)
 
     def pause_reading(self) -> None:
@@ -112,7 +112,7 @@ class BrokerConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """It does again."""
+        """The client takes its answers again."""
         if self._transport is not None:
             self._transport.resume_reading()
 
@@ -294,7 +294,7 @@ class BrokerConnection(asyncio.Protocol):
                     self._send_on(patched or data, start, at)
                     start = at
                     expected.popleft()
-                    client.send(self._throttled(one, bytearray(rewritten)))
+                    client.write(self._throttled(one, bytearray(rewritten)))
                     at = start = at + replaced
                     left = total - replaced
                     continue
@@ -390,7 +390,7 @@ class BrokerConnection(asyncio.Protocol):
             answer = rewrite_coordinators(action, bytes(frame), self._relay.address_of)
         elif action.kind is _PRODUCE and action.version >= _NODE_ENDPOINTS_SINCE:
             answer = rewrite_produce(action, bytes(frame), self._relay.address_of)
-        client.send(self._throttled(one, bytearray(answer)))
+        client.write(self._throttled(one, bytearray(answer)))
 
     def _throttled(self, one: Expected, frame: bytearray) -> bytearray:
         """An answer, or its beginning, with the time that its client is to wait."""

@@ -10,16 +10,13 @@ from kquota.gateway.enforcement import Enforcement
 from kquota.gateway.request_time import RequestTimes
 from kquota.gateway.rules import ThrottleCounts
 from kquota.metering.callback import ClientQuotaType, Cluster
-from kquota.metering.engine import EXPIRY_EVERY_MS, QuotaManagers
+from kquota.metering.engine import EXPIRY_EVERY_MS, Change, QuotaManagers
 from kquota.quotas import ClientQuotaEntity
 
-__all__ = ["CONTROLLER", "BrokerQuotas", "Change"]
+__all__ = ["CONTROLLER", "BrokerQuotas"]
 
 CONTROLLER: Final = -1
 """Stands for the controller among the ids of brokers."""
-
-Change = tuple[str, ClientQuotaEntity, float | None]
-"""A quota key, where it is set, and its value; None where it was removed."""
 
 
 class BrokerQuotas:

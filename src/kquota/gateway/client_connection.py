@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from kquota.errors import FrameSizeError, MalformedMessageError, ProtocolError, UnsupportedVersionError
 from kquota.gateway.actions import ACTIONS, Action, Kind
 from kquota.gateway.broker_connection import BrokerConnection, keep_alive
+from kquota.gateway.identity import check_first_frame
 from kquota.gateway.principals import PrincipalRefusedError
 from kquota.gateway.request_head import BYTES_IN, BYTES_OUT, HEAD_AT, HEADER_BYTES, RequestHead, read_head
 from kquota.net.listener import Listener, Peer
@@ -246,7 +247,7 @@ class ClientConnection(asyncio.Protocol):
         self._taken = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """The client takes its answers again."""
         self._has_moved = True
         if self._broker is not None:
             self._broker.resume_reading()
@@ -283,15 +284,11 @@ class ClientConnection(asyncio.Protocol):
         self.stopped |= _ENDING
         self._rest = b""
         if isinstance(error, PrincipalRefusedError) and error.answer is not None:
-            self.send(error.answer)
+            self.write(error.answer)
         if self._transport is not None:
             self._transport.close()
 
     # The broker's side calls these.
-
-    def send(self, data: bytes | bytearray | memoryview) -> None:
-        """Send the client what the broker answered."""
-        self.write(data)
 
     def answered(self) -> None:
         """Some requests are not under way any more. To be called where `stopped` or `has_ended` say that it matters."""
@@ -514,8 +511,9 @@ class ClientConnection(asyncio.Protocol):
         """What is not in the table: a later version of ApiVersions, which every broker answers, or nothing of Kafka's.
 
         :raises UnsupportedVersionError: an API, or a version of it, that ApiVersions did not offer.
-        :raises FrameSizeError: these bytes are no request at all.
+        :raises ProtocolError: these bytes are no request at all.
         """
+        check_first_frame(begin[4:])
         key, version = api >> 16, api & 0xFFFF
         if key == _API_VERSIONS_KEY:
             return ACTIONS[_API_VERSIONS_KEY << 16]

@@ -43,9 +43,8 @@ _WHOLE_BYTES: Final[Mapping[Kind | None, int]] = {
 
 
 class Relay:
-    """One gateway's.
+    """What the connections of one gateway share.
 
-    :param quotas: of all brokers; None where nothing is enforced.
     :param identities: makes what finds out who a new connection's client is.
     :param upstream_tls: how brokers are connected to; None without TLS.
     """

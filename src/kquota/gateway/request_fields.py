@@ -10,22 +10,18 @@ from typing import Final
 from kquota.errors import MalformedMessageError
 from kquota.gateway.actions import Action
 from kquota.gateway.fields import (
-    after_array,
     after_tags,
     after_text,
     announced_end,
     forward,
-    read_i32,
-    read_uvarint,
 )
 
-__all__ = ["fetch_max_bytes_at", "is_follower_fetch", "produce_acks_at", "request_header_end"]
+__all__ = ["fetch_max_bytes_at", "produce_acks_at", "request_header_end"]
 
 _CLIENT_ID_AT: Final = 12
 _TRANSACTIONAL_ID_SINCE: Final = 3
 _MAX_BYTES_SINCE: Final = 3
 _REPLICA_STATE_SINCE: Final = 15
-_REPLICA_STATE: Final = 1  # tag
 
 
 def request_header_end(frame: bytes, action: Action) -> int:
@@ -85,52 +81,3 @@ def fetch_max_bytes_at(frame: bytes, action: Action) -> int | None:
     except IndexError:
         raise _too_short(action) from None
     return at
-
-
-def is_follower_fetch(frame: bytes, action: Action) -> bool:
-    """Whether a Fetch request is one of a broker that follows: with a replica id, which consumers have as -1.
-
-    Before version 15 it is the first field; since then it is in a tagged field behind the partitions (KIP-903).
-
-    :param frame: the whole frame.
-    :raises MalformedMessageError: these bytes are no such request.
-    """
-    try:
-        body = _after_header(frame, action)
-        at = _replica_id_at(frame, body) if action.version >= _REPLICA_STATE_SINCE else body
-        return at is not None and read_i32(frame, at) >= 0
-    except IndexError:
-        raise _too_short(action) from None
-
-
-def _replica_id_at(frame: bytes, at: int) -> int | None:
-    at = forward(frame, at, 21)  # max wait, min bytes, max bytes, isolation level, session id and epoch
-    at = after_array(frame, at, _after_topic, is_compact=True)
-    at = after_array(frame, at, _after_forgotten_topic, is_compact=True)
-    at = after_text(frame, at, is_compact=True)  # rack
-    after_tags(frame, at)
-    found = None
-    count, at = read_uvarint(frame, at)
-    for _ in range(count):
-        tag, at = read_uvarint(frame, at)
-        size, at = read_uvarint(frame, at)
-        if tag == _REPLICA_STATE:
-            found = at
-        at += size
-    return found
-
-
-def _after_topic(frame: bytes, at: int) -> int:
-    return after_tags(frame, after_array(frame, forward(frame, at, 16), _after_partition, is_compact=True))
-
-
-def _after_partition(frame: bytes, at: int) -> int:
-    return after_tags(frame, forward(frame, at, 32))
-
-
-def _after_forgotten_topic(frame: bytes, at: int) -> int:
-    return after_tags(frame, after_array(frame, forward(frame, at, 16), _after_number, is_compact=True))
-
-
-def _after_number(frame: bytes, at: int) -> int:
-    return forward(frame, at, 4)

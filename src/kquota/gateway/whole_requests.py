@@ -62,26 +62,26 @@ class WholeRequests:
                 self._relay.note_login(client.peer, sasl.mechanism, Progress.FAILED)
                 raise
             self._relay.note_login(client.peer, sasl.mechanism, sasl.raw_response(token))
-            client.send(_framed(token))
+            client.write(_framed(token))
             return
         match action.kind:
             case Kind.API_VERSIONS:
                 answer = await broker.ask(_framed(frame))
                 version = int.from_bytes(frame[2:4], "big")
-                client.send(clamp_api_versions(_framed(answer), version, self._relay.own_versions))
+                client.write(clamp_api_versions(_framed(answer), version, self._relay.own_versions))
             case Kind.SASL_HANDSHAKE:
                 sasl = _login(sasl)
                 sasl.handshake_request(frame, action.version)
                 answer = await broker.ask(_framed(frame))
                 sasl.handshake_response(answer, action.version)
-                client.send(_framed(answer))
+                client.write(_framed(answer))
             case Kind.SASL_AUTHENTICATE:
                 sasl = _login(sasl)
                 sasl.authenticate_request(frame, action.version)
                 answer = await broker.ask(_framed(frame))
                 progress = sasl.authenticate_response(answer, action.version)
                 self._relay.note_login(client.peer, sasl.mechanism, progress)
-                client.send(_framed(answer))
+                client.write(_framed(answer))
             case Kind.MUTATION:
                 await self._mutate(client, broker, action, frame)
             case Kind.QUOTAS:
@@ -91,7 +91,7 @@ class WholeRequests:
                 now_s = client.now_ms / 1000
                 parts = await self._relay.own_quotas.answer(frame, action, principal, broker, now_s)
                 for start in range(0, len(parts), PARTS_AT_ONCE):
-                    client.send(b"".join(parts[start : start + PARTS_AT_ONCE]))
+                    client.write(b"".join(parts[start : start + PARTS_AT_ONCE]))
             case _:
                 raise ProtocolError(f"{action.name} is not read whole")
 
@@ -102,7 +102,7 @@ class WholeRequests:
         header, _ = read_header(frame)
         charged = self._relay.client(principal, header.client_id)
         if charged is None:
-            client.send(_framed(await broker.ask(_framed(frame))))
+            client.write(_framed(await broker.ask(_framed(frame))))
             return
         charge = _MutationCharge(self._relay.quotas.controller, charged)
         mutated = await mutate(
@@ -121,7 +121,7 @@ class WholeRequests:
             write_throttle(answer, action, throttle_ms)
             client.mute(throttle_ms, now_ms)
         self._relay.stats.topics_refused += mutated.refused
-        client.send(answer)
+        client.write(answer)
 
 
 class _MutationCharge:

@@ -25,16 +25,16 @@ from kquota.metering.meters import BucketMeter
 from kquota.metering.statistics import Windows
 from kquota.quotas import CONNECTION_CREATION_RATE, ClientQuotaEntity, QuotaSnapshot
 
-__all__ = ["EXPIRY_EVERY_MS", "USAGE_EVERY_MS", "Housekeeping", "QuotaChange", "QuotaManagers", "client_quotas"]
+__all__ = ["EXPIRY_EVERY_MS", "USAGE_EVERY_MS", "Change", "Housekeeping", "QuotaManagers", "client_quotas"]
 
 EXPIRY_EVERY_MS: Final = 30_000
 USAGE_EVERY_MS: Final = 1_000
 
-QuotaChange: TypeAlias = tuple[str, ClientQuotaEntity, float | None]
+Change: TypeAlias = tuple[str, ClientQuotaEntity, float | None]
 """A quota's key, the entity that it is set on, and its value; None removes it."""
 
 
-def client_quotas(quotas: QuotaSnapshot) -> Iterator[QuotaChange]:
+def client_quotas(quotas: QuotaSnapshot) -> Iterator[Change]:
     """All that is set for users and client ids, as changes that set it."""
     for entity, values in quotas.items():
         for key, value in values.items():
@@ -89,7 +89,7 @@ class QuotaManagers:
         """A quota was set, or removed where `value` is None. Raises KeyError for a key that Kafka does not have."""
         self.update_quotas([(key, entity, value)])
 
-    def update_quotas(self, changes: Iterable[QuotaChange]) -> None:
+    def update_quotas(self, changes: Iterable[Change]) -> None:
         """Quotas were set, or removed where the value is None, in this order. Limits follow once, after all of them.
 
         Where the callback raises, all limits of clients are as they were.

@@ -8,14 +8,12 @@ from typing import Final, Self, TypeAlias
 
 from kquota.clock import Clock, SystemClock
 from kquota.errors import KquotaError, RequestTimeoutError, RetriableError, StoreError
-from kquota.quotas import KAFKA, ClientQuotaEntity, QuotaChange, QuotaModel, QuotaSnapshot
+from kquota.metering.engine import Change
+from kquota.quotas import KAFKA, QuotaChange, QuotaModel, QuotaSnapshot
 from kquota.stores.port import Watchable
 from kquota.stores.watch import Look
 
 __all__ = ["Apply", "Change", "QuotaFeed", "quota_changes"]
-
-Change: TypeAlias = tuple[str, ClientQuotaEntity, float | None]
-"""A key, where it is set, and its value; None where it was removed. As ``QuotaManagers.update_quotas`` takes them."""
 
 Apply: TypeAlias = Callable[[list[Change]], object]
 

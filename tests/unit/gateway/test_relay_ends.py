@@ -573,3 +573,14 @@ def test_at_the_end_who_still_takes_answers_is_not_cut_off() -> None:
         assert await relayed.ends()
 
     run_virtually(work())
+
+
+def test_a_client_of_kafka_0_9_that_sends_a_bare_gssapi_token_is_told_apart_in_the_log() -> None:
+    async def work() -> None:
+        relayed = await connected()
+        relayed.client_sends(struct.pack(">i", 20) + b"\x60\x82\x02\x06" + bytes(16))
+        await relayed.settle()
+        assert relayed.has_ended
+        assert "GSSAPI token without a handshake" in str(relayed.failure)
+
+    run_virtually(work())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kquota.errors import MalformedMessageError
 from kquota.gateway.actions import ACTIONS, Action, Kind, action_of
-from kquota.gateway.request_fields import fetch_max_bytes_at, is_follower_fetch, produce_acks_at, request_header_end
+from kquota.gateway.request_fields import fetch_max_bytes_at, produce_acks_at, request_header_end
 from tests.kit.kio_entities import (
     FOREIGN_TAGS,
     NO_TAGS,
@@ -119,21 +119,6 @@ def test_the_first_versions_of_fetch_have_no_max_bytes(version: int) -> None:
     assert fetch_max_bytes_at(b"\0\0\0\0", known(1, version)) is None
 
 
-@pytest.mark.parametrize(("action", "kind"), of_kind(Kind.FETCH))
-@given(data=st.data())
-@settings(max_examples=20)
-def test_a_replica_id_makes_it_the_fetch_of_a_follower(action: Action, kind: Any, data: Any) -> None:
-    replica_id = data.draw(st.sampled_from([-2, -1, 0, 1, 2**31 - 1]))
-    request = data.draw(entities(kind))
-    if action.version >= 15:
-        state = dataclasses.replace(request.replica_state, replica_id=replica_id)
-        request = dataclasses.replace(request, replica_state=state)
-    else:
-        request = dataclasses.replace(request, replica_id=replica_id)
-    frame = request_frame(request, data.draw(TAGS), client_id=data.draw(CLIENT_IDS))
-    assert is_follower_fetch(frame, action) == (replica_id >= 0)
-
-
 @pytest.mark.parametrize(("action", "kind"), of_kind(Kind.FETCH, Kind.PRODUCE))
 @given(data=st.data())
 @settings(max_examples=20)
@@ -142,7 +127,7 @@ def test_any_bytes_are_read_or_malformed(action: Action, kind: Any, data: Any) -
     for _ in range(data.draw(st.integers(0, 4))):
         frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
     cut = data.draw(st.integers(0, len(frame)))
-    reads = (produce_acks,) if action.kind is Kind.PRODUCE else (fetch_max_bytes_at, is_follower_fetch)
+    reads = (produce_acks,) if action.kind is Kind.PRODUCE else (fetch_max_bytes_at,)
     for anything in (bytes(frame), bytes(frame[:cut]), data.draw(st.binary(max_size=60))):
         for read in (request_header_end, *reads):
             try:

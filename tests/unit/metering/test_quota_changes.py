@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kquota.config import BrokerConfig
 from kquota.errors import IllegalArgumentError
 from kquota.metering.callback import CallbackQuotaEntity, ClientQuotaType, DefaultQuotaCallback
-from kquota.metering.engine import QuotaChange, QuotaManagers, client_quotas
+from kquota.metering.engine import Change, QuotaManagers, client_quotas
 from kquota.quotas import ClientQuotaEntity
 
 NOW = 1_700_000_000_000
@@ -81,7 +81,7 @@ changes = st.lists(
 
 
 @given(changes, changes)
-def test_many_together_are_as_one_after_the_other(first: list[QuotaChange], then: list[QuotaChange]) -> None:
+def test_many_together_are_as_one_after_the_other(first: list[Change], then: list[Change]) -> None:
     together, singly = QuotaManagers(BrokerConfig()), QuotaManagers(BrokerConfig())
     for some in (first, then):
         together.update_quotas(iter(some))
@@ -119,10 +119,10 @@ def test_limits_are_asked_for_once_after_all_changes_and_only_of_what_changed() 
         (("connection_creation_rate", of_user("alice"), 1.0), IllegalArgumentError),
     ],
 )
-def test_nothing_is_changed_where_one_cannot_be(wrong: QuotaChange, error: type[Exception]) -> None:
+def test_nothing_is_changed_where_one_cannot_be(wrong: Change, error: type[Exception]) -> None:
     managers = with_meters(QuotaManagers(BrokerConfig()))
     before = limits(managers)
-    right: list[QuotaChange] = [(PRODUCE.key, of_user(None), 1.0), ("connection_creation_rate", of_ip(None), 1.0)]
+    right: list[Change] = [(PRODUCE.key, of_user(None), 1.0), ("connection_creation_rate", of_ip(None), 1.0)]
     with pytest.raises(error):
         managers.update_quotas([*right, wrong])
     assert limits(managers) == before
