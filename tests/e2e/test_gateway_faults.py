@@ -19,7 +19,7 @@ from kquota.errors import KquotaError, UnreachableError
 from kquota.gateway.app import Gateway
 from kquota.gateway.settings import GatewaySettings
 from kquota.gateway.topology import NodePorts
-from kquota.server.app import Address
+from kquota.net.addresses import Address
 from tests.kit.gateway_brokers import GatewayBroker, Upstream, gateway_of, memory_mb, read_frame
 from tests.kit.listening import Run, run
 from tests.kit.relayed import answer, fetch_request, produce_request, request

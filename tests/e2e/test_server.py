@@ -21,8 +21,9 @@ import structlog
 from kquota.admin import QuotaAdmin
 from kquota.config import ConnectionLimits
 from kquota.errors import KafkaErrorCode, StoreError
+from kquota.net.addresses import Address
 from kquota.quotas import USER, ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
-from kquota.server.app import OTHER_FILES, Address, QuotaServer, ServerSettings
+from kquota.server.app import OTHER_FILES, QuotaServer, ServerSettings
 from kquota.server.writer import Writer
 from kquota.stores import open_store
 from kquota.stores.host_names import HostNames

@@ -13,9 +13,9 @@ import pytest
 from kquota.admin import QuotaAdmin
 from kquota.admin.properties import load_client_properties
 from kquota.errors import KquotaError, RetriableError, UnreachableError
+from kquota.net.addresses import Address
 from kquota.printable import printable
 from kquota.quotas import ClientQuotaFilter
-from kquota.server.app import Address
 from kquota.stores import open_store
 from kquota.wire.apis import DESCRIBE_CLIENT_QUOTAS
 from kquota.wire.messages.client_quotas import DescribeClientQuotasResponse

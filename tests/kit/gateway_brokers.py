@@ -17,7 +17,7 @@ from kquota.gateway.connection_identity import Identities
 from kquota.gateway.settings import GatewaySettings
 from kquota.gateway.topology import NodePorts
 from kquota.metering.cluster import Cluster
-from kquota.server.app import Address
+from kquota.net.addresses import Address
 from kquota.wire.apis import API_VERSIONS, METADATA, write_response
 from kquota.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kquota.wire.messages.metadata import MetadataBroker, MetadataRequestTopic, MetadataResponse, MetadataTopic

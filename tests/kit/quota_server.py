@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from threading import Thread
 from typing import Any
 
-from kquota.server.app import Address, QuotaServer, ServerSettings
+from kquota.net.addresses import Address
+from kquota.server.app import QuotaServer, ServerSettings
 from kquota.stores.local import LocalStore
 
 

@@ -119,7 +119,7 @@ def gateway(
     """
     try:
         from kquota.gateway.assembly import GatewayOptions, assembled
-        from kquota.server.event_log import configure_log
+        from kquota.net.event_log import configure_log
     except ModuleNotFoundError as error:
         raise KquotaError(f"{error.name} is not installed: pip install 'kquota[gateway]'") from error
     from kquota.gateway.app import run

@@ -73,8 +73,9 @@ def serve(
     try:
         import structlog
 
-        from kquota.server.app import Address, ServerSettings, run
-        from kquota.server.event_log import configure_log
+        from kquota.net.addresses import Address
+        from kquota.net.event_log import configure_log
+        from kquota.server.app import ServerSettings, run
     except ModuleNotFoundError as error:
         raise KquotaError(f"{error.name} is not installed: pip install 'kquota[server]'") from error
     from kquota.config import load_broker_config, load_connection_limits

@@ -29,9 +29,8 @@ from kquota.gateway.settings import GatewaySettings
 from kquota.gateway.stats import RelayStats
 from kquota.gateway.topology import Node, NodePorts, Topology
 from kquota.metering.cluster import Cluster
-from kquota.net.addresses import is_connectable, is_loopback, is_unspecified
+from kquota.net.addresses import Address, is_connectable, is_loopback, is_unspecified
 from kquota.net.listener import Listener
-from kquota.server.app import Address
 from kquota.wire.messages.metadata import MetadataRequestTopic, MetadataTopic
 
 __all__ = ["Gateway", "Upstream", "run"]

@@ -33,9 +33,9 @@ from kquota.metering.callback import DefaultQuotaCallback
 from kquota.metering.engine import Change, QuotaManagers
 from kquota.metering.guard import CallbackGuard
 from kquota.metering.loading import load_callback
+from kquota.net.addresses import Address
 from kquota.net.listener_config import ListenerConfig, load_listener_config
 from kquota.net.principals import principal_of_certificate
-from kquota.server.app import Address
 from kquota.stores.cluster import ClusterStore
 from kquota.stores.feed import QuotaFeed
 from kquota.stores.port import Servable

@@ -11,8 +11,8 @@ import structlog
 from kquota.errors import KquotaError
 from kquota.gateway.stats import RelayStats
 from kquota.gateway.topology import Node
+from kquota.net.event_log import LineLimit
 from kquota.net.listener import Peer
-from kquota.server.event_log import LineLimit
 
 __all__ = ["EventLines"]
 

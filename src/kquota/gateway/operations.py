@@ -23,9 +23,9 @@ from kquota.gateway.loop_lag import LoopLag
 from kquota.gateway.quota_metrics import Steps, write_quotas
 from kquota.gateway.readiness import Check, check_brokers, check_listening, check_quotas, is_ready, to_lines
 from kquota.gateway.relay_metrics import write_connections, write_followed, write_stats
+from kquota.net.addresses import Address
 from kquota.net.exposition import CONTENT_TYPE, Exposition
 from kquota.net.http_server import HttpAnswer, open_http_server
-from kquota.server.app import Address
 from kquota.stores.feed import QuotaFeed
 
 __all__ = ["Operations", "serve_operations"]

@@ -6,14 +6,43 @@ import errno
 import re
 import socket
 from contextlib import ExitStack
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Final
+from typing import Final, Self
 
-__all__ = ["bind", "host_and_port", "is_connectable", "is_loopback", "is_numeric", "is_unspecified"]
+from kquota.errors import InputError
+
+__all__ = ["Address", "bind", "host_and_port", "is_connectable", "is_loopback", "is_numeric", "is_unspecified"]
 
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _TRIES: Final = 10
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port; a port of 0 is any free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, option: str) -> Self:
+        """Read ``host:port`` or ``[ipv6]:port``.
+
+        :raises InputError: it is neither.
+        """
+        host, colon, port = text.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise InputError(f"{option} {text}: write an IPv6 address in brackets, such as [::1]:9092")
+        if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+            raise InputError(f"{option} {text}: write it as host:port, such as 127.0.0.1:9092")
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

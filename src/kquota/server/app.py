@@ -14,47 +14,21 @@ import structlog
 
 from kquota.config import ConnectionLimits
 from kquota.errors import InputError, KquotaError, ProtocolError
-from kquota.net.addresses import is_connectable, is_loopback, is_numeric, is_unspecified
+from kquota.net.addresses import Address, is_connectable, is_loopback, is_numeric, is_unspecified
+from kquota.net.event_log import LineLimit
 from kquota.net.frame_server import open_frame_server
 from kquota.net.listener import BACKLOG, Listener, Peer
 from kquota.server.answering import Answering
 from kquota.server.context import ServerContext
-from kquota.server.event_log import LineLimit
 from kquota.stores.local import LocalStore
 
-__all__ = ["OTHER_FILES", "Address", "QuotaServer", "ServerSettings", "run"]
+__all__ = ["OTHER_FILES", "QuotaServer", "ServerSettings", "run"]
 
 _log = structlog.get_logger("kquota.server")
 
 SWITCH_INTERVAL_S: Final = 0.0005
 OTHER_FILES: Final = BACKLOG + 32
 """Open files that are not connections: those that are closed again as they are one too many, and all others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A host and a port; a port of 0 is any free one."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str, option: str) -> Self:
-        """Read ``host:port`` or ``[ipv6]:port``.
-
-        :raises InputError: it is neither.
-        """
-        host, colon, port = text.rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host:
-            raise InputError(f"{option} {text}: write an IPv6 address in brackets, such as [::1]:9092")
-        if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-            raise InputError(f"{option} {text}: write it as host:port, such as 127.0.0.1:9092")
-        return cls(host, int(port))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

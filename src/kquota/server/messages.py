@@ -8,8 +8,8 @@ import structlog
 
 from kquota.clock import SystemClock
 from kquota.errors import ApiError, KafkaErrorCode, StoreError
+from kquota.net.event_log import LineLimit
 from kquota.quotas import MAX_NAME_BYTES
-from kquota.server.event_log import LineLimit
 
 __all__ = ["NO_MESSAGE", "Messages", "failure", "sendable", "sendable_name"]
 

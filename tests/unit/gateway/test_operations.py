@@ -24,9 +24,9 @@ from kquota.gateway.operations import Operations, serve_operations
 from kquota.gateway.readiness import check_brokers
 from kquota.gateway.settings import GatewaySettings, load_gateway_settings
 from kquota.metering.cluster import Cluster
+from kquota.net.addresses import Address
 from kquota.net.exposition import Exposition
 from kquota.quotas import ClientQuotaEntity
-from kquota.server.app import Address
 from kquota.stores.feed import QuotaFeed
 from kquota.wire.messages.metadata import MetadataRequestTopic, MetadataTopic
 from tests.kit.charged import fetched, produced

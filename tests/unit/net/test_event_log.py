@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from kquota.server.event_log import QUEUED_LINES, LineLimit, LogWriter, configure_log
+from kquota.net.event_log import QUEUED_LINES, LineLimit, LogWriter, configure_log
 
 
 def test_a_log_that_nobody_reads_costs_its_lines_alone() -> None:

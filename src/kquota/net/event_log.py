@@ -1,4 +1,4 @@
-"""The server's log: lines on standard error that never make the server wait, and never more than somebody can read."""
+"""The log of a server: lines on standard error that never make it wait, and never more than somebody can read."""
 
 from __future__ import annotations
 
