@@ -84,7 +84,7 @@ def test_quotas_stay_while_the_cluster_is_away(lone_broker: KafkaCluster, tmp_pa
         finally:
             lone_broker.start(1)
         assert is_limited(address, topic)
-        eventually(lambda: "the quotas can be read again" in running.log, expected=True)
+        in_force(lambda: "the quotas can be read again" in running.log, within_s=5)
         set_quota(real, EVERY_CLIENT, {KEY: None})
         in_force(lambda: not is_limited(address, topic))
 

@@ -48,6 +48,10 @@ _log = structlog.get_logger("kquota.gateway")
 IN_FORCE_WITHIN_MS: Final = 2_000
 """Who alters quotas through the gateway is answered once they are in force here, or after this time."""
 
+RECONNECT_BACKOFF_MAX_MS: Final = 1_000
+"""After how long at most the gateway tries again to reach a broker: quotas and brokers should not be older for long.
+An ordinary client waits for up to 30 s."""
+
 DEFAULT_LIMITS: Final = ConnectionLimits(
     socket_request_max_bytes=100 * 1024 * 1024,  # a broker's
     socket_request_max_ms=31_000,
@@ -254,5 +258,9 @@ def _on_this_loop(apply: Callable[[list[Change]], None]) -> Callable[[list[Chang
 
 
 def _admin_settings(client: ClientProperties) -> dict[str, Any]:
-    settings = {"client_id": client.client_id or "kquota-gateway", **client.connection}
+    settings = {
+        "client_id": client.client_id or "kquota-gateway",
+        "reconnect_backoff_max_ms": RECONNECT_BACKOFF_MAX_MS,
+        **client.connection,
+    }
     return settings if client.timeout_ms is None else {"timeout_ms": client.timeout_ms, **settings}
