@@ -28,6 +28,7 @@ __all__ = [
     "fetch",
     "gateway",
     "in_force",
+    "is_there",
     "lone_broker",
     "produce",
     "quota_file",
@@ -171,12 +172,13 @@ def topic(address: str, name: str | None = None) -> Iterator[str]:
     with QuotaAdmin(address, timeout_ms=30_000) as admin:
         admin.topics.create_topics([NewTopic(name, 1, 1)]).all()
         with Connection(address) as connection:
-            eventually(lambda: _is_there(connection, name), expected=True)
+            eventually(lambda: is_there(connection, name), expected=True)
         yield name
         admin.topics.delete_topics([name]).all()
 
 
-def _is_there(connection: Connection, name: str) -> bool:
+def is_there(connection: Connection, name: str) -> bool:
+    """Whether a topic can be written to."""
     try:
         produce(connection, name, 100, "filler")
     except AssertionError:

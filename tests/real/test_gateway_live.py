@@ -23,7 +23,7 @@ from tests.kit.eventually import eventually
 from tests.kit.kafka import NEW
 from tests.kit.kafka_cluster import KafkaCluster
 from tests.real import gateways
-from tests.real.gateways import client_ids, gateway, in_force, produce, quota_file, set_quota, throttle_ms
+from tests.real.gateways import client_ids, gateway, in_force, is_there, produce, quota_file, set_quota, throttle_ms
 from tests.real.raw_kafka import Connection
 
 KEY: Final = "producer_byte_rate"
@@ -83,6 +83,8 @@ def test_quotas_stay_while_the_cluster_is_away(lone_broker: KafkaCluster, tmp_pa
             eventually(lambda: "the quotas cannot be read" in running.log, expected=True)
         finally:
             lone_broker.start(1)
+        with Connection(real) as connection:
+            eventually(lambda: is_there(connection, topic), expected=True)
         assert is_limited(address, topic)
         in_force(lambda: "the quotas can be read again" in running.log, within_s=5)
         set_quota(real, EVERY_CLIENT, {KEY: None})
