@@ -212,6 +212,7 @@ def spec(work: Work, endpoint: str, bootstrap: str, seconds: float, records: Map
         "batch_bytes": batch_bytes,
         "unacknowledged": 8 * batch_bytes // record_bytes,
         "fetch_bytes": fetch_bytes,
+        "fetched_ahead_bytes": fetch_bytes,
         "seconds": seconds,
         "span_s": SPAN_S,
         "on_s": on_s,

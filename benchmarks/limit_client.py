@@ -107,8 +107,8 @@ def librdkafka_fetches(client: Client) -> None:
         "enable.auto.commit": False,
         "max.partition.fetch.bytes": most,
         "fetch.max.bytes": max(most, 1_000_000),
-        # It fetches ahead: a second would be fetched while it rests.
-        "queued.max.messages.kbytes": most // 1024,
+        # With one answer at most fetched ahead, none is fetched while it rests.
+        "queued.max.messages.kbytes": spec["fetched_ahead_bytes"] // 1024,
         "fetch.queue.backoff.ms": 5,
     }
     consumer = Consumer({**_librdkafka(spec), **settings})
