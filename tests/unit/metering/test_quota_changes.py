@@ -14,7 +14,6 @@ from kquota.metering.callback import CallbackQuotaEntity, ClientQuotaType, Defau
 from kquota.metering.engine import Change, QuotaManagers, client_quotas
 from kquota.metering.meters import UNLIMITED
 from kquota.quotas import ClientQuotaEntity
-from tests.kit.strategies import crowded_clients, crowded_entities
 
 NOW = 1_700_000_000_000
 PRODUCE, FETCH = ClientQuotaType.PRODUCE, ClientQuotaType.FETCH
@@ -107,40 +106,42 @@ class OnlyUsers(DefaultQuotaCallback):
         return {"user": principal.name}
 
 
+FEW: tuple[str | None, ...] = ("a", "b", None)
+OF_CLIENTS = [
+    *[ClientQuotaEntity({kind: name}) for kind in ("user", "client-id") for name in FEW],
+    *[ClientQuotaEntity({"user": user, "client-id": client_id}) for user in FEW for client_id in FEW],
+]
+
+
 @given(
     st.booleans(),
     st.lists(
-        st.tuples(
-            st.lists(
-                st.tuples(st.just(PRODUCE.key), crowded_entities, st.sampled_from([None, 5.0, 100.0])), max_size=4
-            ),
-            crowded_clients,
-        ),
+        st.lists(st.tuples(st.sampled_from(OF_CLIENTS), st.sampled_from([None, 5.0, 100.0])), min_size=1, max_size=3),
         max_size=8,
     ),
 )
 def test_all_limits_are_those_that_a_new_callback_gives(
-    is_swapped: bool, steps: list[tuple[list[Change], tuple[str, str]]]
+    is_swapped: bool, steps: list[list[tuple[ClientQuotaEntity, float | None]]]
 ) -> None:
     """Whichever meters a change leaves out."""
     managers = QuotaManagers(BrokerConfig(quota_producer_default=1000))
+    clients = [(user, client_id) for user in ("a", "b", "other", "") for client_id in ("a", "b", "other", "")]
     if is_swapped:
         managers.swap_callback(OnlyUsers(), {})
-        for user in ("a", "b", "other"):
-            managers.produce.meter_anyway(user, "c")
+        for client in clients:
+            managers.produce.meter_anyway(*client)
         managers.swap_callback(DefaultQuotaCallback(), {})
-    values: dict[ClientQuotaEntity, float] = {}
-    for some, client in steps:
-        managers.update_quotas(some)
-        managers.produce.meter_anyway(*client)
-        for _, entity, value in some:
-            values.pop(entity, None)
-            if value is not None:
-                values[entity] = value
+    values: dict[ClientQuotaEntity, float | None] = {}
+    for some in steps:
+        managers.update_quotas((PRODUCE.key, *change) for change in some)
+        values.update(some)
         anew = DefaultQuotaCallback()
         anew.use_static_defaults({PRODUCE.key: 1000.0})
         for entity, value in values.items():
-            anew.update_quota(PRODUCE, CallbackQuotaEntity(entity), value)
+            if value is not None:
+                anew.update_quota(PRODUCE, CallbackQuotaEntity(entity), value)
+        for client in clients:
+            managers.produce.meter_anyway(*client)
         for meter in managers.produce.meters():
             limit = anew.quota_limit(PRODUCE, meter.tags)
             assert meter.limit == (UNLIMITED if limit is None else limit)
