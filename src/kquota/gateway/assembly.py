@@ -117,7 +117,7 @@ async def assembled(options: GatewayOptions) -> AsyncIterator[Gateway]:
         store, feed = await opened.enter_async_context(_followed(options, client, quotas))
         own_quotas = None
         if options.quotas != CLUSTER:
-            own_quotas = _own_quotas(store, feed, broker_config.static_defaults, limits)
+            own_quotas = _own_quotas(store, feed, quotas, broker_config.static_defaults, limits)
             opened.callback(own_quotas.close)
         gateway = Gateway(
             ClusterUpstream(admin),
@@ -206,7 +206,7 @@ async def _followed(
         feed = QuotaFeed(store, warn=_log.warning)
         await asyncio.to_thread(feed.start)
         try:
-            feed.drive(_on_this_loop(_logged(quotas)))
+            feed.drive(_on_this_loop(_by_turns(quotas)))
             _log.info("quotas", source=_absolute(place), entities=len(feed.quotas))
             yield store, feed
         finally:
@@ -214,13 +214,20 @@ async def _followed(
 
 
 def _own_quotas(
-    store: WatchableStore, feed: QuotaFeed, static_defaults: Mapping[str, float], limits: ConnectionLimits
+    store: WatchableStore,
+    feed: QuotaFeed,
+    quotas: BrokerQuotas,
+    static_defaults: Mapping[str, float],
+    limits: ConnectionLimits,
 ) -> OwnQuotas:
     assert isinstance(store, Servable)
 
     async def in_force() -> bool:
-        # The feed gives what changed to this loop before its thread says so: it is applied first.
-        return await asyncio.to_thread(feed.catch_up, IN_FORCE_WITHIN_MS)
+        # The feed gives what changed to this loop before its thread says so: it is queued first.
+        is_caught_up = await asyncio.to_thread(feed.catch_up, IN_FORCE_WITHIN_MS)
+        while quotas.is_behind:  # noqa: ASYNC110 (each turn of the loop puts some of them in force)
+            await asyncio.sleep(0)
+        return is_caught_up
 
     return OwnQuotas(
         store, max_elements=limits.request_max_elements, static_defaults=static_defaults, in_force=in_force
@@ -234,12 +241,23 @@ def _absolute(place: str) -> str:
     return str(sqlite_path(place).absolute() if place.startswith("sqlite:") else Path(local_path(place)).absolute())
 
 
-def _logged(quotas: BrokerQuotas) -> Callable[[list[Change]], None]:
-    """Puts changes in force, and says so."""
+def _by_turns(quotas: BrokerQuotas) -> Callable[[list[Change]], None]:
+    """Puts changes in force, some in each turn of the loop, so that connections do not wait for all; and says so."""
+    loop = asyncio.get_running_loop()
+
+    def go_on() -> None:
+        try:
+            quotas.apply_next()
+        finally:
+            if quotas.is_behind:
+                loop.call_soon(go_on)
 
     def apply(changes: list[Change]) -> None:
-        quotas.apply(changes)
+        is_under_way = quotas.is_behind
+        quotas.queue(changes)
         _log.info("quotas changed", changes=len(changes), in_force=len(quotas.values))
+        if not is_under_way:
+            go_on()
 
     return apply
 

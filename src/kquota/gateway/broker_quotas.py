@@ -1,7 +1,8 @@
-"""The quotas of all brokers behind the gateway: each has its own, and all are told of the same changes."""
+"""The quotas of all brokers behind the gateway: each has its own, and all are given the same changes."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -17,6 +18,8 @@ __all__ = ["CONTROLLER", "BrokerQuotas"]
 
 CONTROLLER: Final = -1
 """Stands for the controller among the ids of brokers."""
+AT_ONCE: Final = 5_000
+"""Changes that one broker is given together: some 50 ms."""
 
 
 class BrokerQuotas:
@@ -42,6 +45,7 @@ class BrokerQuotas:
         self._values: dict[tuple[str, ClientQuotaEntity], float] = {}
         self._cluster: Cluster | None = None
         self._of: dict[int, Enforcement] = {}
+        self._queued: deque[tuple[Enforcement, list[Change]]] = deque()
         self._next_expiry_ms = 0
 
     def __iter__(self) -> Iterator[tuple[int, Enforcement]]:
@@ -81,14 +85,35 @@ class BrokerQuotas:
         return found
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Put changes in force at every broker."""
+        """Put changes in force at every broker, after those that are queued."""
+        self.queue(changes)
+        while self.is_behind:
+            self.apply_next()
+
+    def queue(self, changes: Iterable[Change]) -> None:
+        """Take changes that :meth:`apply_next` puts in force bit by bit, for who has others to serve in between.
+
+        Brokers that come from now on have them at once.
+        """
         changes = list(changes)
         for key, entity, value in changes:
             if value is None:
                 self._values.pop((key, entity), None)
             else:
                 self._values[key, entity] = value
-        for one in self._of.values():
+        for start in range(0, len(changes), AT_ONCE):
+            some = changes[start : start + AT_ONCE]
+            self._queued.extend((one, some) for one in self._of.values())
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether changes are queued that are not in force at every broker."""
+        return bool(self._queued)
+
+    def apply_next(self) -> None:
+        """Put the changes that were queued first in force at one broker; nothing is done where none are queued."""
+        if self._queued:
+            one, changes = self._queued.popleft()
             one.managers.update_quotas(changes)
             one.rules.clear()
 

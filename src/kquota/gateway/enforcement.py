@@ -154,7 +154,8 @@ class Enforcement:
             self.throttles.note(quota_type.value, rule, wait.throttle_ms)
         if self.is_shadow:
             return 0
-        self.managers.of(quota_type).delays.add(channel, wait.throttle_ms, now_ms)
+        # Waits are counted here, and ended by the connection: one that is closed before is not to be kept for it.
+        self.managers.of(quota_type).delays.add(id(channel), wait.throttle_ms, now_ms)
         return wait.throttle_ms
 
 

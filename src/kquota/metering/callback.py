@@ -239,12 +239,12 @@ class DefaultQuotaCallback:
     def update_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity, new_value: float) -> None:
         """Keep it."""
         self._values[quota_type][quota_entity.entity] = new_value
-        self._resolvers.pop(quota_type, None)
+        self._resolver(quota_type).update(quota_type.key, quota_entity.entity, new_value)
 
     def remove_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity) -> None:
         """Forget it."""
         self._values[quota_type].pop(quota_entity.entity, None)
-        self._resolvers.pop(quota_type, None)
+        self._resolver(quota_type).update(quota_type.key, quota_entity.entity, None)
 
     def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:  # noqa: ARG002 - the contract's
         """Never: limits change by updates alone."""

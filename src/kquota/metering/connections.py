@@ -75,12 +75,11 @@ class ConnectionQuotas:
                 self._own[_without_scope(_address(name))] = rule
         if changes:
             for address, meter in self._meters.items():
-                meter.limit = self.limit(address)
+                meter.limit = self._limit(address)
 
     def limit(self, ip: str) -> int:
         """The address's own, or the default, or :data:`DISABLED`."""
-        rule = self._rule(_address(ip))
-        return DISABLED if rule is None else rule.limit
+        return self._limit(_address(ip))
 
     def source(self, ip: str) -> ClientQuotaEntity | None:
         """Where its limit is set."""
@@ -126,12 +125,16 @@ class ConnectionQuotas:
         for address in [one for one, meter in self._meters.items() if now_ms - meter.last_ms > INACTIVE_MS]:
             del self._meters[address]
 
+    def _limit(self, address: str) -> int:
+        rule = self._rule(address)
+        return DISABLED if rule is None else rule.limit
+
     def _rule(self, address: str) -> _Rule | None:
         return self._own.get(_without_scope(address), self._default)
 
     def _counted(self, address: str) -> RateMeter | None:
         """Its meter; None where it is not to be counted."""
-        limit = self.limit(address)
+        limit = self._limit(address)
         if limit == DISABLED:
             return None
         meter = self._meters.get(address)

@@ -98,6 +98,7 @@ class QuotaManagers:
         :raises IllegalArgumentError: a limit of connections is set on something else than an ip; nothing is changed.
         """
         of_clients: list[tuple[ClientQuotaType, ClientQuotaEntity, float | None]] = []
+        changed: dict[ClientQuotaType, list[ClientQuotaEntity]] = {}
         of_connections: list[tuple[ClientQuotaEntity, float | None]] = []
         for key, entity, value in changes:
             if key == CONNECTION_CREATION_RATE:
@@ -112,8 +113,8 @@ class QuotaManagers:
                 self._quotas[quota_type][entity] = value
         for quota_type, entity, value in of_clients:
             self.of(quota_type).update_callback(entity, value)
-        changed = dict.fromkeys(quota_type for quota_type, _, _ in of_clients)
-        limits = {quota_type: self.of(quota_type).limits_by(self._callback) for quota_type in changed}
+            changed.setdefault(quota_type, []).append(entity)
+        limits = {one: self.of(one).limits_by(self._callback, entities) for one, entities in changed.items()}
         for quota_type, found in limits.items():
             self.of(quota_type).use(self._callback, found)
 

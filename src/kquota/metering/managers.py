@@ -29,7 +29,7 @@ from kquota.metering.meters import (
     Throttle,
 )
 from kquota.metering.statistics import SampledRate, Windows
-from kquota.quotas import ClientQuotaEntity
+from kquota.quotas import CLIENT_ID, USER, ClientQuotaEntity
 
 __all__ = [
     "INACTIVE_MS",
@@ -61,6 +61,7 @@ class QuotaManager(Generic[M]):
         # Only where the callback's tags cannot change between updates; with no meter where nothing is limited.
         self._by_client: dict[tuple[Principal, str], M] = {}
         self._default = _default(callback)
+        self._has_others_meters = False  # of the callback before this one, whose tags may be of any kind
         self._is_enabled: bool | None = None  # not known
         self.changes = 0
         """How often limits or meters may have changed: who keeps a meter is to ask for it again."""
@@ -84,7 +85,7 @@ class QuotaManager(Generic[M]):
     def update_quota(self, entity: ClientQuotaEntity, value: float | None) -> None:
         """A quota was set, or removed where `value` is None. Limits follow at once, and what was counted stays."""
         self.update_callback(entity, value)
-        self.refresh()
+        self.use(self._callback, self.limits_by(self._callback, [entity]))
 
     def update_callback(self, entity: ClientQuotaEntity, value: float | None) -> None:
         """Only let the callback know: no limit follows before :meth:`refresh`, which is for many changes together."""
@@ -94,17 +95,46 @@ class QuotaManager(Generic[M]):
         else:
             self._callback.update_quota(self.quota_type, described, value)
 
-    def limits_by(self, callback: ClientQuotaCallback) -> list[float]:
-        """The limits that a callback gives to all meters, in their order."""
-        return [_limit(callback, self.quota_type, meter.tags) for meter in self._meters.values()]
+    def limits_by(
+        self, callback: ClientQuotaCallback, changed: Iterable[ClientQuotaEntity] | None = None
+    ) -> list[tuple[Meter, float]]:
+        """The limits that a callback gives to all meters.
 
-    def use(self, callback: ClientQuotaCallback, limits: Iterable[float]) -> None:
-        """Ask another callback from now on, which gave these limits to all meters. What was counted on them stays."""
+        :param changed: where quotas changed on these entities alone: meters that they cannot bind are left out.
+        """
+        meters = self._meters.values() if changed is None else self._bound_by(changed)
+        return [(meter, _limit(callback, self.quota_type, meter.tags)) for meter in meters]
+
+    def _bound_by(self, entities: Iterable[ClientQuotaEntity]) -> Iterable[M]:
+        """The meters that quotas on these can bind; at least those.
+
+        By Kafka's callback an entity without a default binds the meter whose tags have the same names, and no other.
+        Source: ``ClientQuotaManager.updateQuotaMetricConfigs``.
+        """
+        if self._default is None or self._has_others_meters:
+            return self._meters.values()
+        found: dict[frozenset[tuple[str, str]], M] = {}
+        for entity in entities:
+            user, client_id = entity.entries.get(USER, ""), entity.entries.get(CLIENT_ID, "")
+            if user is None or client_id is None:
+                return self._meters.values()
+            place = frozenset({(USER, user), (CLIENT_ID, client_id)})
+            if place in self._meters:
+                found[place] = self._meters[place]
+        return found.values()
+
+    def use(self, callback: ClientQuotaCallback, limits: Iterable[tuple[Meter, float]]) -> None:
+        """Ask this callback from now on, which gave these limits to meters. What was counted on them stays.
+
+        :param limits: of all meters where it is another callback than before.
+        """
+        if callback is not self._callback:
+            self._has_others_meters = bool(self._meters)
         self._callback = callback
         self._default, self._is_enabled = _default(callback), None
         self.changes += 1
         self._by_client.clear()
-        for meter, limit in zip(self._meters.values(), limits, strict=True):
+        for meter, limit in limits:
             meter.limit = limit
 
     def refresh(self) -> None:

@@ -13,7 +13,7 @@ among these where the model says (:class:`~kquota.quotas.model.AddedType`).
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from kquota.errors import ApiError, IllegalArgumentError, KafkaErrorCode
 from kquota.quotas.added_levels import AddedLevels
@@ -36,7 +36,8 @@ _IP_LEVELS: Final = 2
 
 
 class QuotaResolver:
-    """Answers for one snapshot. Building reads the snapshot once; resolving is a fixed number of look-ups per key.
+    """Answers for one snapshot. Building reads the snapshot once; resolving is a fixed number of look-ups per key, and
+    so is :meth:`update`.
 
     ``static_defaults`` maps ``producer_byte_rate`` and ``consumer_byte_rate`` to the broker's
     ``quota.producer.default`` and ``quota.consumer.default``; Long.MAX_VALUE means none. Entities of other shapes than
@@ -81,6 +82,14 @@ class QuotaResolver:
                 table = tables.get(name)
                 if table is not None:
                     table.add(entity, value)
+
+    def update(self, key: str, entity: ClientQuotaEntity, value: float | None) -> None:
+        """In the snapshot this value was set, or removed where it is None. Entities of other types than users and
+        client ids are left aside. Raises KeyError for a key that is not a user or client-id key.
+        """
+        table, types = self._tables[key], entity.entries.keys()
+        if types and types <= _USER_CLIENT:
+            table.add(entity, value)
 
     def resolve(
         self, user: str, client_id: str, ip: str | None = None, *, added: Mapping[str, str] = MappingProxyType({})
@@ -135,6 +144,19 @@ class QuotaResolver:
 
 
 _Rules: TypeAlias = tuple[Candidate, ...]
+_Name = TypeVar("_Name", str, tuple[str, str])
+
+
+def _rules(entity: ClientQuotaEntity, level: int, value: float | None) -> _Rules:
+    return () if value is None else (Candidate(entity, level, value),)
+
+
+def _put(level: dict[_Name, _Rules], name: _Name, rules: _Rules) -> None:
+    """A level has no names without a rule."""
+    if rules:
+        level[name] = rules
+    else:
+        level.pop(name, None)
 
 
 def _unlimited(key: str) -> ResolvedQuota:
@@ -164,32 +186,34 @@ class _KeyTable:
             self.l9 = (Candidate(STATIC, STATIC_LEVEL, float(static_default)),)
             self.mask = _BIT_CLIENT_ID
 
-    def add(self, entity: ClientQuotaEntity, value: float) -> None:
+    def add(self, entity: ClientQuotaEntity, value: float | None) -> None:
+        """Take a rule, or drop it where its value is None."""
         entries = entity.entries
         user, client_id = entries.get(USER), entries.get(CLIENT_ID)
         if USER not in entries:
-            self.mask |= _BIT_CLIENT_ID
             if client_id is None:
-                self.l8 = (Candidate(entity, 8, value),)
+                self.l8 = _rules(entity, 8, value)
             else:
-                self.l7[client_id] = (Candidate(entity, 7, value),)
+                _put(self.l7, client_id, _rules(entity, 7, value))
         elif CLIENT_ID not in entries:
-            self.mask |= _BIT_USER
             if user is None:
-                self.l6 = (Candidate(entity, 6, value),)
+                self.l6 = _rules(entity, 6, value)
             else:
-                self.l3[user] = (Candidate(entity, 3, value),)
+                _put(self.l3, user, _rules(entity, 3, value))
+        elif user is None:
+            if client_id is None:
+                self.l5 = _rules(entity, 5, value)
+            else:
+                _put(self.l4, client_id, _rules(entity, 4, value))
+        elif client_id is None:
+            _put(self.l2, user, _rules(entity, 2, value))
         else:
-            self.mask |= _BIT_USER_CLIENT_ID
-            if user is None:
-                if client_id is None:
-                    self.l5 = (Candidate(entity, 5, value),)
-                else:
-                    self.l4[client_id] = (Candidate(entity, 4, value),)
-            elif client_id is None:
-                self.l2[user] = (Candidate(entity, 2, value),)
-            else:
-                self.l1[user, client_id] = (Candidate(entity, 1, value),)
+            _put(self.l1, (user, client_id), _rules(entity, 1, value))
+        self.mask = (
+            (_BIT_CLIENT_ID if self.l7 or self.l8 or self.l9 else 0)
+            | (_BIT_USER if self.l3 or self.l6 else 0)
+            | (_BIT_USER_CLIENT_ID if self.l1 or self.l2 or self.l4 or self.l5 else 0)
+        )
 
     def tags(self, user: str, client_id: str) -> tuple[str, str]:
         """By the mask where only one kind of level is in use; otherwise by the first level that has an entry."""

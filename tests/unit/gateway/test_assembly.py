@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from kquota.admin.properties import load_client_properties
-from kquota.gateway.assembly import RECONNECT_BACKOFF_MAX_MS, _admin_settings
+from kquota.config import BrokerConfig
+from kquota.gateway.assembly import RECONNECT_BACKOFF_MAX_MS, _admin_settings, _by_turns
+from kquota.gateway.broker_quotas import BrokerQuotas
+from kquota.quotas import ClientQuotaEntity
 
 
 def test_the_gateway_tries_again_soon_to_reach_a_broker() -> None:
@@ -11,3 +16,38 @@ def test_the_gateway_tries_again_soon_to_reach_a_broker() -> None:
     settings = _admin_settings(load_client_properties(None))
     assert settings["reconnect_backoff_max_ms"] == RECONNECT_BACKOFF_MAX_MS <= 1_000
     assert settings["client_id"] == "kquota-gateway"
+
+
+def test_the_loop_turns_while_changes_are_put_in_force() -> None:
+    """At most one broker in each turn, and what changes meanwhile comes after it; one that fails delays no other."""
+
+    async def in_force_by_turns() -> list[list[float | None]]:
+        quotas = BrokerQuotas(BrokerConfig())
+        brokers = [quotas.of(node_id).managers.fetch for node_id in (1, 2, 3)]
+        apply = _by_turns(quotas)
+        alice = ClientQuotaEntity({"user": "alice"})
+        apply([("consumer_byte_rate", alice, 1.0)])
+        apply([("no such key", alice, 1.0)])
+        apply([("consumer_byte_rate", alice, 2.0)])
+        found = []
+        while quotas.is_behind:
+            found.append([one.limit("alice", "c") for one in brokers])
+            await asyncio.sleep(0)
+        return [*found, [one.limit("alice", "c") for one in brokers]]
+
+    failures = []
+
+    async def main() -> list[list[float | None]]:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        return await in_force_by_turns()
+
+    one, two = 1.0, 2.0
+    assert asyncio.run(main()) == [
+        [one, None, None],
+        [one, one, None],
+        *[[one, one, one]] * 4,
+        [two, one, one],
+        [two, two, one],
+        [two, two, two],
+    ]
+    assert [type(error) for error in failures] == [KeyError] * 3

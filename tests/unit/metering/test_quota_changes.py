@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from kquota.config import BrokerConfig
 from kquota.errors import IllegalArgumentError
-from kquota.metering.callback import CallbackQuotaEntity, ClientQuotaType, DefaultQuotaCallback
+from kquota.metering.callback import CallbackQuotaEntity, ClientQuotaType, DefaultQuotaCallback, KafkaPrincipal
 from kquota.metering.engine import Change, QuotaManagers, client_quotas
+from kquota.metering.meters import UNLIMITED
 from kquota.quotas import ClientQuotaEntity
 
 NOW = 1_700_000_000_000
 PRODUCE, FETCH = ClientQuotaType.PRODUCE, ClientQuotaType.FETCH
 USERS = ("alice", "bob", "carol")
+PAIR = ClientQuotaEntity({"user": "bob", "client-id": "c"})
 
 
 def of_user(name: str | None) -> ClientQuotaEntity:
@@ -93,6 +95,76 @@ def test_many_together_are_as_one_after_the_other(first: list[Change], then: lis
         assert {one.tags["ip"]: one.limit for one in together.connections.meters()} == {
             one.tags["ip"]: one.limit for one in singly.connections.meters()
         }
+
+
+class OnlyUsers(DefaultQuotaCallback):
+    """Its tags have no client id, and Kafka's callback limits them all the same."""
+
+    def quota_metric_tags(
+        self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str
+    ) -> Mapping[str, str]:
+        return {"user": principal.name}
+
+
+FEW: tuple[str | None, ...] = ("a", "b", None)
+OF_CLIENTS = [
+    *[ClientQuotaEntity({kind: name}) for kind in ("user", "client-id") for name in FEW],
+    *[ClientQuotaEntity({"user": user, "client-id": client_id}) for user in FEW for client_id in FEW],
+]
+
+
+@given(
+    st.booleans(),
+    st.lists(
+        st.lists(st.tuples(st.sampled_from(OF_CLIENTS), st.sampled_from([None, 5.0, 100.0])), min_size=1, max_size=3),
+        max_size=8,
+    ),
+)
+def test_all_limits_are_those_that_a_new_callback_gives(
+    is_swapped: bool, steps: list[list[tuple[ClientQuotaEntity, float | None]]]
+) -> None:
+    """Whichever meters a change leaves out."""
+    managers = QuotaManagers(BrokerConfig(quota_producer_default=1000))
+    clients = [(user, client_id) for user in ("a", "b", "other", "") for client_id in ("a", "b", "other", "")]
+    if is_swapped:
+        managers.swap_callback(OnlyUsers(), {})
+        for client in clients:
+            managers.produce.meter_anyway(*client)
+        managers.swap_callback(DefaultQuotaCallback(), {})
+    values: dict[ClientQuotaEntity, float | None] = {}
+    for some in steps:
+        managers.update_quotas((PRODUCE.key, *change) for change in some)
+        values.update(some)
+        anew = DefaultQuotaCallback()
+        anew.use_static_defaults({PRODUCE.key: 1000.0})
+        for entity, value in values.items():
+            if value is not None:
+                anew.update_quota(PRODUCE, CallbackQuotaEntity(entity), value)
+        for client in clients:
+            managers.produce.meter_anyway(*client)
+        for meter in managers.produce.meters():
+            limit = anew.quota_limit(PRODUCE, meter.tags)
+            assert meter.limit == (UNLIMITED if limit is None else limit)
+
+
+@pytest.mark.parametrize(
+    ("changed", "asked"),
+    [
+        (["user=alice"], [{"user": "alice", "client-id": ""}]),
+        (["user=alice", "user=bob,client-id=c", "user=alice", "user=dave"],
+         [{"user": "alice", "client-id": ""}, {"user": "bob", "client-id": "c"}]),
+        (["client-id=c"], []),
+    ],
+)  # fmt: skip
+def test_only_meters_that_a_change_can_bind_are_asked_for(changed: list[str], asked: list[dict[str, str]]) -> None:
+    callback = DefaultQuotaCallback()
+    managers = QuotaManagers(BrokerConfig(), callback)
+    managers.update_quotas([(PRODUCE.key, of_user("alice"), 5.0), (PRODUCE.key, PAIR, 7.0)])
+    for user in ("alice", "bob"):
+        managers.produce.meter(user, "c")
+    found = managers.produce.limits_by(callback, [ClientQuotaEntity.from_text(text) for text in changed])
+    assert [meter.tags for meter, _ in found] == asked
+    assert len(managers.produce.limits_by(callback)) == 2
 
 
 def limited(callback: DefaultQuotaCallback) -> QuotaManagers:

@@ -407,6 +407,46 @@ def test_the_resolver_equals_a_naive_one(
             assert overridden == [(level, repr(v)) for level, v in hits[1:]]
 
 
+changes = st.tuples(st.sampled_from([P, C]), crowded_entities, st.sampled_from([None, 5.0, 7.0]))
+
+
+@given(snapshots(crowded_entities, max_size=10), st.lists(changes, max_size=10), crowded_clients, static_values)
+def test_a_resolver_that_is_updated_equals_one_that_is_made_anew(
+    snapshot: dict[ClientQuotaEntity, dict[str, float]],
+    some: list[tuple[str, ClientQuotaEntity, float | None]],
+    client: tuple[str, str],
+    static: float | None,
+) -> None:
+    defaults = {} if static is None else {P: static}
+    updated = QuotaResolver(snapshot, static_defaults=defaults)
+    now = {entity: dict(values) for entity, values in snapshot.items()}
+    # Each that is there is removed in the end, so that levels become empty as well.
+    for key, entity, value in [*some, *((key, entity, None) for entity in snapshot for key in (P, C, R, M))]:
+        if IP in entity.entries:
+            continue
+        updated.update(key, entity, value)
+        if value is None:
+            now.get(entity, {}).pop(key, None)
+        else:
+            now.setdefault(entity, {})[key] = value
+        anew = QuotaResolver(now, static_defaults=defaults)
+        for each in (P, C, R, M):
+            tags = anew.tags(each, *client)
+            assert updated.tags(each, *client) == tags
+            assert repr(updated.rule_of_tags(each, *tags)) == repr(anew.rule_of_tags(each, *tags))
+            assert repr(updated.resolve_key(each, *client)) == repr(anew.resolve_key(each, *client))
+            assert updated.is_used(each) == anew.is_used(each)
+
+
+def test_an_update_of_an_entity_without_users_and_client_ids_is_left_aside() -> None:
+    resolver = QuotaResolver({})
+    for entity in ({}, {IP: "1.1.1.1"}, {USER: "U", IP: "1.1.1.1"}):
+        resolver.update(P, ClientQuotaEntity(entity), 5.0)
+    assert not resolver.is_used(P)
+    with pytest.raises(KeyError):
+        resolver.update("connection_creation_rate", ClientQuotaEntity({USER: "U"}), 5.0)
+
+
 @given(snapshots(crowded_entities, max_size=10), crowded_clients, static_values)
 def test_overridden_rules_bind_in_turn_when_those_above_are_removed(
     snapshot: dict[ClientQuotaEntity, dict[str, float]], client: tuple[str, str], static: float | None
