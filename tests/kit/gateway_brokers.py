@@ -139,7 +139,9 @@ async def gateway_of(upstream: Upstream, **options: Any) -> AsyncIterator[Gatewa
     ports: NodePorts | None = options.pop("node_ports", None)
     quotas = options.pop("quotas", None) or BrokerQuotas(BrokerConfig())
     listen = options.pop("listen", Address("127.0.0.1", 0))
-    limits = ConnectionLimits(socket_request_max_bytes=2**30, max_connections=20_000, max_connections_per_ip=20_000)
+    limits = options.pop("limits", None) or ConnectionLimits(
+        socket_request_max_bytes=2**30, max_connections=20_000, max_connections_per_ip=20_000
+    )
     async with Gateway(
         upstream, quotas, Identities(), listen=listen, node_ports=ports, settings=settings, limits=limits, **options
     ) as gateway:

@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from kquota.config import ConnectionLimits
-from kquota.net.listener import Listener, Peer
+from kquota.net.listener import ConnectionCount, Listener, Peer
 
 __all__ = ["Echo", "Harness", "Run", "echoed", "listening", "run"]
 
@@ -94,6 +94,7 @@ async def listening(
     tls: ssl.SSLContext | None = None,
     admit: Callable[[str], float | None] | None = None,
     sockets: list[socket.socket] | None = None,
+    shared_count: ConnectionCount | None = None,
     **limits: int,
 ) -> AsyncIterator[Harness]:
     harness = Harness()
@@ -107,6 +108,7 @@ async def listening(
         admit=admit,
         tls=tls,
         sockets=sockets,
+        shared_count=shared_count,
     )
     try:
         yield harness

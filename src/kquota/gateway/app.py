@@ -30,7 +30,7 @@ from kquota.gateway.stats import RelayStats
 from kquota.gateway.topology import Node, NodePorts, Topology
 from kquota.metering.cluster import Cluster
 from kquota.net.addresses import Address, is_connectable, is_loopback, is_unspecified
-from kquota.net.listener import Listener
+from kquota.net.listener import ConnectionCount, Listener
 from kquota.wire.messages.metadata import MetadataRequestTopic, MetadataTopic
 
 __all__ = ["Gateway", "Upstream", "run"]
@@ -108,6 +108,8 @@ class Gateway:
         self._quotas_altered = quotas_altered
         self._own_quotas = own_quotas
         self._listeners: dict[int | None, Listener] = {}
+        self._connections = ConnectionCount()
+        """Of all ports: open files are the process's."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self.stats = RelayStats()
         self._lines = EventLines(self.stats)
@@ -170,7 +172,7 @@ class Gateway:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        begun = self._connection_count()
+        begun = self._connections.now
         _log.info("drain begun", connections=begun)
         closed = await self._close()
         _log.info("drain ended", connections=begun, closed_before_their_end=closed)
@@ -220,6 +222,7 @@ class Gateway:
                 admit=self._admit_to(self.quotas.controller),
                 tls=self._listener_tls,
                 backlog=BACKLOG,
+                shared_count=self._connections,
             )
         except OSError as error:
             raise KquotaError(
@@ -246,6 +249,7 @@ class Gateway:
             closed=self._lines.connection_ended,
             admit=self._admit_to(self.quotas.of(node.id)),
             tls=self._listener_tls,
+            shared_count=self._connections,
         )
 
     def _admit_to(self, enforcement: Enforcement) -> Callable[[str], float | None]:
@@ -309,9 +313,6 @@ class Gateway:
                 for connection in listener.connections:
                     assert isinstance(connection, ClientConnection)
                     connection.count_requests()
-
-    def _connection_count(self) -> int:
-        return sum(one.count for one in self._listeners.values())
 
     async def _close(self) -> int:
         """Drain, and stop; how many connections had to be closed before their requests were answered."""

@@ -15,7 +15,7 @@ import pytest
 from kquota.errors import ConnectionLimitError, ProtocolError
 from kquota.net import listener as module
 from kquota.net.addresses import bind
-from kquota.net.listener import Peer
+from kquota.net.listener import ConnectionCount, Peer
 from tests.kit.listening import Run, echoed, listening, run
 from tests.kit.tls import Authority, Identity
 
@@ -109,6 +109,33 @@ def test_half_open_handshakes_count(run: Run, server_tls: ssl.SSLContext, author
             assert harness.listener.count == 300
         assert harness.ends.qsize() == 300
         assert harness.trouble == []
+
+    run(scenario())
+
+
+def test_listeners_that_share_a_count_share_the_limit_of_connections(run: Run) -> None:
+    """Each of them still knows how many are its own."""
+
+    async def scenario() -> None:
+        shared = ConnectionCount()
+        async with (
+            listening(shared_count=shared, max_connections=3) as one,
+            listening(shared_count=shared, max_connections=3) as other,
+        ):
+            served = [await harness.connect() for harness in (one, one, other)]
+            for streams in served:
+                assert await echoed(streams, b"x") == b"x"
+            assert (one.listener.count, other.listener.count, shared.now) == (2, 1, 3)
+            for harness in (one, other):
+                await harness.connect()
+                error = await harness.end()
+                assert isinstance(error, ConnectionLimitError)
+                assert (error.setting, error.limit) == ("max.connections", 3)
+            served[0][1].close()
+            assert await one.end() is None
+            assert await echoed(await other.connect(), b"x") == b"x"
+            assert (one.listener.count, other.listener.count, shared.now) == (1, 2, 3)
+        assert shared.now == 0
 
     run(scenario())
 

@@ -1,0 +1,76 @@
+"""The ports of a gateway together: what they share, and what one of them does where a broker is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from kquota.config import ConnectionLimits
+from kquota.gateway.app import Gateway
+from tests.kit.gateway_brokers import GatewayBroker, Upstream, gateway_of, read_frame
+from tests.kit.listening import Run, run
+from tests.kit.relayed import answer, produce_request
+
+__all__ = ["run"]
+
+PRODUCED = b"\0\1" + bytes(5)
+
+
+@contextlib.asynccontextmanager
+async def brokers_of(*ids: int) -> AsyncIterator[list[GatewayBroker]]:
+    brokers = [GatewayBroker(one) for one in ids]
+    for one in brokers:
+        await one.start()
+    try:
+        yield brokers
+    finally:
+        for one in brokers:
+            await one.stop()
+
+
+def upstream_of(*brokers: GatewayBroker) -> Upstream:
+    return Upstream([(one.node_id, "127.0.0.1", one.port) for one in brokers])
+
+
+@contextlib.asynccontextmanager
+async def client_at(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def is_served(port: int) -> bool:
+    """Whether a new connection to this port gets an answer; otherwise it is closed."""
+    async with client_at(port) as (reader, writer):
+        try:
+            writer.write(produce_request(1, b"x"))
+            return await read_frame(reader) == answer(1, PRODUCED)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            return False
+
+
+def ports(gateway: Gateway) -> list[int]:
+    return [gateway.address.port, *(node.gateway_port for node in gateway.nodes)]
+
+
+def test_max_connections_is_of_all_ports_together(run: Run) -> None:
+    """Each connection takes two open files of the one process, whichever port it came to."""
+
+    async def scenario() -> None:
+        async with (
+            brokers_of(1, 2) as brokers,
+            gateway_of(upstream_of(*brokers), limits=ConnectionLimits(max_connections=3)) as gateway,
+            contextlib.AsyncExitStack() as clients,
+        ):
+            for number, port in enumerate(ports(gateway)):
+                reader, writer = await clients.enter_async_context(client_at(port))
+                writer.write(produce_request(number, b"x"))
+                assert await read_frame(reader) == answer(number, PRODUCED)
+            assert not any([await is_served(port) for port in ports(gateway)])
+
+    run(scenario())
