@@ -16,9 +16,10 @@ from kquota.gateway.event_lines import EventLines
 from kquota.gateway.partition_counts import PartitionCounts
 from kquota.gateway.sasl import Progress
 from kquota.gateway.stats import RelayStats
-from kquota.gateway.topology import Topology
+from kquota.gateway.topology import Node, Topology
 from kquota.gateway.whole_requests import WholeRequests
 from kquota.metering.callback import KafkaPrincipal, Principal
+from kquota.net.addresses import Address
 from kquota.net.listener import Peer
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ __all__ = ["Relay"]
 
 CONNECT_S: Final = 10.0
 """``socket.connection.setup.timeout.ms``, of Java's clients."""
+MOST_HANGING: Final = 5
+"""Brokers that do not answer, which one who may have any of them waits for in :data:`CONNECT_S`."""
 REMEMBERED_CLIENTS: Final = 100_000
 
 _WHOLE_BYTES: Final[Mapping[Kind | None, int]] = {
@@ -124,16 +127,26 @@ class Relay:
     async def dial(self, client: ClientConnection, node_id: int | None) -> BrokerConnection:
         """Connect to a broker on behalf of a client, which from now on has that broker's quotas.
 
-        :param node_id: None for any broker.
-        :raises OSError: it cannot be reached.
-        :raises KquotaError: no broker is known.
+        :param node_id: None for any broker that can be reached, each in turn.
+        :raises KquotaError: none can be reached, or none is known.
         """
-        node = self.topology.next_node() if node_id is None else self.topology.node(node_id)
-        client.enforcement = self.quotas.of(node.id)
+        nodes = self.topology.in_turn() if node_id is None else [self.topology.node(node_id)]
         loop = asyncio.get_running_loop()
+        until_s, each_s = loop.time() + CONNECT_S, CONNECT_S / min(len(nodes), MOST_HANGING)
+        for node in nodes:
+            try:
+                return await self._dial(client, node, min(each_s, until_s - loop.time()))
+            except KquotaError:
+                if node is nodes[-1] or loop.time() + each_s / 2 > until_s:
+                    raise
+        raise AssertionError
+
+    async def _dial(self, client: ClientConnection, node: Node, within_s: float) -> BrokerConnection:
+        client.enforcement = self.quotas.of(node.id)
+        address = Address(node.host, node.port)
         try:
-            async with asyncio.timeout(CONNECT_S):
-                _, broker = await loop.create_connection(
+            async with asyncio.timeout(within_s):
+                _, broker = await asyncio.get_running_loop().create_connection(
                     lambda: BrokerConnection(self, client),
                     node.host,
                     node.port,
@@ -142,10 +155,8 @@ class Relay:
                 )
         except TimeoutError:
             self.stats.failed_dials[node.id] += 1
-            raise KquotaError(
-                f"broker {node.id} at {node.host}:{node.port} did not answer in {CONNECT_S:g} s"
-            ) from None
+            raise KquotaError(f"broker {node.id} at {address} did not answer in {within_s:.2g} s") from None
         except OSError as error:
             self.stats.failed_dials[node.id] += 1
-            raise KquotaError(f"broker {node.id} at {node.host}:{node.port} cannot be reached: {error}") from error
+            raise KquotaError(f"broker {node.id} at {address} cannot be reached: {error}") from error
         return broker
