@@ -34,6 +34,8 @@ CONNECT_S: Final = 10.0
 MOST_HANGING: Final = 5
 """Brokers that do not answer, which one who may have any of them waits for in :data:`CONNECT_S`."""
 REMEMBERED_CLIENTS: Final = 100_000
+LONGEST_REMEMBERED_ID: Final = 256
+"""Characters of a client id; clients choose them, and may send 32 KiB."""
 
 _WHOLE_BYTES: Final[Mapping[Kind | None, int]] = {
     None: 512 * 1024,
@@ -89,12 +91,13 @@ class Relay:
             return None
         found = self._clients.get((principal, client_id))
         if found is None:
-            if len(self._clients) >= REMEMBERED_CLIENTS:
-                self._clients.clear()
             # A plain name is hashed once, a principal with each request.
             user: Principal = principal.name if principal.principal_type == "User" else principal
             found = Client(user, client_id)
-            self._clients[principal, client_id] = found
+            if len(client_id) <= LONGEST_REMEMBERED_ID:
+                if len(self._clients) >= REMEMBERED_CLIENTS:
+                    self._clients.clear()
+                self._clients[principal, client_id] = found
         return found
 
     def is_read_whole(self, action: Action) -> bool:
