@@ -231,13 +231,14 @@ class Gateway:
         return self._listeners[None]
 
     def _open_node(self, node: Node, sockets: list[socket.socket]) -> None:
-        self._lines.broker_added(node)
-        task = self._start(self._listen_for(node, sockets))
+        task = self._start(self._listen_for(node, sockets), f"broker {node.id} cannot be served")
 
         def close_unless_open(_: object) -> None:
             if node.id not in self._listeners:  # clients would be connected, and wait for an answer for ever
                 for one in sockets:
                     one.close()
+                assert self._topology is not None
+                self._topology.forget(node.id)
 
         task.add_done_callback(close_unless_open)
 
@@ -252,6 +253,8 @@ class Gateway:
             shared_count=self._connections,
         )
 
+        self._lines.broker_added(node)
+
     def _admit_to(self, enforcement: Enforcement) -> Callable[[str], float | None]:
         """What counts the connections of an address to a port (KIP-612). Each port counts for itself, as the brokers
         do, and so does that where clients begin.
@@ -259,16 +262,19 @@ class Gateway:
         loop = asyncio.get_running_loop()
         return lambda ip: enforcement.accept(self._identities.listener, ip, int(loop.time() * 1000))
 
-    def _start(self, work: Any) -> asyncio.Task[Any]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
+    def _start(self, work: Any, failure: str = "a part of the gateway ended") -> asyncio.Task[Any]:
+        """Begin work of the gateway's own; where it raises an error, the log has a line with these words."""
+        loop = asyncio.get_running_loop()
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("a part of the gateway ended", exc_info=task.exception())
+        def ended(task: asyncio.Task[Any]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                self._lines.loop_trouble(loop, {"message": failure, "exception": task.exception()})
+
+        task: asyncio.Task[Any] = loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+        return task
 
     async def _follow_topology(self) -> None:
         """Ask for the brokers, and where a callback wants them for the partitions, again and again."""

@@ -68,12 +68,12 @@ class EventLines:
                 _log.info("broker back", broker=node.id, address=address)
 
     def loop_trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """The event loop's exception handler."""
+        """The event loop's exception handler, and for whatever else may fail again and again: a line in a minute."""
         error, message = context.get("exception"), context["message"]
         more = _more(self._of_loop.allows(message, loop.time()))
         if more is None:
             return
-        if isinstance(error, OSError):
+        if isinstance(error, (OSError, KquotaError)):
             _log.error(message, reason=str(error), **more)
         else:
             _log.error(message, exc_info=error, **more)

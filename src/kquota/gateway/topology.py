@@ -122,6 +122,11 @@ class Topology:
                 return None
         return self.advertised_host, node.gateway_port
 
+    def forget(self, node_id: int) -> None:
+        """Drop a broker whose port cannot be served; the next time that it is learned it is new again."""
+        self._nodes.pop(node_id, None)
+        self.current -= {node_id}
+
     def node(self, node_id: int) -> Node:
         """The broker of a port."""
         return self._nodes[node_id]

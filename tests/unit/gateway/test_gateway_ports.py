@@ -6,8 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from kquota.config import ConnectionLimits
+import pytest
+from structlog.testing import capture_logs
+
+from kquota.config import BrokerConfig, ConnectionLimits
+from kquota.errors import CallbackRefusedError
 from kquota.gateway.app import Gateway
+from kquota.gateway.broker_quotas import BrokerQuotas
+from kquota.metering.engine import QuotaManagers
 from tests.kit.gateway_brokers import GatewayBroker, Upstream, gateway_of, read_frame
 from tests.kit.listening import Run, run
 from tests.kit.relayed import answer, produce_request
@@ -72,5 +78,47 @@ def test_max_connections_is_of_all_ports_together(run: Run) -> None:
                 writer.write(produce_request(number, b"x"))
                 assert await read_frame(reader) == answer(number, PRODUCED)
             assert not any([await is_served(port) for port in ports(gateway)])
+
+    run(scenario())
+
+
+def test_a_broker_whose_port_cannot_be_served_at_first_is_tried_again(run: Run) -> None:
+    """A callback refuses it once: it is not advertised meanwhile with a port that nobody serves."""
+    refusals = [CallbackRefusedError("not yet")]
+
+    async def scenario() -> None:
+        def set_callback(node_id: int, _managers: QuotaManagers) -> None:
+            if node_id == 2 and refusals:
+                raise refusals.pop()
+
+        quotas = BrokerQuotas(BrokerConfig(), set_callback=set_callback)
+        async with brokers_of(1, 2) as (one, other):
+            upstream = upstream_of(one)
+            async with gateway_of(upstream, quotas=quotas) as gateway:
+                upstream.found.append((2, "127.0.0.1", other.port))
+                with capture_logs() as lines:
+                    while 2 not in gateway.listeners:  # noqa: ASYNC110 (what is asked for knows of no events)
+                        await asyncio.sleep(0.01)
+                [line] = [line for line in lines if line["log_level"] == "error"]
+                assert (line["event"], line["reason"]) == ("broker 2 cannot be served", "not yet")
+                assert gateway.current_brokers == {1, 2}
+                assert await is_served(gateway.nodes[1].gateway_port)
+                assert refusals == []
+
+    run(scenario())
+
+
+def test_a_broker_whose_port_cannot_be_served_at_the_start_is_an_error(run: Run) -> None:
+    def set_callback(node_id: int, _managers: QuotaManagers) -> None:
+        if node_id == 1:
+            raise CallbackRefusedError("never")
+
+    async def scenario() -> None:
+        async with brokers_of(1) as brokers:
+            with pytest.raises(CallbackRefusedError, match="never"):
+                async with gateway_of(
+                    upstream_of(*brokers), quotas=BrokerQuotas(BrokerConfig(), set_callback=set_callback)
+                ):
+                    pass
 
     run(scenario())
