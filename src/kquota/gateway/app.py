@@ -231,16 +231,18 @@ class Gateway:
         return self._listeners[None]
 
     def _open_node(self, node: Node, sockets: list[socket.socket]) -> None:
-        task = self._start(self._listen_for(node, sockets), f"broker {node.id} cannot be served")
-
-        def close_unless_open(_: object) -> None:
+        def close_unless_open(_: object = None) -> None:
             if node.id not in self._listeners:  # clients would be connected, and wait for an answer for ever
                 for one in sockets:
                     one.close()
                 assert self._topology is not None
                 self._topology.forget(node.id)
 
-        task.add_done_callback(close_unless_open)
+        if self.is_draining:
+            close_unless_open()
+        else:
+            task = self._start(self._listen_for(node, sockets), f"broker {node.id} cannot be served")
+            task.add_done_callback(close_unless_open)
 
     async def _listen_for(self, node: Node, sockets: list[socket.socket]) -> None:
         self._listeners[node.id] = await Listener.open(
@@ -252,7 +254,6 @@ class Gateway:
             tls=self._listener_tls,
             shared_count=self._connections,
         )
-
         self._lines.broker_added(node)
 
     def _admit_to(self, enforcement: Enforcement) -> Callable[[str], float | None]:

@@ -122,3 +122,17 @@ def test_a_broker_whose_port_cannot_be_served_at_the_start_is_an_error(run: Run)
                     pass
 
     run(scenario())
+
+
+def test_a_gateway_that_is_being_stopped_opens_no_further_port(run: Run) -> None:
+    """An answer that is still under way may name a broker that is new."""
+
+    async def scenario() -> None:
+        async with brokers_of(1) as brokers, gateway_of(upstream_of(*brokers)) as gateway:
+            gateway.is_draining = True
+            assert gateway.relay.address_of(2, "b2", 9092) is None
+            await asyncio.sleep(0)
+            assert [node.id for node in gateway.nodes] == [1]
+            assert set(gateway.listeners) == {None, 1}
+
+    run(scenario())
