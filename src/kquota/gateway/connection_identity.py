@@ -53,9 +53,13 @@ class ConnectionIdentity:
         :raises PrincipalRefusedError: the principal builder refuses this client.
         """
         one = self._identities
-        certificate = None if tls is None else tls.getpeercert(binary_form=True)
+        has_login = one.security_protocol.startswith("SASL_")
+        builder = one.settings.principal_builder
+        certificate = None
+        if tls is not None and not (has_login and builder is AuthenticationContext.default_principal):
+            certificate = tls.getpeercert(binary_form=True)
         ssl_principal = None
-        if certificate is not None and one.principal_of_certificate is not None:
+        if certificate is not None and not has_login and one.principal_of_certificate is not None:
             ssl_principal = KafkaPrincipal("User", one.principal_of_certificate(certificate))
         context = AuthenticationContext(
             listener=one.listener,
@@ -64,10 +68,10 @@ class ConnectionIdentity:
             certificate_der=certificate,
             ssl_principal=ssl_principal,
         )
-        if one.security_protocol.startswith("SASL_"):
+        if has_login:
             self.sasl = SaslObserver(one.settings, context)
         else:
-            self._principal = build_principal(one.settings.principal_builder, context)
+            self._principal = build_principal(builder, context)
 
     @property
     def principal(self) -> KafkaPrincipal | None:

@@ -79,9 +79,9 @@ class AuthenticationContext:
     sasl_principal: KafkaPrincipal | None = None
     """Who authenticated by SASL; None without SASL."""
     certificate_der: bytes | None = field(default=None, repr=False)
-    """The client's certificate; None where it showed none."""
+    """The client's certificate; None where it showed none. With SASL only for builders of one's own (KIP-684)."""
     ssl_principal: KafkaPrincipal | None = None
-    """The certificate's subject, by ``ssl.principal.mapping.rules``; None where there is no certificate."""
+    """The certificate's subject, by ``ssl.principal.mapping.rules``; None without a certificate, and with SASL."""
 
     def default_principal(self) -> KafkaPrincipal:
         """The principal that Kafka would build: the SASL one, else that of the certificate, else ANONYMOUS."""
