@@ -111,10 +111,25 @@ class BrokerQuotas:
         return bool(self._queued)
 
     def apply_next(self) -> None:
-        """Put the changes that were queued first in force at one broker; nothing is done where none are queued."""
-        if self._queued:
-            one, changes = self._queued.popleft()
+        """Put the changes that were queued first in force at one broker; nothing is done where none are queued.
+
+        Those that fail together are queued again in halves, so that in the end only what fails alone is left out: its
+        error is raised.
+        """
+        if not self._queued:
+            return
+        one, changes = self._queued.popleft()
+        try:
             one.managers.update_quotas(changes)
+        except Exception as error:
+            if len(changes) > 1:
+                half = len(changes) // 2
+                self._queued.extendleft([(one, changes[half:]), (one, changes[:half])])
+                return
+            key, entity, _ = changes[0]
+            error.add_note(f"{key} of {entity.to_text()} is not in force at one broker")
+            raise
+        finally:
             one.rules.clear()
 
     def update_cluster_metadata(self, cluster: Cluster) -> None:
