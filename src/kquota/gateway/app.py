@@ -316,10 +316,6 @@ class Gateway:
                 self.quotas.pass_time(int(loop.time() * 1000))
             except Exception as error:  # noqa: BLE001 (a callback is anybody's)
                 self._lines.loop_trouble(loop, {"message": "quotas cannot be brought up to date", "exception": error})
-            for listener in self._listeners.values():
-                for connection in listener.connections:
-                    assert isinstance(connection, ClientConnection)
-                    connection.count_requests()
 
     async def _close(self) -> int:
         """Drain, and stop; how many connections had to be closed before their requests were answered."""

@@ -87,7 +87,6 @@ class Operations:
     def _steps(self, page: Exposition) -> Steps:
         gateway, feed = self._gateway, self._feed
         age_s = gateway.topology_age_s
-        write_stats(page, gateway.stats, is_shadow=gateway.quotas.is_shadow, is_ready=is_ready(self.checks()))
         write_followed(
             page,
             feed,
@@ -97,6 +96,7 @@ class Operations:
         )
         self.lag.write(page)
         yield from write_connections(page, gateway.listeners)
+        write_stats(page, gateway.stats, is_shadow=gateway.quotas.is_shadow, is_ready=is_ready(self.checks()))
         loop = asyncio.get_running_loop()
         yield from write_quotas(
             page, gateway.quotas, lambda: int(loop.time() * 1000), gateway.settings.metrics_top_clients

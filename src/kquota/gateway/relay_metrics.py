@@ -32,7 +32,7 @@ class Connections(Protocol):
 
 
 def write_stats(page: Exposition, stats: RelayStats, *, is_shadow: bool, is_ready: bool) -> None:
-    """What is counted since the start, and what the gateway is."""
+    """What is counted since the start, and what the gateway is. Connections are looked at before."""
     page.gauge("kquota_gateway_info", "Always 1").add(1, {"version": __version__})
     page.gauge("kquota_gateway_shadow", "1 where throttles are computed, and nobody is throttled").add(is_shadow)
     page.gauge("kquota_gateway_ready", "What /readyz says").add(is_ready)
@@ -60,7 +60,7 @@ def write_stats(page: Exposition, stats: RelayStats, *, is_shadow: bool, is_read
 
 
 def write_connections(page: Exposition, listeners: Mapping[int | None, Connections]) -> Steps:
-    """The connections that are there, by the broker whose port they came to."""
+    """The connections that are there, by the broker whose port they came to; they add their requests to the stats."""
     now = page.gauge("kquota_gateway_connections", "Connections of clients, by the broker whose port they came to")
     muted = unanswered = 0
     for node_id, listener in list(listeners.items()):
@@ -69,6 +69,7 @@ def write_connections(page: Exposition, listeners: Mapping[int | None, Connectio
             if number % _CONNECTIONS_A_STEP == 0:
                 yield
             if isinstance(one, ClientConnection):
+                one.count_requests()
                 muted += one.is_muted
                 unanswered += len(one.expected)
     page.gauge("kquota_gateway_muted_connections", "Connections whose client is throttled now").add(muted)

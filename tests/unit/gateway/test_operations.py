@@ -351,6 +351,27 @@ def test_requests_under_way_and_throttled_connections() -> None:
     run_virtually(scenario())
 
 
+def test_requests_of_connections_that_are_there_are_counted_where_they_are_looked_at() -> None:
+    """A connection adds up its own, so that requests cost less."""
+
+    class Served:
+        def __init__(self, relayed: Relayed) -> None:
+            self.connections = [relayed.client]
+            self.count = 1
+
+    async def scenario() -> None:
+        relayed, parts = Relayed(), Parts()
+        await relayed.connect()
+        parts.gateway.stats = relayed.relay.stats
+        parts.gateway._listeners[1] = cast("Any", Served(relayed))
+        for number in range(3):
+            relayed.client_sends(request(12, 3, number, b""))
+            assert value(parts.scrape(), "kquota_gateway_requests_total", api="Heartbeat") == number + 1
+        relayed.close()
+
+    run_virtually(scenario())
+
+
 def test_a_rule_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parts_asked: list[str] = []
 
