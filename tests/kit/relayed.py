@@ -12,10 +12,12 @@ from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.broker_quotas import BrokerQuotas
 from kquota.gateway.client_connection import CLOSE_AFTER_S, LINGER_S, ClientConnection
 from kquota.gateway.connection_identity import Identities
+from kquota.gateway.event_lines import EventLines
 from kquota.gateway.own_quotas import OwnQuotas
 from kquota.gateway.partition_counts import PartitionCounts
 from kquota.gateway.relay import Relay
 from kquota.gateway.request_time import RequestTimes
+from kquota.gateway.stats import RelayStats
 from kquota.gateway.topology import Node, NodePorts, Topology
 from kquota.net.listener import Peer
 from kquota.quotas import ClientQuotaEntity
@@ -144,6 +146,7 @@ class Relayed:
             self.quotas,
             identities=identities.new,
             partition_counts=PartitionCounts(_no_topics),
+            events=EventLines(RelayStats()),
             max_request_bytes=ConnectionLimits().socket_request_max_bytes,
             own_quotas=own_quotas,
         )

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kquota.gateway.identity import IdentitySettings, SaslObserver
-from kquota.gateway.principals import AuthenticationContext, SecurityProtocol, build_principal
+from kquota.gateway.principals import AuthenticationContext, build_principal
 from kquota.metering.callback import KafkaPrincipal
 from kquota.net.listener import Peer
+from kquota.net.listener_config import SecurityProtocol
 
 __all__ = ["ConnectionIdentity", "Identities"]
 

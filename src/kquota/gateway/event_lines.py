@@ -11,6 +11,7 @@ import structlog
 from kquota.errors import KquotaError
 from kquota.gateway.stats import RelayStats
 from kquota.gateway.topology import Node
+from kquota.net.addresses import Address
 from kquota.net.event_log import LineLimit
 from kquota.net.listener import Peer
 
@@ -85,4 +86,4 @@ def _more(left_out: int | None) -> dict[str, int] | None:
 
 
 def _address(node: Node) -> str:
-    return f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}"
+    return str(Address(node.host, node.port))

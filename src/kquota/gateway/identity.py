@@ -175,11 +175,6 @@ class SaslObserver:
         return f"{type(self).__name__}(principal={self.principal!r})"
 
     @property
-    def is_authenticated(self) -> bool:
-        """Whether the broker has agreed at least once."""
-        return self.principal is not None
-
-    @property
     def mechanism(self) -> str:
         """That of the last handshake that the broker agreed to, safe to show; empty before."""
         return _shown(self._context.mechanism)

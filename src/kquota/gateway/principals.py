@@ -22,10 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kquota.errors import InputError, KquotaError, NotAuthorizedError
 from kquota.metering.callback import KafkaPrincipal
+from kquota.net.listener_config import SecurityProtocol
+from kquota.net.principals import ANONYMOUS as ANONYMOUS_NAME
 
 __all__ = [
     "ANONYMOUS",
@@ -33,18 +35,15 @@ __all__ = [
     "AuthenticationContext",
     "PrincipalBuilder",
     "PrincipalRefusedError",
-    "SecurityProtocol",
     "build_principal",
     "load_principal_builder",
     "parse_principal",
 ]
 
-ANONYMOUS: Final = KafkaPrincipal("User", "ANONYMOUS")
+ANONYMOUS: Final = KafkaPrincipal("User", ANONYMOUS_NAME)
 """Kafka's ``KafkaPrincipal.ANONYMOUS``: a client that did not authenticate, where none needs to."""
 
 BUILDER_SETTING: Final = "principal.builder.class"
-
-SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 
 class PrincipalRefusedError(NotAuthorizedError):

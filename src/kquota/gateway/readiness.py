@@ -39,10 +39,10 @@ def check_brokers(age_s: float | None, metadata_max_age_ms: int) -> Check:
     return Check("brokers", not reason, reason, (("age_ms", round(age_s * 1000)),))
 
 
-def check_quotas(feed: QuotaFeed | None) -> Check:
+def check_quotas(feed: QuotaFeed) -> Check:
     """The quotas are known. Old ones are no reason to send clients away: they stay in force."""
-    age_ms = float("inf") if feed is None else feed.age_ms()
-    if feed is None or age_ms == float("inf"):
+    age_ms = feed.age_ms()
+    if age_ms == float("inf"):
         return Check("quotas", False, "the quotas are not known yet")
     error = feed.last_error
     reason = "" if error is None else f"the last ones stay in force: {error}"

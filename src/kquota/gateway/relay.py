@@ -15,7 +15,7 @@ from kquota.gateway.enforcement import Client
 from kquota.gateway.event_lines import EventLines
 from kquota.gateway.partition_counts import PartitionCounts
 from kquota.gateway.sasl import Progress
-from kquota.gateway.stats import RelayStats
+from kquota.gateway.sasl_frames import MAX_SASL_FRAME_BYTES
 from kquota.gateway.topology import Node, Topology
 from kquota.gateway.whole_requests import WholeRequests
 from kquota.metering.callback import KafkaPrincipal, Principal
@@ -38,9 +38,9 @@ LONGEST_REMEMBERED_ID: Final = 256
 """Characters of a client id; clients choose them, and may send 32 KiB."""
 
 _WHOLE_BYTES: Final[Mapping[Kind | None, int]] = {
-    None: 512 * 1024,
+    None: MAX_SASL_FRAME_BYTES,
     Kind.SASL_HANDSHAKE: 64 * 1024,
-    Kind.SASL_AUTHENTICATE: 512 * 1024,  # sasl.server.max.receive.size
+    Kind.SASL_AUTHENTICATE: MAX_SASL_FRAME_BYTES,
     Kind.API_VERSIONS: 64 * 1024,
     Kind.MUTATION: 16 * 1024 * 1024,
     Kind.QUOTAS: 4 * 1024 * 1024,
@@ -61,17 +61,17 @@ class Relay:
         *,
         identities: Callable[[], ConnectionIdentity],
         partition_counts: PartitionCounts,
+        events: EventLines,
         upstream_tls: ssl.SSLContext | None = None,
         max_request_bytes: int,
         exempt: frozenset[KafkaPrincipal] = frozenset(),
         own_quotas: OwnQuotas | None = None,
         quotas_altered: Callable[[], None] = lambda: None,
-        events: EventLines | None = None,
     ) -> None:
         self.topology = topology
         self.quotas = quotas
-        self._events = events or EventLines(RelayStats())
-        self.stats = self._events.stats
+        self._events = events
+        self.stats = events.stats
         self.max_request_bytes = max_request_bytes
         self.partition_counts = partition_counts
         self.own_quotas = own_quotas

@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol, cast
 
 from kquota.config import ConnectionLimits
 from kquota.errors import ConnectionLimitError
-from kquota.net.addresses import bind, host_and_port
+from kquota.net.addresses import Address, bind, host_and_port
 from kquota.net.tls import explained_handshake
 
 __all__ = ["BACKLOG", "Admit", "Closed", "Connection", "ConnectionCount", "Listener", "Peer"]
@@ -256,7 +256,8 @@ class Listener:
                 accepted.setblocking(False)
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 host, port = host_and_port(address)
-                peer = Peer(_text(host, port), _text(*host_and_port(accepted.getsockname())), host)
+                at = Address(*host_and_port(accepted.getsockname()))
+                peer = Peer(str(Address(host, port)), str(at), host)
             except OSError:  # it is gone already
                 accepted.close()
                 continue
@@ -359,8 +360,3 @@ class Listener:
             elif (now - connection.last_active) * 1000 > idle_ms:
                 connection.abort()
         self._sweep_later()
-
-
-def _text(host: str, port: int) -> str:
-    """``host:port`` as people write it, IPv6 in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

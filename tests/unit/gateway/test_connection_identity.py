@@ -9,9 +9,10 @@ import pytest
 from kquota.errors import ProtocolError
 from kquota.gateway.connection_identity import ConnectionIdentity, Identities
 from kquota.gateway.identity import IdentitySettings
-from kquota.gateway.principals import AuthenticationContext, SecurityProtocol
+from kquota.gateway.principals import AuthenticationContext
 from kquota.metering.callback import KafkaPrincipal
 from kquota.net.listener import Peer
+from kquota.net.listener_config import SecurityProtocol
 from tests.unit.gateway.test_identity import log_in
 
 CERTIFICATE: Final = b"a certificate"
