@@ -6,6 +6,7 @@ validate; so it charges first, and gives back what the broker did not do. What f
 - While the client is over its quota, a topic that the broker would refuse for a reason of its own gets
   ``THROTTLING_QUOTA_EXCEEDED``, and its true error when it is asked for again. Topics that do not exist, as far as is
   known, and those that would get no more partitions are neither charged nor refused: the broker answers them.
+- How many partitions a topic has is asked of a broker, whose metadata may be some milliseconds behind the controller.
 - Between request and answer a request that fails may keep another one of the same client from being accepted.
 - A new topic that leaves its number of partitions to the brokers is charged what is known of ``num.partitions``. Since
   version 5 the answer gives the number, and the difference is charged or given back. Before, what earlier answers gave
@@ -26,14 +27,13 @@ from kquota.gateway.mutation_frames import (
     MutationResponse,
     TopicAsked,
     TopicKey,
-    TopicResult,
     read_mutation_request,
     read_mutation_response,
 )
 from kquota.gateway.mutation_splitting import write_answer, write_request_without
 from kquota.gateway.partition_counts import PartitionCounts
 from kquota.metering.meters import Throttle
-from kquota.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from kquota.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS
 from kquota.wire.messages.topics import UNKNOWN
 
 __all__ = ["Mutated", "MutationCharge", "MutationOutcome", "mutate"]
@@ -78,13 +78,6 @@ class Mutated(NamedTuple):
 
 _MAY_BE_DONE: Final = (KafkaErrorCode.NONE, KafkaErrorCode.REQUEST_TIMED_OUT)
 """With any other error a topic was not changed. One that timed out may yet be."""
-
-_COUNT_IS_WRONG: Final = {
-    KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    KafkaErrorCode.REQUEST_TIMED_OUT,
-    KafkaErrorCode.INVALID_PARTITIONS,
-    KafkaErrorCode.UNKNOWN_TOPIC_ID,
-}
 
 
 async def mutate(
@@ -161,35 +154,18 @@ def _cost(request: MutationRequest, topic: TopicAsked, now: int | None, default_
 def _done(
     request: MutationRequest, response: MutationResponse, costs: Mapping[TopicKey, float], counts: PartitionCounts
 ) -> dict[TopicKey, float]:
-    """The partitions that the broker created or deleted, of the topics that were charged; the counts follow."""
-    asked: dict[TopicKey, int] = {}
-    for topic in request.topics:
-        asked.setdefault(topic.key, topic.partitions)
+    """The partitions that the broker created or deleted, of the topics that were charged."""
+    left_to_broker = {topic.key for topic in request.topics if topic.partitions == UNKNOWN}
     done = dict(costs)
     for result in response.results:
-        if result.key is None:
+        if result.key not in done:
             continue
-        if result.key in done:
-            if result.error_code not in _MAY_BE_DONE:
-                done[result.key] = 0.0
-            elif asked[result.key] == UNKNOWN and result.partitions > 0:
-                done[result.key] = float(result.partitions)
-        if not request.validate_only:
-            _follow(request, result, asked[result.key], counts)
+        if result.error_code not in _MAY_BE_DONE:
+            done[result.key] = 0.0
+        elif result.key in left_to_broker and result.partitions > 0:
+            done[result.key] = float(result.partitions)
+            counts.default_partitions = result.partitions
     return done
-
-
-def _follow(request: MutationRequest, result: TopicResult, asked: int, counts: PartitionCounts) -> None:
-    """Keep in mind how many partitions a topic has now."""
-    assert result.key is not None
-    if result.error_code in _COUNT_IS_WRONG or (request.api is DELETE_TOPICS and not result.error_code):
-        counts.forget(result.key)
-    elif not result.error_code and isinstance(result.key, str):
-        partitions = result.partitions if asked == UNKNOWN else asked
-        if partitions > 0:
-            counts.put(result.key, partitions, result.topic_id)
-            if asked == UNKNOWN:
-                counts.default_partitions = partitions
 
 
 def _settle(
