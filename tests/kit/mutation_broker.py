@@ -68,9 +68,12 @@ class MutationBroker:
         return name.encode().ljust(16, b"\1")[:16]
 
     async def fetch(self, topics: Sequence[MetadataRequestTopic]) -> Iterable[MetadataTopic]:
-        """Metadata of some topics."""
+        """Metadata of some topics. Where one is asked for by its id, names are passed over, as by a real broker
+        (``KafkaApis.handleTopicMetadataRequest``).
+        """
         self.fetches.append([topic.topic_id if topic.name is None else topic.name for topic in topics])
-        asked = {topic.name or self._name(topic.topic_id) or "" for topic in topics}
+        by_id = [topic for topic in topics if topic.name is None]
+        asked = {topic.name or self._name(topic.topic_id) or "" for topic in by_id or topics}
         return [
             metadata_topic(name, self.topics[name], self.topic_id(name))
             if name in self.topics

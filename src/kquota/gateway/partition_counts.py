@@ -35,24 +35,28 @@ class PartitionCounts:
         self._has_failed = False
 
     async def get(self, keys: Iterable[str | bytes]) -> Mapping[str | bytes, int]:
-        """The counts of these topics, by name (``str``) or id (16 ``bytes``), asked for once together; those that
-        nobody knows are left out.
-        """
+        """The counts of these topics, by name (``str``) or id (16 ``bytes``); those that nobody knows are left out."""
         asked = dict.fromkeys(key for key in keys if key)
-        if not asked:
-            return {}
+        counts: dict[str | bytes, int] = {}
+        for together in (str, bytes):  # a broker that is asked for ids passes over names in the same request
+            request = [_request(key) for key in asked if isinstance(key, together)]
+            for topic in await self._ask(request) if request else ():
+                if not topic.error_code:
+                    counts |= {key: len(topic.partitions) for key in (topic.name, topic.topic_id) if key in asked}
+        return counts
+
+    async def _ask(self, topics: Sequence[MetadataRequestTopic]) -> Iterable[MetadataTopic]:
         try:
-            topics = await self._fetch([_request(key) for key in asked])
+            found = await self._fetch(topics)
         except KquotaError as error:
             if not self._has_failed:  # a line for each request would be one that clients can cause
                 _log.warning("topics cannot be asked for, and changes of them are not charged", reason=str(error))
             self._has_failed = True
-            return {}
+            return ()
         if self._has_failed:
             _log.info("topics can be asked for again")
         self._has_failed = False
-        known = [topic for topic in topics if not topic.error_code]
-        return {key: len(topic.partitions) for topic in known for key in (topic.name, topic.topic_id) if key in asked}
+        return found
 
 
 def _request(key: str | bytes) -> MetadataRequestTopic:

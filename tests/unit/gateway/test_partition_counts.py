@@ -21,15 +21,16 @@ def broker(**topics: int) -> MutationBroker:
     return MutationBroker(ManualClock(), topics)
 
 
-def test_topics_are_asked_for_each_time_together() -> None:
-    """By name or by id, each once; one that is not there has no count."""
+def test_topics_are_asked_for_each_time() -> None:
+    """By name and by id, each once; one that is not there has no count."""
     cluster = broker(a=3, b=4)
     counts = PartitionCounts(cluster.fetch)
     a_id, b_id = cluster.topic_id("a"), cluster.topic_id("b")
     assert get(counts, "a", "b", "a", "nowhere") == {"a": 3, "b": 4}
     cluster.topics["b"] = 9
-    assert get(counts, b_id, a_id, bytes(15) + b"\1") == {b_id: 9, a_id: 3}
-    assert cluster.fetches == [["a", "b", "nowhere"], [b_id, a_id, bytes(15) + b"\1"]]
+    nowhere_id = bytes(15) + b"\1"
+    assert get(counts, b_id, "a", nowhere_id, a_id, "b") == {b_id: 9, "a": 3, a_id: 3, "b": 9}
+    assert cluster.fetches == [["a", "b", "nowhere"], ["a", "b"], [b_id, nowhere_id, a_id]]
 
 
 def test_a_topic_with_neither_name_nor_id_is_nobodys() -> None:
