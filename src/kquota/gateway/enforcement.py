@@ -10,7 +10,6 @@ been answered by then: it is passed on, and the next one waits (a broker answers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kquota.gateway.actions import Kind
@@ -18,7 +17,7 @@ from kquota.gateway.rules import CONNECTION, Rules, ThrottleCounts
 from kquota.metering.callback import ClientQuotaType, Principal
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.meters import Throttle
-from kquota.metering.requests import Mutations, RequestQuotas, Wait
+from kquota.metering.requests import RequestQuotas, Wait
 
 if TYPE_CHECKING:
     from kquota.gateway.client_connection import Expected
@@ -120,18 +119,13 @@ class Enforcement:
         wait = self.requests.settle(client.user, client.client_id, quota_type, own, percent, now_ms)
         return self._note(channel, client, wait, now_ms)
 
-    def mutate(self, client: Client, costs: Sequence[float], now_ms: int, *, strict: bool) -> Mutations:
-        """Charge a request that creates or deletes partitions: which of its topics are accepted."""
-        return self.requests.mutate(client.user, client.client_id, costs, now_ms, strict=strict)
+    def settle_mutation(self, client: Client, throttle: Throttle | None, now_ms: int) -> int:
+        """For how long the client of a request that creates or deletes partitions is to wait, in milliseconds.
 
-    def settle_mutation(self, channel: object, client: Client, throttle: Throttle | None, now_ms: int) -> int:
-        """What the client of such a request is to wait for in the end."""
-        wait = self.requests.mutation(client.user, client.client_id, throttle, None, now_ms)
-        return self._note(channel, client, wait, now_ms)
-
-    def refund(self, client: Client, partitions: float, now_ms: int) -> None:
-        """Give back what was charged for topics that failed."""
-        self.requests.refund(client.user, client.client_id, partitions, now_ms)
+        :param throttle: what came of charging it, by :attr:`requests`.
+        """
+        wait = self.requests.settle(*client, ClientQuotaType.CONTROLLER_MUTATION, throttle, None, now_ms)
+        return self._note(None, client, wait, now_ms)
 
     def accept(self, listener: str, ip: str, now_ms: int) -> float | None:
         """Count a new connection (KIP-612); if it is one too many, for how many seconds it is kept, and not served."""

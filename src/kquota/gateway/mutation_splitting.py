@@ -29,6 +29,7 @@ from kquota.wire.primitives import compact_length
 __all__ = ["write_answer", "write_request_without"]
 
 _INT32: Final = Layout(">i")
+_NO_TAGS_NO_THROTTLE: Final = bytes(5)
 _THROTTLED: Final = int(KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
 
@@ -42,36 +43,30 @@ def write_request_without(request: MutationRequest, refused: Collection[TopicKey
     return _framed([frame[: request.list_at], compact_length(len(kept)), *kept, frame[request.topics[-1].end :]])
 
 
-def write_answer(
-    request: MutationRequest, response: MutationResponse | None, refused: Collection[TopicKey], throttle_ms: int
-) -> bytes:
+def write_answer(request: MutationRequest, response: MutationResponse | None, refused: Collection[TopicKey]) -> bytes:
     """The answer to a request as a frame with its size, results in the order of the request if any was refused.
+
+    Its throttle time is the broker's.
 
     :param response: the broker's; None where nothing was sent to it, as all topics were refused.
     :param refused: the topics that the quota refused. Their results are as brokers write them, with a message of null:
         the client knows the text.
-    :param throttle_ms: ours; the answer has the longer one of both.
     """
     if response is not None and not refused:
-        answer = bytearray(_framed([response.frame]))
-        if request.has_throttle_time and throttle_ms > response.throttle_ms:
-            _INT32.pack_into(answer, _INT32.size + response.body_at, throttle_ms)
-        return bytes(answer)
+        return _framed([response.frame])
     assert request.is_flexible
     place: dict[TopicKey | None, int] = {}
     for topic in request.topics:
         place.setdefault(topic.key, len(place))
     write, result = request.result_codec.write, _REFUSED[request.api.key]
     results = [(place[key], write(result(key))) for key in refused]
-    head, tail = _INT32.pack(request.correlation_id) + b"\0", b"\0"
+    head, tail = _INT32.pack(request.correlation_id) + _NO_TAGS_NO_THROTTLE, b"\0"
     if response is not None:
         frame = response.frame
         results += [(place.get(one.key, len(place)), frame[one.start : one.end]) for one in response.results]
-        head, tail = frame[: response.body_at], frame[response.end :]
-        throttle_ms = max(throttle_ms, response.throttle_ms)
+        head, tail = frame[: response.list_at], frame[response.end :]
     results.sort(key=itemgetter(0))
-    parts = [head, _INT32.pack(throttle_ms), compact_length(len(results)), *(result for _, result in results), tail]
-    return _framed(parts)
+    return _framed([head, compact_length(len(results)), *(result for _, result in results), tail])
 
 
 def _not_created(key: TopicKey) -> CreatableTopicResult:

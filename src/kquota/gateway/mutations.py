@@ -17,11 +17,12 @@ Sources: ``ControllerMutationQuotaManager``, ``ReplicationControlManager``, ``Co
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple
 
 from kquota.errors import KafkaErrorCode
+from kquota.gateway.actions import Action
+from kquota.gateway.enforcement import Client, Enforcement
 from kquota.gateway.mutation_frames import (
     MutationRequest,
     MutationResponse,
@@ -32,48 +33,24 @@ from kquota.gateway.mutation_frames import (
 )
 from kquota.gateway.mutation_splitting import write_answer, write_request_without
 from kquota.gateway.partition_counts import PartitionCounts
+from kquota.gateway.throttle_field import write_throttle
 from kquota.metering.meters import Throttle
+from kquota.metering.requests import RequestQuotas
 from kquota.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS
 from kquota.wire.messages.topics import UNKNOWN
 
-__all__ = ["Mutated", "MutationCharge", "MutationOutcome", "mutate"]
-
-
-class MutationOutcome(Protocol):
-    """What came of charging the topics of one request."""
-
-    @property
-    def accepted(self) -> Sequence[bool]:
-        """By topic, in their order."""
-
-    @property
-    def throttle(self) -> Throttle | None:
-        """How long the client is to wait: strictly if a topic was refused, otherwise if tokens are missing now."""
-
-
-class MutationCharge(Protocol):
-    """The mutation quota of one client: ``RequestQuotas``, with its principal and client id given."""
-
-    def mutate(self, costs: Sequence[float], now_ms: int, *, strict: bool) -> MutationOutcome:
-        """Charge topics in their order. Strictly, those that come while tokens are missing are refused, and cost
-        nothing; otherwise all are accepted.
-        """
-
-    def refund(self, partitions: float, now_ms: int) -> None:
-        """Give back, up to a full bucket."""
+__all__ = ["Mutated", "mutate"]
 
 
 class Mutated(NamedTuple):
     """A request that was answered."""
 
-    answer: bytes
+    answer: bytearray
     """A frame with its size; its throttle time is the longer one of the broker's and ours."""
-    throttle: Throttle | None
+    throttle_ms: int
     """How long the client's channel is to be muted for this quota, from the time of the answer on."""
     refused: int
     """Topics that this quota refused."""
-    partitions: float
-    """What the client was charged in the end."""
 
 
 _MAY_BE_DONE: Final = (KafkaErrorCode.NONE, KafkaErrorCode.REQUEST_TIMED_OUT)
@@ -82,13 +59,14 @@ _MAY_BE_DONE: Final = (KafkaErrorCode.NONE, KafkaErrorCode.REQUEST_TIMED_OUT)
 
 async def mutate(
     frame: bytes,
+    action: Action,
     *,
     forward: Callable[[bytes], Awaitable[bytes]],
-    charge: MutationCharge,
+    enforcement: Enforcement,
+    client: Client,
     counts: PartitionCounts,
     now_ms: Callable[[], int],
-    max_elements: int = sys.maxsize,
-    enforced: bool = True,
+    max_elements: int,
 ) -> Mutated:
     """Answer a CreateTopics, CreatePartitions or DeleteTopics request.
 
@@ -100,30 +78,30 @@ async def mutate(
     :param frame: the request without its size.
     :param forward: sends a frame with its size to the broker, and gives the answer without its size. What it raises is
         raised here, and nothing is given back: the broker may have done it.
+    :param enforcement: that of the controller. In shadow mode every topic is forwarded, and the answer's throttle time
+        is the broker's; what would have been refused is counted, and not charged.
     :param now_ms: milliseconds since the epoch.
     :param max_elements: see :func:`~kquota.gateway.mutation_frames.read_mutation_request`.
-    :param enforced: without, every topic is forwarded, and the answer's throttle time is the broker's; what would have
-        been refused is counted, and not charged.
     :raises ProtocolError: the request, or the broker's answer, is none. Nothing can be said to the client.
     """
     request = read_mutation_request(frame, max_elements=max_elements)
     costs = await _costs(request, counts)
-    charged = charge.mutate(list(costs.values()), now_ms(), strict=request.is_strict) if costs else None
-    over, throttle = set[TopicKey](), None
-    if charged is not None:
-        over = {key for key, accepted in zip(costs, charged.accepted, strict=True) if not accepted}
-        throttle = charged.throttle
-    refused = over if enforced else set[TopicKey]()
+    charged = enforcement.requests.mutate(*client, list(costs.values()), now_ms(), strict=request.is_strict)
+    over = {key for key, accepted in zip(costs, charged.accepted, strict=True) if not accepted}
+    throttle = charged.throttle
+    refused = set[TopicKey]() if enforcement.is_shadow else over
     if refused and all(topic.key in refused for topic in request.topics):
-        return Mutated(write_answer(request, None, refused, _ms(throttle)), throttle, len(refused), 0.0)
-    response = read_mutation_response(request, await forward(write_request_without(request, refused)), refused)
-    accepted = {key: cost for key, cost in costs.items() if key not in over}
-    done = _done(request, response, accepted, counts)
-    throttle = _settle(
-        charge, throttle, sum(done.values()) - sum(accepted.values()), now_ms(), strict=request.is_strict
-    )
-    answer = write_answer(request, response, refused, _ms(throttle) if enforced else 0)
-    return Mutated(answer, throttle, len(over), sum(done.values()))
+        at_ms, answer = now_ms(), bytearray(write_answer(request, None, refused))
+    else:
+        response = read_mutation_response(request, await forward(write_request_without(request, refused)), refused)
+        accepted = {key: cost for key, cost in costs.items() if key not in over}
+        owed = sum(_done(request, response, accepted, counts).values()) - sum(accepted.values())
+        at_ms, answer = now_ms(), bytearray(write_answer(request, response, refused))
+        throttle = _settle(enforcement.requests, client, throttle, owed, at_ms, strict=request.is_strict)
+    throttle_ms = enforcement.settle_mutation(client, throttle, at_ms)
+    if throttle_ms > 0:
+        write_throttle(answer, action, throttle_ms)
+    return Mutated(answer, throttle_ms, len(over))
 
 
 async def _costs(request: MutationRequest, counts: PartitionCounts) -> dict[TopicKey, float]:
@@ -169,7 +147,7 @@ def _done(
 
 
 def _settle(
-    charge: MutationCharge, throttle: Throttle | None, owed: float, now_ms: int, *, strict: bool
+    requests: RequestQuotas, client: Client, throttle: Throttle | None, owed: float, now_ms: int, *, strict: bool
 ) -> Throttle | None:
     """Charge what was too little and give back what was too much; the wait that is left then.
 
@@ -177,14 +155,8 @@ def _settle(
     :param owed: partitions, negative where too many were charged.
     """
     if owed < 0:
-        charge.refund(-owed, now_ms)
-    extra = max(owed, 0.0)
-    if throttle is None and (strict or not extra):
-        if extra:
-            charge.mutate([extra], now_ms, strict=False)  # what is accepted strictly never makes its own client wait
+        requests.refund(*client, -owed, now_ms)
+    if throttle is None and owed <= 0:
         return None
-    return charge.mutate([extra], now_ms, strict=False).throttle
-
-
-def _ms(throttle: Throttle | None) -> int:
-    return 0 if throttle is None else max(0, throttle.throttle_ms)
+    left = requests.mutate(*client, [max(owed, 0.0)], now_ms, strict=False).throttle
+    return None if throttle is None and strict else left  # what is accepted strictly never makes its own client wait

@@ -6,20 +6,15 @@ request, ask the broker, look at its answer, answer the client.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kquota.errors import ProtocolError
 from kquota.gateway.actions import Action, Kind
 from kquota.gateway.api_versions import clamp_api_versions
-from kquota.gateway.enforcement import Client, Enforcement
 from kquota.gateway.identity import SaslObserver
 from kquota.gateway.mutations import mutate
 from kquota.gateway.sasl import Progress
-from kquota.gateway.throttle_field import write_throttle
-from kquota.metering.meters import Throttle
-from kquota.metering.requests import Mutations
 from kquota.wire.apis import read_header
 
 if TYPE_CHECKING:
@@ -104,42 +99,20 @@ class WholeRequests:
         if charged is None:
             client.write(_framed(await broker.ask(_framed(frame))))
             return
-        charge = _MutationCharge(self._relay.quotas.controller, charged)
         mutated = await mutate(
             frame,
+            action,
             forward=broker.ask,
-            charge=charge,
+            enforcement=self._relay.quotas.controller,
+            client=charged,
             counts=self._relay.partition_counts,
             now_ms=lambda: client.now_ms,
             max_elements=MOST_ELEMENTS,
-            enforced=not charge.is_shadow,
         )
-        now_ms = client.now_ms
-        throttle_ms = charge.settle(client, mutated.throttle, now_ms)
-        answer = bytearray(mutated.answer)
-        if throttle_ms > 0:
-            write_throttle(answer, action, throttle_ms)
-            client.mute(throttle_ms, now_ms)
+        if mutated.throttle_ms > 0:
+            client.mute(mutated.throttle_ms, client.now_ms)
         self._relay.stats.topics_refused += mutated.refused
-        client.write(answer)
-
-
-class _MutationCharge:
-    """The mutation quota of one client."""
-
-    def __init__(self, enforcement: Enforcement, client: Client) -> None:
-        self._enforcement = enforcement
-        self._client = client
-        self.is_shadow = enforcement.is_shadow
-
-    def mutate(self, costs: Sequence[float], now_ms: int, *, strict: bool) -> Mutations:
-        return self._enforcement.mutate(self._client, costs, now_ms, strict=strict)
-
-    def refund(self, partitions: float, now_ms: int) -> None:
-        self._enforcement.refund(self._client, partitions, now_ms)
-
-    def settle(self, channel: object, throttle: Throttle | None, now_ms: int) -> int:
-        return self._enforcement.settle_mutation(channel, self._client, throttle, now_ms)
+        client.write(mutated.answer)
 
 
 def _login(sasl: SaslObserver | None) -> SaslObserver:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kquota.config import BrokerConfig
 from kquota.errors import ConnectionFailedError, MalformedMessageError, TooManyElementsError
-from kquota.gateway.mutations import Mutated, mutate
+from kquota.gateway.actions import ACTIONS
+from kquota.gateway.enforcement import Client, Enforcement
+from kquota.gateway.mutations import mutate
 from kquota.gateway.partition_counts import PartitionCounts
+from kquota.metering.callback import Principal
+from kquota.metering.engine import QuotaManagers
+from kquota.metering.requests import Mutations, RequestQuotas
+from kquota.quotas import ClientQuotaEntity
 from kquota.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS, Api, read_response, write_request
 from kquota.wire.messages.topics import (
     CreatableReplicaAssignment,
@@ -23,45 +31,86 @@ from kquota.wire.messages.topics import (
     DeleteTopicState,
 )
 from tests.kit.manual_clock import ManualClock
-from tests.kit.mutation_broker import ClientCharge, MutationBroker, run
+from tests.kit.mutation_broker import MutationBroker, run
 
+ALICE = Client("alice", "c")
 RATE = 2
 BURST = 20
+
+
+class CountedQuotas(RequestQuotas):
+    """They count what is charged for mutations, less what is given back."""
+
+    partitions = 0.0
+
+    def mutate(
+        self, user: Principal, client_id: str, costs: Sequence[float], now_ms: int, *, strict: bool
+    ) -> Mutations:
+        found = super().mutate(user, client_id, costs, now_ms, strict=strict)
+        self.partitions += sum(compress(costs, found.accepted))
+        return found
+
+    def refund(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> None:
+        assert partitions > 0
+        self.partitions -= partitions
+        super().refund(user, client_id, partitions, now_ms)
+
+
+class Done(NamedTuple):
+    """What came of a request, beside its answer."""
+
+    refused: int
+    muted_ms: int
+    partitions: float
+    """What was charged for it in the end."""
 
 
 class Setup:
     """A client with a quota of 2 partitions a second and a bucket of 20, a gateway, and a broker."""
 
-    def __init__(self, *, rate: float | None = RATE, default_partitions: int = 1, **topics: int) -> None:
+    def __init__(
+        self, *, rate: float | None = RATE, default_partitions: int = 1, is_shadow: bool = False, **topics: int
+    ) -> None:
         self.clock = ManualClock()
         self.broker = MutationBroker(self.clock, topics)
-        self.charge = ClientCharge(rate)
+        managers = QuotaManagers(BrokerConfig(controller_quota_window_num=10))
+        if rate is not None:
+            managers.update_quota("controller_mutation_rate", ClientQuotaEntity({"user": "alice"}), rate)
+        self.enforcement = Enforcement(managers, is_shadow=is_shadow)
+        self.enforcement.requests = self.charged = CountedQuotas(managers)
         self.counts = PartitionCounts(self.broker.fetch, default_partitions=default_partitions)
 
-    def ask(self, api: Api, version: int, body: Any, **options: Any) -> tuple[Mutated, dict[Any, int], int]:
+    def ask(
+        self, api: Api, version: int, body: Any, *, now_ms: Callable[[], int] | None = None, max_elements: int = 1000
+    ) -> tuple[Done, dict[Any, int], int]:
         """What came of a request: the codes by topic, and the throttle time of the answer."""
-        frame = write_request(api, version, 42, "c", body)[4:]
-        done = run(
+        before = self.charged.partitions
+        mutated = run(
             mutate(
-                frame,
+                write_request(api, version, 42, "c", body)[4:],
+                ACTIONS[api.key << 16 | version],
                 forward=self.broker.forward,
-                charge=self.charge,
+                enforcement=self.enforcement,
+                client=ALICE,
                 counts=self.counts,
-                now_ms=self.clock.now_ms,
-                **options,
+                now_ms=now_ms or self.clock.now_ms,
+                max_elements=max_elements,
             )
         )
-        correlation_id, answer = read_response(api, version, done.answer[4:])
+        correlation_id, answer = read_response(api, version, bytes(mutated.answer[4:]))
         assert correlation_id == 42
         results = answer.results if api is CREATE_PARTITIONS else answer.topics if api is CREATE_TOPICS else None
         if results is None:
             results = answer.responses
         codes = {one.name if one.name is not None else one.topic_id: one.error_code for one in results}
         assert len(codes) == len(results)
+        done = Done(mutated.refused, mutated.throttle_ms, self.charged.partitions - before)
         return done, codes, answer.throttle_time_ms
 
     def tokens(self) -> float:
-        return self.charge.tokens(self.clock.now_ms())
+        meter = self.enforcement.managers.controller_mutation.meter(*ALICE)
+        assert meter is not None
+        return meter.measure(self.clock.now_ms())
 
 
 def create(*topics: tuple[str, int], validate_only: bool = False) -> CreateTopicsRequest:
@@ -84,7 +133,7 @@ def test_the_topic_that_exhausts_the_bucket_is_accepted_and_the_next_refused() -
     done, codes, throttle_ms = setup.ask(CREATE_TOPICS, 6, create(("a", 30), ("b", 1), ("c", 1)))
     assert codes == {"a": 0, "b": 89, "c": 89}
     assert list(codes) == ["a", "b", "c"]
-    assert (throttle_ms, done.throttle and done.throttle.throttle_ms) == (5000, 5000)
+    assert (throttle_ms, done.muted_ms) == (5000, 5000)
     assert (done.refused, done.partitions) == (2, 30)
     assert setup.broker.topics == {"a": 30}
     assert setup.tokens() == BURST - 30
@@ -95,7 +144,7 @@ def test_a_request_that_only_exhausts_the_bucket_is_not_throttled() -> None:
     setup = Setup()
     body = create(("a", 30))
     done, codes, throttle_ms = setup.ask(CREATE_TOPICS, 7, body)
-    assert (codes, throttle_ms, done.throttle) == ({"a": 0}, 0, None)
+    assert (codes, throttle_ms, done.muted_ms) == ({"a": 0}, 0, 0)
     assert setup.broker.frames == [write_request(CREATE_TOPICS, 7, 42, "c", body)]
     setup.clock.advance(1000)
     done, codes, throttle_ms = setup.ask(CREATE_TOPICS, 7, create(("b", 1)))
@@ -112,8 +161,7 @@ def test_permissive_versions_do_everything_and_wait_afterwards(version: int) -> 
     body = create(("a", 20), ("b", 10))
     done, codes, throttle_ms = setup.ask(CREATE_TOPICS, version, body)
     assert codes == {"a": 0, "b": 0}
-    assert done.throttle is not None
-    assert done.throttle.throttle_ms == 5000
+    assert done.muted_ms == 5000
     assert throttle_ms == (5000 if version >= 2 else 0)
     assert setup.broker.frames == [write_request(CREATE_TOPICS, version, 42, "c", body)]
 
@@ -182,7 +230,7 @@ def test_a_broker_with_a_quota_of_its_own_may_refuse_what_ours_accepts() -> None
     setup.broker.throttle_ms = 3000
     done, codes, throttle_ms = setup.ask(CREATE_TOPICS, 7, create(("a", 15), ("b", 15), ("c", 1)))
     assert (codes, throttle_ms) == ({"a": 0, "b": 89, "c": 89}, 3000)
-    assert (done.refused, done.partitions, done.throttle) == (1, 15, None)
+    assert done == Done(refused=1, muted_ms=0, partitions=15)
     assert setup.tokens() == BURST - 15
 
 
@@ -217,8 +265,7 @@ def test_the_longer_throttle_time_is_told_and_ours_is_muted_for() -> None:
     setup.broker.throttle_ms = 7000
     done, _, throttle_ms = setup.ask(CREATE_TOPICS, 5, create(("a", 30)))
     assert throttle_ms == 7000
-    assert done.throttle is not None
-    assert done.throttle.throttle_ms == 5000
+    assert done.muted_ms == 5000
     setup.broker.throttle_ms = 100
     assert setup.ask(CREATE_TOPICS, 5, create(("b", 2)))[2] == 6000
 
@@ -261,7 +308,7 @@ def test_an_empty_request_goes_to_the_broker(api: Api) -> None:
     setup.ask(CREATE_TOPICS, 7, create(("a", 30)))
     body = {CREATE_TOPICS: create(), CREATE_PARTITIONS: extend(), DELETE_TOPICS: delete()}[api]
     done, codes, throttle_ms = setup.ask(api, api.max_version, body)
-    assert (codes, throttle_ms, done.throttle) == ({}, 0, None)
+    assert (codes, throttle_ms, done.muted_ms) == ({}, 0, 0)
     assert setup.broker.frames[1:] == [write_request(api, api.max_version, 42, "c", body)]
 
 
@@ -288,16 +335,17 @@ def test_a_topic_without_name_and_id_is_the_brokers_to_refuse() -> None:
 def test_without_a_quota_nothing_is_refused(version: int) -> None:
     setup = Setup(rate=None)
     done, codes, throttle_ms = setup.ask(CREATE_TOPICS, version, create(("a", 10_000), ("b", 10_000)))
-    assert (codes, throttle_ms, done.throttle) == ({"a": 0, "b": 0}, 0, None)
+    assert (codes, throttle_ms, done.muted_ms) == ({"a": 0, "b": 0}, 0, 0)
 
 
 def test_where_nothing_is_enforced_everything_is_done() -> None:
     """And it is said what would have been: one topic refused, not charged, and the client throttled."""
-    setup = Setup()
+    setup = Setup(is_shadow=True)
     body = create(("a", 30), ("b", 5))
-    done, codes, throttle_ms = setup.ask(CREATE_TOPICS, 7, body, enforced=False)
+    done, codes, throttle_ms = setup.ask(CREATE_TOPICS, 7, body)
     assert (codes, throttle_ms) == ({"a": 0, "b": 0}, 0)
-    assert (done.refused, done.throttle and done.throttle.throttle_ms, done.partitions) == (1, 5000, 30)
+    assert done == Done(refused=1, muted_ms=0, partitions=30)
+    assert [count.throttle_ms for *_, count in setup.enforcement.throttles] == [5000]
     assert setup.broker.frames == [write_request(CREATE_TOPICS, 7, 42, "c", body)]
     assert setup.tokens() == BURST - 30
 
@@ -306,16 +354,8 @@ def test_all_topics_are_charged_at_one_moment() -> None:
     """A clock that runs on with every look cannot fill the bucket between them."""
     setup = Setup()
     looks = iter(range(setup.clock.now_ms(), 2**62, 100_000))
-    frame = write_request(CREATE_TOPICS, 7, 42, "c", create(*((f"t{index}", 15) for index in range(5))))[4:]
-    done = run(
-        mutate(
-            frame,
-            forward=setup.broker.forward,
-            charge=setup.charge,
-            counts=setup.counts,
-            now_ms=lambda: next(looks),
-        )
-    )
+    body = create(*((f"t{index}", 15) for index in range(5)))
+    done, _, _ = setup.ask(CREATE_TOPICS, 7, body, now_ms=lambda: next(looks))
     assert done.refused == 3
     assert list(setup.broker.topics) == ["t0", "t1"]
 
@@ -349,7 +389,7 @@ def test_too_many_topics_are_neither_charged_nor_forwarded() -> None:
     with pytest.raises(TooManyElementsError):
         setup.ask(CREATE_TOPICS, 7, create(("a", 3), ("b", 3)), max_elements=1)
     assert setup.broker.frames == []
-    assert setup.charge.moments == []
+    assert setup.tokens() == BURST
 
 
 names = st.sampled_from("abcdef")
