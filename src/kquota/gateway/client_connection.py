@@ -26,6 +26,7 @@ from kquota.gateway.broker_connection import BrokerConnection, keep_alive
 from kquota.gateway.identity import check_first_frame
 from kquota.gateway.principals import PrincipalRefusedError
 from kquota.gateway.request_head import BYTES_IN, BYTES_OUT, HEAD_AT, HEADER_BYTES, RequestHead, read_head
+from kquota.gateway.whole_requests import answer_whole
 from kquota.net.listener import Listener, Peer
 
 if TYPE_CHECKING:
@@ -566,7 +567,7 @@ class ClientConnection(asyncio.Protocol):
     async def _answer(self, frame: bytes) -> None:
         assert self._broker is not None
         try:
-            await self._relay.answer_whole(self, self._broker, self._whole_action, frame)
+            await answer_whole(self._relay, self, self._broker, self._whole_action, frame)
             if self._taken is not None:
                 # Otherwise a client that asks again and again, and takes no answer, would fill the memory.
                 await self._taken
