@@ -354,7 +354,7 @@ class ClientConnection(asyncio.Protocol):
                 sent_ms = int(self._loop.time() * 1000)
                 throttle = head.meter.record(size, sent_ms)
                 if throttle is not None:
-                    throttle = self.enforcement.produce(self, head, throttle, sent_ms)
+                    throttle = self.enforcement.produce(head, throttle, sent_ms)
         elif head.counts == BYTES_OUT and (head.most is not None or head.since != self._fetch_quotas.changes):
             return False
         head.used += 1
@@ -439,7 +439,7 @@ class ClientConnection(asyncio.Protocol):
                         sent_ms = int(self._loop.time() * 1000)
                         throttle = head.meter.record(size, sent_ms)
                         if throttle is not None:
-                            throttle = self.enforcement.produce(self, head, throttle, sent_ms)
+                            throttle = self.enforcement.produce(head, throttle, sent_ms)
                 elif head.counts == BYTES_OUT:
                     if head.since != self._fetch_quotas.changes:
                         head.look_up(self.enforcement)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from weakref import ref
-
 import pytest
 
 from kquota.config import BrokerConfig
@@ -102,21 +99,6 @@ def test_all_brokers_count_together() -> None:
     for node_id in (1, 2):
         produced(quotas.of(node_id), ALICE, 20_000, NOW)
     assert counted(quotas.throttles)["Produce", "user=alice"][0] == 2
-
-
-class Channel:
-    """Of a client."""
-
-
-def test_a_connection_that_is_closed_before_its_wait_ends_is_not_kept() -> None:
-    one, channel = quotas_of(("controller_mutation_rate", {"user": "alice"}, 1)).controller, Channel()
-    throttle = one.requests.mutate(*ALICE, [100.0], NOW, strict=False).throttle
-    assert one.settle_mutation(ALICE, throttle, NOW) > 0
-    is_there = ref(channel)
-    del channel
-    gc.collect()
-    assert is_there() is None
-    assert len(one.managers.controller_mutation.delays) == 1
 
 
 def test_rules_beyond_the_most_are_counted_together_and_no_count_ever_falls() -> None:
