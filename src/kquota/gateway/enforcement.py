@@ -74,7 +74,7 @@ class Enforcement:
         """The most that a fetch may ask for; None where that is as much as it likes."""
         if self.is_shadow or not self.managers.fetch.is_enabled():
             return None
-        most = self.requests.max_fetch_bytes(client.user, client.client_id, _INT32_MAX)
+        most = self.requests.max_fetch_bytes(*client, _INT32_MAX)
         return None if most >= _INT32_MAX else most
 
     def fetch(self, head: RequestHead, own: Throttle | None, response_bytes: int, elapsed_ms: int, now_ms: int) -> int:
@@ -128,9 +128,7 @@ class Enforcement:
         self, client: Client, quota_type: ClientQuotaType, own: Throttle | None, percent: float | None, now_ms: int
     ) -> int:
         """For how long a client's channel is to be muted, in milliseconds; its throttle is counted."""
-        throttle_ms, throttled_by = self.requests.settle(
-            client.user, client.client_id, quota_type, own, percent, now_ms
-        )
+        throttle_ms, throttled_by = self.requests.settle(*client, quota_type, own, percent, now_ms)
         if throttle_ms <= 0 or throttled_by is None:
             return 0
         manager = self.managers.of(throttled_by)
