@@ -79,7 +79,6 @@ class MutationRequest:
     frame: bytes
     api: Api
     version: int
-    correlation_id: int
     topics: list[TopicAsked]
     list_at: int
     """Where the topics begin, with their count."""
@@ -140,7 +139,7 @@ def read_mutation_request(frame: bytes, *, max_elements: int = sys.maxsize) -> M
         topics.append(TopicAsked(key, partitions, start, at))
     if len(frame) < at + _INT32.size + (version >= shape.validate_only_since):  # the timeout, and a flag
         raise MalformedMessageError(f"{shape.api.name}Request ends too early")
-    return MutationRequest(frame, shape.api, version, header.correlation_id, topics, list_at)
+    return MutationRequest(frame, shape.api, version, topics, list_at)
 
 
 def read_mutation_response(

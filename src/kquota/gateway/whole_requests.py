@@ -6,7 +6,6 @@ request, ask the broker, look at its answer, answer the client.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kquota.errors import ProtocolError
@@ -16,6 +15,7 @@ from kquota.gateway.identity import SaslObserver
 from kquota.gateway.mutations import mutate
 from kquota.gateway.sasl import Progress
 from kquota.wire.apis import read_header
+from kquota.wire.frames import framed
 
 if TYPE_CHECKING:
     from kquota.gateway.broker_connection import BrokerConnection
@@ -28,7 +28,6 @@ MOST_ELEMENTS: Final = 200_000
 """Of all lists in a request about topics: a topic may be given the replicas of each of its partitions."""
 PARTS_AT_ONCE: Final = 1_000
 """Of an answer about quotas, which are some 50 bytes each."""
-_SIZE: Final = Struct(">i")
 
 
 async def answer_whole(
@@ -46,32 +45,32 @@ async def answer_whole(
         assert sasl is not None
         sasl.raw_request(frame)
         try:
-            token = await broker.ask(_framed(frame), is_token=True)
+            token = await broker.ask(framed(frame), is_token=True)
         except ConnectionResetError:  # which is all that a broker says about a failure
             relay.note_login(client.peer, sasl.mechanism, Progress.FAILED)
             raise
         relay.note_login(client.peer, sasl.mechanism, sasl.raw_response(token))
-        client.write(_framed(token))
+        client.write(framed(token))
         return
     relay.stats.requests[action.api_key] += 1
     match action.kind:
         case Kind.API_VERSIONS:
-            answer = await broker.ask(_framed(frame))
+            answer = await broker.ask(framed(frame))
             version = int.from_bytes(frame[2:4], "big")  # maybe a newer one than that of the action
-            client.write(clamp_api_versions(_framed(answer), version, relay.own_versions))
+            client.write(clamp_api_versions(framed(answer), version, relay.own_versions))
         case Kind.SASL_HANDSHAKE:
             sasl = _login(sasl)
             sasl.handshake_request(frame, action.version)
-            answer = await broker.ask(_framed(frame))
+            answer = await broker.ask(framed(frame))
             sasl.handshake_response(answer, action.version)
-            client.write(_framed(answer))
+            client.write(framed(answer))
         case Kind.SASL_AUTHENTICATE:
             sasl = _login(sasl)
             sasl.authenticate_request(frame, action.version)
-            answer = await broker.ask(_framed(frame))
+            answer = await broker.ask(framed(frame))
             progress = sasl.authenticate_response(answer, action.version)
             relay.note_login(client.peer, sasl.mechanism, progress)
-            client.write(_framed(answer))
+            client.write(framed(answer))
         case Kind.MUTATION:
             await _mutate(relay, client, broker, action, frame)
         case Kind.QUOTAS:
@@ -94,7 +93,7 @@ async def _mutate(
     header, _ = read_header(frame)
     charged = relay.client(principal, header.client_id)
     if charged is None:
-        client.write(_framed(await broker.ask(_framed(frame))))
+        client.write(framed(await broker.ask(framed(frame))))
         return
     mutated = await mutate(
         frame,
@@ -116,7 +115,3 @@ def _login(sasl: SaslObserver | None) -> SaslObserver:
     if sasl is None:
         raise ProtocolError("a login where the cluster's security.protocol has none")
     return sasl
-
-
-def _framed(payload: bytes) -> bytes:
-    return _SIZE.pack(len(payload)) + payload
