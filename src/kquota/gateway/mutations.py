@@ -80,7 +80,7 @@ async def mutate(
         raised here, and nothing is given back: the broker may have done it.
     :param enforcement: that of the controller. In shadow mode every topic is forwarded, and the answer's throttle time
         is the broker's; what would have been refused is counted, and not charged.
-    :param now_ms: milliseconds since the epoch.
+    :param now_ms: milliseconds, by the clock that the quotas are charged by.
     :param max_elements: see :func:`~kquota.gateway.mutation_frames.read_mutation_request`.
     :raises ProtocolError: the request, or the broker's answer, is none. Nothing can be said to the client.
     """
@@ -88,16 +88,16 @@ async def mutate(
     costs = await _costs(request, counts)
     charged = enforcement.requests.mutate(*client, list(costs.values()), now_ms(), strict=request.is_strict)
     over = {key for key, accepted in zip(costs, charged.accepted, strict=True) if not accepted}
-    throttle = charged.throttle
     refused = set[TopicKey]() if enforcement.is_shadow else over
-    if refused and all(topic.key in refused for topic in request.topics):
-        at_ms, answer = now_ms(), bytearray(write_answer(request, None, refused))
-    else:
+    response, throttle = None, charged.throttle
+    if not refused or any(topic.key not in refused for topic in request.topics):
         response = read_mutation_response(request, await forward(write_request_without(request, refused)), refused)
+    at_ms = now_ms()
+    if response is not None:
         accepted = {key: cost for key, cost in costs.items() if key not in over}
         owed = sum(_done(request, response, accepted, counts).values()) - sum(accepted.values())
-        at_ms, answer = now_ms(), bytearray(write_answer(request, response, refused))
         throttle = _settle(enforcement.requests, client, throttle, owed, at_ms, strict=request.is_strict)
+    answer = bytearray(write_answer(request, response, refused))
     throttle_ms = enforcement.settle_mutation(client, throttle, at_ms)
     if throttle_ms > 0:
         write_throttle(answer, action, throttle_ms)
