@@ -55,6 +55,8 @@ class MutationBroker:
     frames: list[bytes] = field(default_factory=list)
     """What was forwarded, sizes included."""
     fetches: list[list[str | bytes]] = field(default_factory=list)
+    in_metadata: dict[str, int] | None = None
+    """The topics that it shows, as after a change it does not yet show those that there are; None where it does."""
     changed: int = 0
     """Partitions that were created or deleted."""
 
@@ -67,11 +69,12 @@ class MutationBroker:
         (``KafkaApis.handleTopicMetadataRequest``).
         """
         self.fetches.append([topic.topic_id if topic.name is None else topic.name for topic in topics])
+        shown = self.topics if self.in_metadata is None else self.in_metadata
         by_id = [topic for topic in topics if topic.name is None]
         asked = {topic.name or self._name(topic.topic_id) or "" for topic in by_id or topics}
         return [
-            metadata_topic(name, self.topics[name], self.topic_id(name))
-            if name in self.topics
+            metadata_topic(name, shown[name], self.topic_id(name))
+            if name in shown
             else metadata_topic(name, 0, error_code=KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             for name in asked
         ]

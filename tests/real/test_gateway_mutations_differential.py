@@ -226,6 +226,13 @@ def test_new_partitions_cost_what_is_added(lanes: Lanes) -> None:
     assert longer.throttle_ms > 4_000
 
 
+def test_partitions_that_are_added_at_once_cost_as_much(lanes: Lanes) -> None:
+    """A broker shows a new topic a moment after the controller has it."""
+    for lane in lanes:
+        answers = [lane.create((0, 1)), lane.grow((0, FULL + 30)), lane.delete(0)]
+        assert [codes(one) for one in answers] == [[0], [0], [REFUSED]]
+
+
 def test_what_fails_costs_nothing_in_the_end(lanes: Lanes) -> None:
     """The bucket is as full after it as it was before."""
     for lane in lanes:

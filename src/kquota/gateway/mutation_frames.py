@@ -65,6 +65,7 @@ class TopicResult(NamedTuple):
 
     key: TopicKey | None
     """That of the request; None where it is about none of its topics."""
+    topic_id: bytes
     error_code: int
     partitions: int
     """As many as it was created with; -1 where the answer does not say."""
@@ -80,6 +81,7 @@ class MutationRequest:
     api: Api
     version: int
     topics: list[TopicAsked]
+    validate_only: bool
     list_at: int
     """Where the topics begin, with their count."""
 
@@ -137,9 +139,12 @@ def read_mutation_request(frame: bytes, *, max_elements: int = sys.maxsize) -> M
         start = at
         key, partitions, at = read(frame, at, max_elements)
         topics.append(TopicAsked(key, partitions, start, at))
-    if len(frame) < at + _INT32.size + (version >= shape.validate_only_since):  # the timeout, and a flag
+    validate_at = at + _INT32.size  # behind the timeout
+    has_validate_only = version >= shape.validate_only_since
+    if len(frame) < validate_at + has_validate_only:
         raise MalformedMessageError(f"{shape.api.name}Request ends too early")
-    return MutationRequest(frame, shape.api, version, topics, list_at)
+    validate_only = has_validate_only and frame[validate_at] != 0
+    return MutationRequest(frame, shape.api, version, topics, validate_only, list_at)
 
 
 def read_mutation_response(
@@ -166,7 +171,7 @@ def read_mutation_response(
         name = _NAMELESS if one.name is None else one.name
         # A topic that was asked for by its id has its name in the answer, too, if the client may see it.
         key = topic_id if topic_id in keys else name if name in keys else None
-        results.append(TopicResult(key, one.error_code, partitions, start, at))
+        results.append(TopicResult(key, topic_id, one.error_code, partitions, start, at))
     return MutationResponse(frame, results, list_at, at)
 
 

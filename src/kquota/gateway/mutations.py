@@ -6,7 +6,8 @@ validate; so it charges first, and gives back what the broker did not do. What f
 - While the client is over its quota, a topic that the broker would refuse for a reason of its own gets
   ``THROTTLING_QUOTA_EXCEEDED``, and its true error when it is asked for again. Topics that do not exist, as far as is
   known, and those that would get no more partitions are neither charged nor refused: the broker answers them.
-- How many partitions a topic has is asked of a broker, whose metadata may be some milliseconds behind the controller.
+- How many partitions a topic has is asked of a broker, whose metadata may be some time behind the controller: what was
+  changed without the gateway is known then.
 - Between request and answer a request that fails may keep another one of the same client from being accepted.
 - A new topic that leaves its number of partitions to the brokers is charged what is known of ``num.partitions``. Since
   version 5 the answer gives the number, and the difference is charged or given back. Before, what earlier answers gave
@@ -85,7 +86,7 @@ async def mutate(
     :raises ProtocolError: the request, or the broker's answer, is none. Nothing can be said to the client.
     """
     request = read_mutation_request(frame, max_elements=max_elements)
-    costs = await _costs(request, counts)
+    costs = await _costs(request, counts, now_ms())
     charged = enforcement.requests.mutate(*client, list(costs.values()), now_ms(), strict=request.is_strict)
     over = {key for key, accepted in zip(costs, charged.accepted, strict=True) if not accepted}
     refused = set[TopicKey]() if enforcement.is_shadow else over
@@ -95,7 +96,8 @@ async def mutate(
     at_ms = now_ms()
     if response is not None:
         accepted = {key: cost for key, cost in costs.items() if key not in over}
-        owed = sum(_done(request, response, accepted, counts).values()) - sum(accepted.values())
+        owed = sum(_done(request, response, accepted).values()) - sum(accepted.values())
+        _follow(request, response, counts, at_ms)
         throttle = _settle(enforcement.requests, client, throttle, owed, at_ms, strict=request.is_strict)
     answer = bytearray(write_answer(request, response, refused))
     throttle_ms = enforcement.settle_mutation(client, throttle, at_ms)
@@ -104,14 +106,14 @@ async def mutate(
     return Mutated(answer, throttle_ms, len(over))
 
 
-async def _costs(request: MutationRequest, counts: PartitionCounts) -> dict[TopicKey, float]:
+async def _costs(request: MutationRequest, counts: PartitionCounts, now_ms: int) -> dict[TopicKey, float]:
     """What each topic costs, in partitions, by key in the order of the request. A topic that is asked for twice is
     one; those that the broker cannot but refuse are left out.
     """
     if request.api is CREATE_TOPICS:
         now: Mapping[TopicKey, int] = {}
     else:
-        now = await counts.get(topic.key for topic in request.topics)
+        now = await counts.get((topic.key for topic in request.topics), now_ms)
     costs: dict[TopicKey, float] = {}
     for topic in request.topics:
         cost = _cost(request, topic, now.get(topic.key), counts.default_partitions)
@@ -130,7 +132,7 @@ def _cost(request: MutationRequest, topic: TopicAsked, now: int | None, default_
 
 
 def _done(
-    request: MutationRequest, response: MutationResponse, costs: Mapping[TopicKey, float], counts: PartitionCounts
+    request: MutationRequest, response: MutationResponse, costs: Mapping[TopicKey, float]
 ) -> dict[TopicKey, float]:
     """The partitions that the broker created or deleted, of the topics that were charged."""
     left_to_broker = {topic.key for topic in request.topics if topic.partitions == UNKNOWN}
@@ -142,8 +144,20 @@ def _done(
             done[result.key] = 0.0
         elif result.key in left_to_broker and result.partitions > 0:
             done[result.key] = float(result.partitions)
-            counts.default_partitions = result.partitions
     return done
+
+
+def _follow(request: MutationRequest, response: MutationResponse, counts: PartitionCounts, now_ms: int) -> None:
+    """Keep in mind how many partitions the topics have now."""
+    asked = {topic.key: topic.partitions for topic in request.topics}
+    for result in response.results:
+        if result.key is not None and not result.error_code and not request.validate_only:
+            partitions = asked[result.key]
+            if partitions == UNKNOWN:
+                if result.partitions > 0:
+                    counts.default_partitions = result.partitions
+                partitions = counts.default_partitions
+            counts.put((result.key, result.topic_id), partitions, now_ms)
 
 
 def _settle(

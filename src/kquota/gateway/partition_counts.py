@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import structlog
 
 from kquota.errors import KquotaError
 from kquota.wire.messages.metadata import MetadataRequestTopic, MetadataTopic
 
-__all__ = ["FetchTopics", "PartitionCounts"]
+__all__ = ["BEHIND_MS", "FetchTopics", "PartitionCounts"]
 
 _log = structlog.get_logger("kquota.gateway")
 
@@ -18,10 +19,15 @@ FetchTopics = Callable[[Sequence[MetadataRequestTopic]], Awaitable[Iterable[Meta
 (``allow_auto_topic_creation``). It raises a :class:`~kquota.errors.KquotaError` where it gets no answer."""
 
 
+BEHIND_MS: Final = 10_000
+"""By how much brokers' metadata may be behind what the controller has answered: mostly it is less than 0.1 s."""
+
+
 class PartitionCounts:
     """The partitions of topics, asked for each time they are needed: anybody may change them without the gateway.
 
-    A topic that the brokers do not know, or cannot be asked for now, has no count.
+    What was changed through it is known before the brokers show it. Any other topic that they do not know, or cannot be
+    asked for now, has no count.
     """
 
     def __init__(self, fetch: FetchTopics, *, default_partitions: int = 1) -> None:
@@ -33,17 +39,36 @@ class PartitionCounts:
         """For a new topic that leaves the number to the brokers. Each answer that gives it corrects it."""
         self._fetch = fetch
         self._has_failed = False
+        self._changed: dict[str | bytes, tuple[int, int]] = {}  # how many, and when; the oldest first
 
-    async def get(self, keys: Iterable[str | bytes]) -> Mapping[str | bytes, int]:
+    def put(self, keys: Iterable[str | bytes], partitions: int, now_ms: int) -> None:
+        """A topic, by its name and its id as far as they are known, was given so many partitions, or deleted: 0."""
+        self._forget(now_ms)
+        for key in keys:
+            self._changed.pop(key, None)
+            self._changed[key] = partitions, now_ms
+
+    async def get(self, keys: Iterable[str | bytes], now_ms: int) -> Mapping[str | bytes, int]:
         """The counts of these topics, by name (``str``) or id (16 ``bytes``); those that nobody knows are left out."""
         asked = dict.fromkeys(key for key in keys if key)
-        counts: dict[str | bytes, int] = {}
+        found = []
         for together in (str, bytes):  # a broker that is asked for ids passes over names in the same request
             request = [_request(key) for key in asked if isinstance(key, together)]
-            for topic in await self._ask(request) if request else ():
-                if not topic.error_code:
-                    counts |= {key: len(topic.partitions) for key in (topic.name, topic.topic_id) if key in asked}
-        return counts
+            found += [topic for topic in await self._ask(request) if not topic.error_code] if request else []
+        self._forget(now_ms)
+        counts = {key: self._changed[key][0] for key in asked if key in self._changed}
+        for topic in found:
+            here, _ = self._changed.get(topic.name or "", (len(topic.partitions), 0))
+            counts |= {key: here for key in (topic.name, topic.topic_id) if key in asked}
+        return {key: count for key, count in counts.items() if count}
+
+    def _forget(self, now_ms: int) -> None:
+        """What brokers show by now."""
+        while self._changed:
+            key, (_, changed_ms) = next(iter(self._changed.items()))
+            if changed_ms > now_ms - BEHIND_MS:
+                break
+            del self._changed[key]
 
     async def _ask(self, topics: Sequence[MetadataRequestTopic]) -> Iterable[MetadataTopic]:
         try:

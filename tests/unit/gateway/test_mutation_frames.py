@@ -120,7 +120,7 @@ def request_frames(api: Api, version: int) -> st.SearchStrategy[tuple[Any, bytes
 @given(data=st.data())
 @settings(max_examples=25)
 def test_a_request_is_read_as_its_codec_reads_it(api: Api, version: int, data: st.DataObject) -> None:
-    """Every topic, and where it begins and ends."""
+    """Every topic, where it begins and ends, and whether anything is to be done at all."""
     body, frame = data.draw(request_frames(api, version))
     request = read_mutation_request(frame)
     assert (request.api, request.version) == (api, version)
@@ -130,6 +130,7 @@ def test_a_request_is_read_as_its_codec_reads_it(api: Api, version: int, data: s
     else:
         asked = [topic.count if api is CREATE_PARTITIONS else 0 for topic in topics_of(api, version, body)]
     assert [topic.partitions for topic in request.topics] == asked
+    assert request.validate_only == getattr(body, "validate_only", False)
     ends = [topic.end for topic in request.topics]
     assert [topic.start for topic in request.topics][1:] == ends[:-1]
 

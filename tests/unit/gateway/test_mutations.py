@@ -15,7 +15,7 @@ from kquota.errors import ConnectionFailedError, MalformedMessageError, TooManyE
 from kquota.gateway.actions import ACTIONS
 from kquota.gateway.enforcement import Client, Enforcement
 from kquota.gateway.mutations import mutate
-from kquota.gateway.partition_counts import PartitionCounts
+from kquota.gateway.partition_counts import BEHIND_MS, PartitionCounts
 from kquota.metering.callback import Principal
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.requests import Mutations, RequestQuotas
@@ -118,8 +118,9 @@ def create(*topics: tuple[str, int], validate_only: bool = False) -> CreateTopic
     return CreateTopicsRequest(created, 30_000, validate_only)
 
 
-def extend(*topics: tuple[str, int]) -> CreatePartitionsRequest:
-    return CreatePartitionsRequest([CreatePartitionsTopic(name, count, None) for name, count in topics], 30_000, False)
+def extend(*topics: tuple[str, int], validate_only: bool = False) -> CreatePartitionsRequest:
+    asked = [CreatePartitionsTopic(name, count, None) for name, count in topics]
+    return CreatePartitionsRequest(asked, 30_000, validate_only)
 
 
 def delete(*keys: str | bytes) -> DeleteTopicsRequest:
@@ -238,12 +239,40 @@ def test_what_others_change_is_known_when_it_is_charged() -> None:
     """Past this gateway, or while it had no such quota: two topics were given partitions, and one was deleted."""
     setup = Setup(rate=10, wide=3, grown=3, gone=3)
     setup.ask(CREATE_PARTITIONS, 3, extend(("wide", 4), ("grown", 4), ("gone", 4)))
+    setup.clock.advance(BEHIND_MS)
     setup.broker.topics |= {"wide": 40, "grown": 8}
     del setup.broker.topics["gone"]
     assert setup.ask(CREATE_PARTITIONS, 3, extend(("grown", 10)))[0].partitions == 2
     assert setup.ask(CREATE_PARTITIONS, 3, extend(("grown", 9)))[1] == {"grown": 37}
     done, codes, _ = setup.ask(DELETE_TOPICS, 6, delete("wide", "gone"))
     assert (codes, done.partitions) == ({"wide": 0, "gone": 3}, 40)
+
+
+def test_what_was_changed_here_is_known_before_metadata_shows_it() -> None:
+    """Kafka 4.3 on one node shows a new topic up to 90 ms after the answer that it is created."""
+    setup = Setup(rate=100)
+    setup.broker.in_metadata = {}
+    setup.ask(CREATE_TOPICS, 7, create(("a", 1), ("b", -1)))
+    setup.ask(CREATE_PARTITIONS, 3, extend(("a", 9), validate_only=True))
+    assert setup.ask(CREATE_PARTITIONS, 3, extend(("a", 9)))[0].partitions == 8
+    setup.broker.in_metadata = {"a": 1}
+    assert setup.ask(CREATE_PARTITIONS, 3, extend(("a", 20)))[0].partitions == 11
+    b_id = setup.broker.topic_id("b")
+    assert setup.ask(DELETE_TOPICS, 6, delete("a", b_id))[0].partitions == 21
+    assert setup.ask(DELETE_TOPICS, 6, delete("a", b_id))[0].partitions == 0
+    setup.clock.advance(BEHIND_MS)
+    setup.broker.topics["a"] = setup.broker.in_metadata["a"] = 5
+    assert setup.ask(DELETE_TOPICS, 6, delete("a"))[0].partitions == 5
+
+
+def test_a_deleted_topic_is_the_brokers_to_refuse_before_metadata_shows_it() -> None:
+    setup = Setup(a=30, b=30)
+    setup.broker.in_metadata = {"a": 30, "b": 30}
+    setup.ask(DELETE_TOPICS, 6, delete("a"))
+    assert setup.ask(DELETE_TOPICS, 6, delete("a", setup.broker.topic_id("b")))[1] == {
+        "a": 3,
+        setup.broker.topic_id("b"): 89,
+    }
 
 
 def test_the_wait_that_is_left_when_the_answer_comes() -> None:
