@@ -70,8 +70,7 @@ class Action:
     `body_at` is where the body of a response begins: after a tag section of one byte, where `has_tagged_header`, which
     is right as long as that section is empty. `throttle_at` is the offset of ``throttle_time_ms`` under the same
     condition, None where there is no such field or none at a fixed place. `has_throttle` is true in the latter case too
-    (Produce, ApiVersions, delegation tokens). Where `client_throttles`, a client that reads a throttle time waits by
-    itself (KIP-219; ``AbstractResponse.shouldClientThrottle``).
+    (Produce, ApiVersions, delegation tokens).
     """
 
     api_key: int
@@ -83,7 +82,6 @@ class Action:
     body_at: int
     throttle_at: int | None
     has_throttle: bool
-    client_throttles: bool
 
 
 def _is_since(version: int, since: int | None) -> bool:
@@ -91,7 +89,7 @@ def _is_since(version: int, since: int | None) -> bool:
 
 
 def _actions_of(row: Row) -> Iterator[Action]:
-    key, name, first, last, flexible_since, tagged_header_since, throttle_since, throttle_place, waits_since = row
+    key, name, first, last, flexible_since, tagged_header_since, throttle_since, throttle_place = row
     for version in range(first, last + 1):
         has_tagged_header = _is_since(version, tagged_header_since)
         body_at = _SIZE_AND_CORRELATION_ID + has_tagged_header
@@ -107,7 +105,6 @@ def _actions_of(row: Row) -> Iterator[Action]:
             body_at=body_at,
             throttle_at=body_at + offset if has_throttle and offset is not None else None,
             has_throttle=has_throttle,
-            client_throttles=_is_since(version, waits_since),
         )
 
 

@@ -192,7 +192,7 @@ class BrokerConnection(asyncio.Protocol):
                 amount, now_ms = size - head.action.has_tagged_header, client.now_ms
                 own = head.meter.record(amount, now_ms)
                 if own is not None:
-                    throttle_ms = client.enforcement.fetch(client, head, own, amount, now_ms - sent_ms, now_ms)
+                    throttle_ms = client.enforcement.fetch(head, own, amount, now_ms - sent_ms, now_ms)
                     if throttle_ms > 0:
                         client.mute(throttle_ms, now_ms)
                         answer = bytearray(data)
@@ -285,7 +285,7 @@ class BrokerConnection(asyncio.Protocol):
                         amount = size - action.has_tagged_header
                         own = None if meter is None else meter.record(amount, now_ms)
                         if own is not None or estimates_time:
-                            throttle_ms = enforcement.fetch(client, head, own, amount, now_ms - sent_ms, now_ms)
+                            throttle_ms = enforcement.fetch(head, own, amount, now_ms - sent_ms, now_ms)
                 elif kind is _BROKERS:
                     found = self._rewritten(action, data, at, end, total)
                     if found is None:
@@ -314,7 +314,7 @@ class BrokerConnection(asyncio.Protocol):
                 if estimates_time and kind is not _FETCH and head.client is not None:
                     if action.throttle_at is not None and end - at < min(total, action.throttle_at + 4):
                         break
-                    throttle_ms = enforcement.settle(client, one, client.now_ms)
+                    throttle_ms = enforcement.settle(one, client.now_ms)
                 if throttle_ms > 0:
                     client.mute(throttle_ms, client.now_ms)
                     where = action.throttle_at
@@ -398,7 +398,7 @@ class BrokerConnection(asyncio.Protocol):
         _, head, sent_ms, throttle = one
         throttle_ms = 0
         if enforcement.estimates_time and head.client is not None:
-            throttle_ms = enforcement.settle(client, one, client.now_ms)
+            throttle_ms = enforcement.settle(one, client.now_ms)
             if throttle_ms > 0:
                 client.mute(throttle_ms, client.now_ms)
         elif throttle is not None:

@@ -26,6 +26,7 @@ from kquota.gateway.broker_connection import BrokerConnection, keep_alive
 from kquota.gateway.identity import check_first_frame
 from kquota.gateway.principals import PrincipalRefusedError
 from kquota.gateway.request_head import BYTES_IN, BYTES_OUT, HEAD_AT, HEADER_BYTES, RequestHead, read_head
+from kquota.gateway.whole_requests import answer_whole
 from kquota.net.listener import Listener, Peer
 
 if TYPE_CHECKING:
@@ -353,7 +354,7 @@ class ClientConnection(asyncio.Protocol):
                 sent_ms = int(self._loop.time() * 1000)
                 throttle = head.meter.record(size, sent_ms)
                 if throttle is not None:
-                    throttle = self.enforcement.produce(self, head, throttle, sent_ms)
+                    throttle = self.enforcement.produce(head, throttle, sent_ms)
         elif head.counts == BYTES_OUT and (head.most is not None or head.since != self._fetch_quotas.changes):
             return False
         head.used += 1
@@ -438,7 +439,7 @@ class ClientConnection(asyncio.Protocol):
                         sent_ms = int(self._loop.time() * 1000)
                         throttle = head.meter.record(size, sent_ms)
                         if throttle is not None:
-                            throttle = self.enforcement.produce(self, head, throttle, sent_ms)
+                            throttle = self.enforcement.produce(head, throttle, sent_ms)
                 elif head.counts == BYTES_OUT:
                     if head.since != self._fetch_quotas.changes:
                         head.look_up(self.enforcement)
@@ -566,7 +567,7 @@ class ClientConnection(asyncio.Protocol):
     async def _answer(self, frame: bytes) -> None:
         assert self._broker is not None
         try:
-            await self._relay.answer_whole(self, self._broker, self._whole_action, frame)
+            await answer_whole(self._relay, self, self._broker, self._whole_action, frame)
             if self._taken is not None:
                 # Otherwise a client that asks again and again, and takes no answer, would fill the memory.
                 await self._taken

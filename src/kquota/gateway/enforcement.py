@@ -10,7 +10,6 @@ been answered by then: it is passed on, and the next one waits (a broker answers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kquota.gateway.actions import Kind
@@ -18,7 +17,7 @@ from kquota.gateway.rules import CONNECTION, Rules, ThrottleCounts
 from kquota.metering.callback import ClientQuotaType, Principal
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.meters import Throttle
-from kquota.metering.requests import Mutations, RequestQuotas, Wait
+from kquota.metering.requests import RequestQuotas
 
 if TYPE_CHECKING:
     from kquota.gateway.client_connection import Expected
@@ -61,33 +60,24 @@ class Enforcement:
         self._request_times = request_times
         self.estimates_time = request_times is not None
 
-    def produce(self, channel: object, head: RequestHead, throttle: Throttle, now_ms: int) -> Throttle | None:
+    def produce(self, head: RequestHead, throttle: Throttle, now_ms: int) -> Throttle | None:
         """A produce request that is being passed on is over its quota; what its client is to wait for, if it is."""
         client = head.client
         if throttle.throttle_ms <= 0 or client is None:
             return None
         if self.is_shadow or not (self.estimates_time and head.has_answer):
             # Otherwise the answer decides which of its quotas makes the client wait. In shadow mode both would count.
-            wait = self.requests.settle(client.user, client.client_id, ClientQuotaType.PRODUCE, throttle, None, now_ms)
-            self._note(channel, client, wait, now_ms)
+            self._settle(client, ClientQuotaType.PRODUCE, throttle, None, now_ms)
         return None if self.is_shadow else throttle
 
     def max_fetch_bytes(self, client: Client) -> int | None:
         """The most that a fetch may ask for; None where that is as much as it likes."""
         if self.is_shadow or not self.managers.fetch.is_enabled():
             return None
-        most = self.requests.max_fetch_bytes(client.user, client.client_id, _INT32_MAX)
+        most = self.requests.max_fetch_bytes(*client, _INT32_MAX)
         return None if most >= _INT32_MAX else most
 
-    def fetch(
-        self,
-        channel: object,
-        head: RequestHead,
-        own: Throttle | None,
-        response_bytes: int,
-        elapsed_ms: int,
-        now_ms: int,
-    ) -> int:
+    def fetch(self, head: RequestHead, own: Throttle | None, response_bytes: int, elapsed_ms: int, now_ms: int) -> int:
         """The answer to a fetch is being passed on; how long its client is to wait, in milliseconds.
 
         To be called where time is estimated, or the answer is over its quota.
@@ -100,10 +90,9 @@ class Enforcement:
         percent = None
         if self._request_times is not None:
             percent = self._request_times.percent(_FETCH_KEY, response_bytes, elapsed_ms)
-        wait = self.requests.settle(client.user, client.client_id, ClientQuotaType.FETCH, own, percent, now_ms)
-        return self._note(channel, client, wait, now_ms)
+        return self._settle(client, ClientQuotaType.FETCH, own, percent, now_ms)
 
-    def settle(self, channel: object, one: Expected, now_ms: int) -> int:
+    def settle(self, one: Expected, now_ms: int) -> int:
         """Charge the time of any other request, now that its answer comes; how long its client is to wait.
 
         Only where time is estimated. A produce request's own throttle counts with what is left of it.
@@ -116,22 +105,14 @@ class Enforcement:
         percent = self._request_times.percent(action.api_key, 0, elapsed_ms)
         if own is not None:
             own = own._replace(throttle_ms=max(0, own.throttle_ms - elapsed_ms))
-        quota_type = _TYPES.get(action.kind, ClientQuotaType.REQUEST)
-        wait = self.requests.settle(client.user, client.client_id, quota_type, own, percent, now_ms)
-        return self._note(channel, client, wait, now_ms)
+        return self._settle(client, _TYPES.get(action.kind, ClientQuotaType.REQUEST), own, percent, now_ms)
 
-    def mutate(self, client: Client, costs: Sequence[float], now_ms: int, *, strict: bool) -> Mutations:
-        """Charge a request that creates or deletes partitions: which of its topics are accepted."""
-        return self.requests.mutate(client.user, client.client_id, costs, now_ms, strict=strict)
+    def settle_mutation(self, client: Client, throttle: Throttle | None, now_ms: int) -> int:
+        """For how long the client of a request that creates or deletes partitions is to wait, in milliseconds.
 
-    def settle_mutation(self, channel: object, client: Client, throttle: Throttle | None, now_ms: int) -> int:
-        """What the client of such a request is to wait for in the end."""
-        wait = self.requests.mutation(client.user, client.client_id, throttle, None, now_ms)
-        return self._note(channel, client, wait, now_ms)
-
-    def refund(self, client: Client, partitions: float, now_ms: int) -> None:
-        """Give back what was charged for topics that failed."""
-        self.requests.refund(client.user, client.client_id, partitions, now_ms)
+        :param throttle: what came of charging it, by :attr:`requests`.
+        """
+        return self._settle(client, ClientQuotaType.CONTROLLER_MUTATION, throttle, None, now_ms)
 
     def accept(self, listener: str, ip: str, now_ms: int) -> float | None:
         """Count a new connection (KIP-612); if it is one too many, for how many seconds it is kept, and not served."""
@@ -143,20 +124,23 @@ class Enforcement:
             self.throttles.note(CONNECTION, source.to_text(), throttle.throttle_ms)
         return None if self.is_shadow else throttle.throttle_ms / 1000
 
-    def _note(self, channel: object, client: Client, wait: Wait, now_ms: int) -> int:
-        """A client is throttled: count it, and have its channel muted; for how long, in milliseconds."""
-        quota_type = wait.quota_type
-        if wait.throttle_ms <= 0 or quota_type is None:
+    def _settle(
+        self, client: Client, quota_type: ClientQuotaType, own: Throttle | None, percent: float | None, now_ms: int
+    ) -> int:
+        """For how long a client's channel is to be muted, in milliseconds; its throttle is counted."""
+        throttle_ms, throttled_by = self.requests.settle(*client, quota_type, own, percent, now_ms)
+        if throttle_ms <= 0 or throttled_by is None:
             return 0
-        meter = self.managers.of(quota_type).meter(client.user, client.client_id)
+        manager = self.managers.of(throttled_by)
+        meter = manager.meter(*client)
         if meter is not None:
-            rule = self.rules.of(quota_type, meter.tags, meter.limit)
-            self.throttles.note(quota_type.value, rule, wait.throttle_ms)
+            rule = self.rules.of(throttled_by, meter.tags, meter.limit)
+            self.throttles.note(throttled_by.value, rule, throttle_ms)
         if self.is_shadow:
             return 0
-        # Waits are counted here, and ended by the connection: one that is closed before is not to be kept for it.
-        self.managers.of(quota_type).delays.add(id(channel), wait.throttle_ms, now_ms)
-        return wait.throttle_ms
+        # Waits are only counted here: the connection itself ends its own.
+        manager.delays.add(None, throttle_ms, now_ms)
+        return throttle_ms
 
 
 _INT32_MAX: Final = 2**31 - 1

@@ -65,7 +65,6 @@ class TopicResult(NamedTuple):
 
     key: TopicKey | None
     """That of the request; None where it is about none of its topics."""
-    name: str | None
     topic_id: bytes
     error_code: int
     partitions: int
@@ -81,7 +80,6 @@ class MutationRequest:
     frame: bytes
     api: Api
     version: int
-    correlation_id: int
     topics: list[TopicAsked]
     validate_only: bool
     list_at: int
@@ -102,22 +100,15 @@ class MutationRequest:
         """Of one topic's result in the answer."""
         return _codec(_SHAPES[self.api.key].result, self.api, self.version)
 
-    @property
-    def has_throttle_time(self) -> bool:
-        """Whether its answer says how long to wait, as its first field."""
-        return self.version >= _SHAPES[self.api.key].throttle_since
-
 
 @dataclass(frozen=True, slots=True)
 class MutationResponse:
     """A broker's answer, without its size."""
 
     frame: bytes
-    throttle_ms: int
-    """0 in versions that do not say."""
     results: list[TopicResult]
-    body_at: int
-    """Where the throttle time is, in versions that have one."""
+    list_at: int
+    """Where they begin, with their count."""
     end: int
     """Where the results end."""
 
@@ -153,7 +144,7 @@ def read_mutation_request(frame: bytes, *, max_elements: int = sys.maxsize) -> M
     if len(frame) < validate_at + has_validate_only:
         raise MalformedMessageError(f"{shape.api.name}Request ends too early")
     validate_only = has_validate_only and frame[validate_at] != 0
-    return MutationRequest(frame, shape.api, version, header.correlation_id, topics, validate_only, list_at)
+    return MutationRequest(frame, shape.api, version, topics, validate_only, list_at)
 
 
 def read_mutation_response(
@@ -165,9 +156,10 @@ def read_mutation_response(
     :param refused: the topics that the request was forwarded without. No result is about them.
     :raises MalformedMessageError: these bytes are no such answer.
     """
-    body_at = skip_header_tags(frame, _INT32.size) if request.is_flexible else _INT32.size
-    throttle_ms, at = _int32(frame, body_at) if request.has_throttle_time else (0, body_at)
-    count, at = _count(frame, at, flexible=request.is_flexible)
+    list_at = skip_header_tags(frame, _INT32.size) if request.is_flexible else _INT32.size
+    if request.version >= _SHAPES[request.api.key].throttle_since:
+        list_at += _INT32.size
+    count, at = _count(frame, list_at, flexible=request.is_flexible)
     keys = {topic.key for topic in request.topics if topic.key not in refused}
     read = request.result_codec.read
     results = []
@@ -179,8 +171,8 @@ def read_mutation_response(
         name = _NAMELESS if one.name is None else one.name
         # A topic that was asked for by its id has its name in the answer, too, if the client may see it.
         key = topic_id if topic_id in keys else name if name in keys else None
-        results.append(TopicResult(key, one.name, topic_id, one.error_code, partitions, start, at))
-    return MutationResponse(frame, throttle_ms, results, body_at, at)
+        results.append(TopicResult(key, topic_id, one.error_code, partitions, start, at))
+    return MutationResponse(frame, results, list_at, at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ with a client id of null, and tagged fields anywhere. Only strict versions refus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from operator import itemgetter
-from struct import Struct as Layout
 from typing import Final
 
 from msgspec import Struct
@@ -18,6 +17,7 @@ from msgspec import Struct
 from kquota.errors import KafkaErrorCode
 from kquota.gateway.mutation_frames import MutationRequest, MutationResponse, TopicKey
 from kquota.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from kquota.wire.frames import framed
 from kquota.wire.messages.topics import (
     NO_UUID,
     CreatableTopicResult,
@@ -28,7 +28,8 @@ from kquota.wire.primitives import compact_length
 
 __all__ = ["write_answer", "write_request_without"]
 
-_INT32: Final = Layout(">i")
+_CORRELATION_ID: Final = slice(4, 8)
+_NO_TAGS_NO_THROTTLE: Final = bytes(5)
 _THROTTLED: Final = int(KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
 
@@ -36,42 +37,36 @@ def write_request_without(request: MutationRequest, refused: Collection[TopicKey
     """The request as a frame with its size, without these topics; all other bytes are as they were."""
     frame = request.frame
     if not refused:
-        return _framed([frame])
+        return framed(frame)
     assert request.is_flexible
     kept = [frame[topic.start : topic.end] for topic in request.topics if topic.key not in refused]
-    return _framed([frame[: request.list_at], compact_length(len(kept)), *kept, frame[request.topics[-1].end :]])
+    return framed(frame[: request.list_at], compact_length(len(kept)), *kept, frame[request.topics[-1].end :])
 
 
-def write_answer(
-    request: MutationRequest, response: MutationResponse | None, refused: Collection[TopicKey], throttle_ms: int
-) -> bytes:
+def write_answer(request: MutationRequest, response: MutationResponse | None, refused: Collection[TopicKey]) -> bytes:
     """The answer to a request as a frame with its size, results in the order of the request if any was refused.
+
+    Its throttle time is the broker's.
 
     :param response: the broker's; None where nothing was sent to it, as all topics were refused.
     :param refused: the topics that the quota refused. Their results are as brokers write them, with a message of null:
         the client knows the text.
-    :param throttle_ms: ours; the answer has the longer one of both.
     """
     if response is not None and not refused:
-        answer = bytearray(_framed([response.frame]))
-        if request.has_throttle_time and throttle_ms > response.throttle_ms:
-            _INT32.pack_into(answer, _INT32.size + response.body_at, throttle_ms)
-        return bytes(answer)
+        return framed(response.frame)
     assert request.is_flexible
     place: dict[TopicKey | None, int] = {}
     for topic in request.topics:
         place.setdefault(topic.key, len(place))
     write, result = request.result_codec.write, _REFUSED[request.api.key]
     results = [(place[key], write(result(key))) for key in refused]
-    head, tail = _INT32.pack(request.correlation_id) + b"\0", b"\0"
+    head, tail = request.frame[_CORRELATION_ID] + _NO_TAGS_NO_THROTTLE, b"\0"
     if response is not None:
         frame = response.frame
         results += [(place.get(one.key, len(place)), frame[one.start : one.end]) for one in response.results]
-        head, tail = frame[: response.body_at], frame[response.end :]
-        throttle_ms = max(throttle_ms, response.throttle_ms)
+        head, tail = frame[: response.list_at], frame[response.end :]
     results.sort(key=itemgetter(0))
-    parts = [head, _INT32.pack(throttle_ms), compact_length(len(results)), *(result for _, result in results), tail]
-    return _framed(parts)
+    return framed(head, compact_length(len(results)), *(result for _, result in results), tail)
 
 
 def _not_created(key: TopicKey) -> CreatableTopicResult:
@@ -94,8 +89,3 @@ _REFUSED: Final[Mapping[int, Callable[[TopicKey], Struct]]] = {
     CREATE_PARTITIONS.key: _not_extended,
     DELETE_TOPICS.key: _not_deleted,
 }
-
-
-def _framed(parts: Iterable[bytes]) -> bytes:
-    payload = b"".join(parts)
-    return _INT32.pack(len(payload)) + payload

@@ -6,6 +6,8 @@ validate; so it charges first, and gives back what the broker did not do. What f
 - While the client is over its quota, a topic that the broker would refuse for a reason of its own gets
   ``THROTTLING_QUOTA_EXCEEDED``, and its true error when it is asked for again. Topics that do not exist, as far as is
   known, and those that would get no more partitions are neither charged nor refused: the broker answers them.
+- How many partitions a topic has is asked of a broker, whose metadata may be some time behind the controller: what was
+  changed without the gateway is known then.
 - Between request and answer a request that fails may keep another one of the same client from being accepted.
 - A new topic that leaves its number of partitions to the brokers is charged what is known of ``num.partitions``. Since
   version 5 the answer gives the number, and the difference is charged or given back. Before, what earlier answers gave
@@ -16,86 +18,56 @@ Sources: ``ControllerMutationQuotaManager``, ``ReplicationControlManager``, ``Co
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple
 
 from kquota.errors import KafkaErrorCode
+from kquota.gateway.actions import Action
+from kquota.gateway.enforcement import Client, Enforcement
 from kquota.gateway.mutation_frames import (
     MutationRequest,
     MutationResponse,
     TopicAsked,
     TopicKey,
-    TopicResult,
     read_mutation_request,
     read_mutation_response,
 )
 from kquota.gateway.mutation_splitting import write_answer, write_request_without
 from kquota.gateway.partition_counts import PartitionCounts
+from kquota.gateway.throttle_field import write_throttle
 from kquota.metering.meters import Throttle
-from kquota.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from kquota.metering.requests import RequestQuotas
+from kquota.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS
 from kquota.wire.messages.topics import UNKNOWN
 
-__all__ = ["Mutated", "MutationCharge", "MutationOutcome", "mutate"]
-
-
-class MutationOutcome(Protocol):
-    """What came of charging the topics of one request."""
-
-    @property
-    def accepted(self) -> Sequence[bool]:
-        """By topic, in their order."""
-
-    @property
-    def throttle(self) -> Throttle | None:
-        """How long the client is to wait: strictly if a topic was refused, otherwise if tokens are missing now."""
-
-
-class MutationCharge(Protocol):
-    """The mutation quota of one client: ``RequestQuotas``, with its principal and client id given."""
-
-    def mutate(self, costs: Sequence[float], now_ms: int, *, strict: bool) -> MutationOutcome:
-        """Charge topics in their order. Strictly, those that come while tokens are missing are refused, and cost
-        nothing; otherwise all are accepted.
-        """
-
-    def refund(self, partitions: float, now_ms: int) -> None:
-        """Give back, up to a full bucket."""
+__all__ = ["Mutated", "mutate"]
 
 
 class Mutated(NamedTuple):
     """A request that was answered."""
 
-    answer: bytes
+    answer: bytearray
     """A frame with its size; its throttle time is the longer one of the broker's and ours."""
-    throttle: Throttle | None
+    throttle_ms: int
     """How long the client's channel is to be muted for this quota, from the time of the answer on."""
     refused: int
     """Topics that this quota refused."""
-    partitions: float
-    """What the client was charged in the end."""
 
 
 _MAY_BE_DONE: Final = (KafkaErrorCode.NONE, KafkaErrorCode.REQUEST_TIMED_OUT)
 """With any other error a topic was not changed. One that timed out may yet be."""
 
-_COUNT_IS_WRONG: Final = {
-    KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    KafkaErrorCode.REQUEST_TIMED_OUT,
-    KafkaErrorCode.INVALID_PARTITIONS,
-    KafkaErrorCode.UNKNOWN_TOPIC_ID,
-}
-
 
 async def mutate(
     frame: bytes,
+    action: Action,
     *,
     forward: Callable[[bytes], Awaitable[bytes]],
-    charge: MutationCharge,
+    enforcement: Enforcement,
+    client: Client,
     counts: PartitionCounts,
     now_ms: Callable[[], int],
-    max_elements: int = sys.maxsize,
-    enforced: bool = True,
+    max_elements: int,
 ) -> Mutated:
     """Answer a CreateTopics, CreatePartitions or DeleteTopics request.
 
@@ -107,40 +79,41 @@ async def mutate(
     :param frame: the request without its size.
     :param forward: sends a frame with its size to the broker, and gives the answer without its size. What it raises is
         raised here, and nothing is given back: the broker may have done it.
-    :param now_ms: milliseconds since the epoch.
+    :param enforcement: that of the controller. In shadow mode every topic is forwarded, and the answer's throttle time
+        is the broker's; what would have been refused is counted, and not charged.
+    :param now_ms: milliseconds, by the clock that the quotas are charged by.
     :param max_elements: see :func:`~kquota.gateway.mutation_frames.read_mutation_request`.
-    :param enforced: without, every topic is forwarded, and the answer's throttle time is the broker's; what would have
-        been refused is counted, and not charged.
     :raises ProtocolError: the request, or the broker's answer, is none. Nothing can be said to the client.
     """
     request = read_mutation_request(frame, max_elements=max_elements)
-    costs = await _costs(request, counts)
-    charged = charge.mutate(list(costs.values()), now_ms(), strict=request.is_strict) if costs else None
-    over, throttle = set[TopicKey](), None
-    if charged is not None:
-        over = {key for key, accepted in zip(costs, charged.accepted, strict=True) if not accepted}
-        throttle = charged.throttle
-    refused = over if enforced else set[TopicKey]()
-    if refused and all(topic.key in refused for topic in request.topics):
-        return Mutated(write_answer(request, None, refused, _ms(throttle)), throttle, len(refused), 0.0)
-    response = read_mutation_response(request, await forward(write_request_without(request, refused)), refused)
-    accepted = {key: cost for key, cost in costs.items() if key not in over}
-    done = _done(request, response, accepted, counts)
-    throttle = _settle(
-        charge, throttle, sum(done.values()) - sum(accepted.values()), now_ms(), strict=request.is_strict
-    )
-    answer = write_answer(request, response, refused, _ms(throttle) if enforced else 0)
-    return Mutated(answer, throttle, len(over), sum(done.values()))
+    costs = await _costs(request, counts, now_ms())
+    charged = enforcement.requests.mutate(*client, list(costs.values()), now_ms(), strict=request.is_strict)
+    over = {key for key, accepted in zip(costs, charged.accepted, strict=True) if not accepted}
+    refused = set[TopicKey]() if enforcement.is_shadow else over
+    response, throttle = None, charged.throttle
+    if not refused or any(topic.key not in refused for topic in request.topics):
+        response = read_mutation_response(request, await forward(write_request_without(request, refused)), refused)
+    at_ms = now_ms()
+    if response is not None:
+        accepted = {key: cost for key, cost in costs.items() if key not in over}
+        owed = sum(_done(request, response, accepted).values()) - sum(accepted.values())
+        _follow(request, response, counts, at_ms)
+        throttle = _settle(enforcement.requests, client, throttle, owed, at_ms, strict=request.is_strict)
+    answer = bytearray(write_answer(request, response, refused))
+    throttle_ms = enforcement.settle_mutation(client, throttle, at_ms)
+    if throttle_ms > 0:
+        write_throttle(answer, action, throttle_ms)
+    return Mutated(answer, throttle_ms, len(over))
 
 
-async def _costs(request: MutationRequest, counts: PartitionCounts) -> dict[TopicKey, float]:
+async def _costs(request: MutationRequest, counts: PartitionCounts, now_ms: int) -> dict[TopicKey, float]:
     """What each topic costs, in partitions, by key in the order of the request. A topic that is asked for twice is
     one; those that the broker cannot but refuse are left out.
     """
     if request.api is CREATE_TOPICS:
         now: Mapping[TopicKey, int] = {}
     else:
-        now = await counts.get(topic.key for topic in request.topics)
+        now = await counts.get((topic.key for topic in request.topics), now_ms)
     costs: dict[TopicKey, float] = {}
     for topic in request.topics:
         cost = _cost(request, topic, now.get(topic.key), counts.default_partitions)
@@ -159,41 +132,36 @@ def _cost(request: MutationRequest, topic: TopicAsked, now: int | None, default_
 
 
 def _done(
-    request: MutationRequest, response: MutationResponse, costs: Mapping[TopicKey, float], counts: PartitionCounts
+    request: MutationRequest, response: MutationResponse, costs: Mapping[TopicKey, float]
 ) -> dict[TopicKey, float]:
-    """The partitions that the broker created or deleted, of the topics that were charged; the counts follow."""
-    asked: dict[TopicKey, int] = {}
-    for topic in request.topics:
-        asked.setdefault(topic.key, topic.partitions)
+    """The partitions that the broker created or deleted, of the topics that were charged."""
+    left_to_broker = {topic.key for topic in request.topics if topic.partitions == UNKNOWN}
     done = dict(costs)
     for result in response.results:
-        if result.key is None:
+        if result.key not in done:
             continue
-        if result.key in done:
-            if result.error_code not in _MAY_BE_DONE:
-                done[result.key] = 0.0
-            elif asked[result.key] == UNKNOWN and result.partitions > 0:
-                done[result.key] = float(result.partitions)
-        if not request.validate_only:
-            _follow(request, result, asked[result.key], counts)
+        if result.error_code not in _MAY_BE_DONE:
+            done[result.key] = 0.0
+        elif result.key in left_to_broker and result.partitions > 0:
+            done[result.key] = float(result.partitions)
     return done
 
 
-def _follow(request: MutationRequest, result: TopicResult, asked: int, counts: PartitionCounts) -> None:
-    """Keep in mind how many partitions a topic has now."""
-    assert result.key is not None
-    if result.error_code in _COUNT_IS_WRONG or (request.api is DELETE_TOPICS and not result.error_code):
-        counts.forget(result.key)
-    elif not result.error_code and isinstance(result.key, str):
-        partitions = result.partitions if asked == UNKNOWN else asked
-        if partitions > 0:
-            counts.put(result.key, partitions, result.topic_id)
-            if asked == UNKNOWN:
-                counts.default_partitions = partitions
+def _follow(request: MutationRequest, response: MutationResponse, counts: PartitionCounts, now_ms: int) -> None:
+    """Keep in mind how many partitions the topics have now."""
+    asked = {topic.key: topic.partitions for topic in request.topics}
+    for result in response.results:
+        if result.key is not None and not result.error_code and not request.validate_only:
+            partitions = asked[result.key]
+            if partitions == UNKNOWN:
+                if result.partitions > 0:
+                    counts.default_partitions = result.partitions
+                partitions = counts.default_partitions
+            counts.put((result.key, result.topic_id), partitions, now_ms)
 
 
 def _settle(
-    charge: MutationCharge, throttle: Throttle | None, owed: float, now_ms: int, *, strict: bool
+    requests: RequestQuotas, client: Client, throttle: Throttle | None, owed: float, now_ms: int, *, strict: bool
 ) -> Throttle | None:
     """Charge what was too little and give back what was too much; the wait that is left then.
 
@@ -201,14 +169,8 @@ def _settle(
     :param owed: partitions, negative where too many were charged.
     """
     if owed < 0:
-        charge.refund(-owed, now_ms)
-    extra = max(owed, 0.0)
-    if throttle is None and (strict or not extra):
-        if extra:
-            charge.mutate([extra], now_ms, strict=False)  # what is accepted strictly never makes its own client wait
+        requests.refund(*client, -owed, now_ms)
+    if throttle is None and owed <= 0:
         return None
-    return charge.mutate([extra], now_ms, strict=False).throttle
-
-
-def _ms(throttle: Throttle | None) -> int:
-    return 0 if throttle is None else max(0, throttle.throttle_ms)
+    left = requests.mutate(*client, [max(owed, 0.0)], now_ms, strict=False).throttle
+    return None if throttle is None and strict else left  # what is accepted strictly never makes its own client wait

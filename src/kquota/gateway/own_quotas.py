@@ -30,6 +30,7 @@ from kquota.wire.apis import (
     read_header,
     write_response,
 )
+from kquota.wire.frames import framed
 from kquota.wire.messages.scram_credentials import DescribeUserScramCredentialsResponse
 
 __all__ = ["Broker", "OwnQuotas"]
@@ -119,5 +120,4 @@ async def _credentials(frame: bytes, rights: ClusterRights, broker: Broker) -> b
     if await rights.speaks(DESCRIBE_USER_SCRAM_CREDENTIALS.key, broker.ask) is None:
         header, _ = read_header(frame)
         return write_response(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, header.correlation_id, _NO_CREDENTIALS)
-    answer = await broker.ask(len(frame).to_bytes(4, "big") + frame)
-    return len(answer).to_bytes(4, "big") + answer
+    return framed(await broker.ask(framed(frame)))

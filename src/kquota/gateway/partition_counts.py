@@ -5,95 +5,83 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+import structlog
+
 from kquota.errors import KquotaError
-from kquota.wire.messages.metadata import NO_UUID, MetadataRequestTopic, MetadataTopic
+from kquota.wire.messages.metadata import MetadataRequestTopic, MetadataTopic
 
-__all__ = ["FetchTopics", "PartitionCounts"]
+__all__ = ["BEHIND_MS", "FetchTopics", "PartitionCounts"]
 
-MAX_TOPICS: Final = 200_000
+_log = structlog.get_logger("kquota.gateway")
 
 FetchTopics = Callable[[Sequence[MetadataRequestTopic]], Awaitable[Iterable[MetadataTopic]]]
 """Asks a broker for these topics, by name or id. It must not let the broker create any
 (``allow_auto_topic_creation``). It raises a :class:`~kquota.errors.KquotaError` where it gets no answer."""
 
 
-class PartitionCounts:
-    """The partitions of each topic, from the metadata that the gateway follows, asked for where a topic is missing.
+BEHIND_MS: Final = 10_000
+"""By how much brokers' metadata may be behind what the controller has answered: mostly it is less than 0.1 s."""
 
-    They are as fresh as the metadata and the changes that went through this gateway. A topic that is not known, or
-    cannot be asked for now, has no count.
+
+class PartitionCounts:
+    """The partitions of topics, asked for each time they are needed: anybody may change them without the gateway.
+
+    What was changed through it is known before the brokers show it. Any other topic that they do not know, or cannot be
+    asked for now, has no count.
     """
 
-    def __init__(self, fetch: FetchTopics, *, default_partitions: int = 1, max_topics: int = MAX_TOPICS) -> None:
-        """Take what asks for topics, and how many are kept at most: those that were not put for longest go.
+    def __init__(self, fetch: FetchTopics, *, default_partitions: int = 1) -> None:
+        """Take what asks for topics.
 
         :param default_partitions: the brokers' ``num.partitions``, as far as it is known.
         """
         self.default_partitions = default_partitions
         """For a new topic that leaves the number to the brokers. Each answer that gives it corrects it."""
-        self.failed_fetches = 0
         self._fetch = fetch
-        self._max_topics = max_topics
-        self._topics: dict[str, tuple[int, bytes]] = {}
-        self._names: dict[bytes, str] = {}
+        self._has_failed = False
+        self._changed: dict[str | bytes, tuple[int, int]] = {}  # how many, and when; the oldest first
 
-    def __len__(self) -> int:
-        return len(self._topics)
+    def put(self, keys: Iterable[str | bytes], partitions: int, now_ms: int) -> None:
+        """A topic, by its name and its id as far as they are known, was given so many partitions, or deleted: 0."""
+        self._forget(now_ms)
+        for key in keys:
+            self._changed.pop(key, None)
+            self._changed[key] = partitions, now_ms
 
-    def update(self, topics: Iterable[MetadataTopic]) -> None:
-        """Take all topics of the cluster anew; what is not among them is forgotten."""
-        self._topics.clear()
-        self._names.clear()
-        self._take(topics)
+    async def get(self, keys: Iterable[str | bytes], now_ms: int) -> Mapping[str | bytes, int]:
+        """The counts of these topics, by name (``str``) or id (16 ``bytes``); those that nobody knows are left out."""
+        asked = dict.fromkeys(key for key in keys if key)
+        found = []
+        for together in (str, bytes):  # a broker that is asked for ids passes over names in the same request
+            request = [_request(key) for key in asked if isinstance(key, together)]
+            found += [topic for topic in await self._ask(request) if not topic.error_code] if request else []
+        self._forget(now_ms)
+        counts = {key: self._changed[key][0] for key in asked if key in self._changed}
+        for topic in found:
+            here, _ = self._changed.get(topic.name or "", (len(topic.partitions), 0))
+            counts |= {key: here for key in (topic.name, topic.topic_id) if key in asked}
+        return {key: count for key, count in counts.items() if count}
 
-    async def get(self, keys: Iterable[str | bytes]) -> Mapping[str | bytes, int]:
-        """The counts of these topics, by name (``str``) or id (16 ``bytes``); those that nobody knows are left out.
+    def _forget(self, now_ms: int) -> None:
+        """What brokers show by now."""
+        while self._changed:
+            key, (_, changed_ms) = next(iter(self._changed.items()))
+            if changed_ms > now_ms - BEHIND_MS:
+                break
+            del self._changed[key]
 
-        It asks at most once, for all that are missing together.
-        """
-        asked = [key for key in dict.fromkeys(keys) if key]
-        missing = [key for key in asked if self._count(key) is None]
-        if missing:
-            try:
-                self._take(await self._fetch([_request(key) for key in missing]))
-            except KquotaError:
-                self.failed_fetches += 1
-        found = ((key, self._count(key)) for key in asked)
-        return {key: count for key, count in found if count is not None}
-
-    def put(self, name: str, partitions: int, topic_id: bytes | None = None) -> None:
-        """A topic has so many partitions now.
-
-        :param topic_id: None or zeros where it is not known: then it keeps the one that it has.
-        """
-        known = self._topics.pop(name, None)
-        if known is not None:
-            self._names.pop(known[1], None)
-            if topic_id is None or not any(topic_id):
-                topic_id = known[1]
-        topic_id = topic_id or NO_UUID
-        while len(self._topics) >= self._max_topics:
-            self.forget(next(iter(self._topics)))
-        self._topics[name] = (partitions, topic_id)
-        if any(topic_id):
-            self._names[topic_id] = name
-
-    def forget(self, key: str | bytes) -> None:
-        """A topic, by name or id, is deleted, or its count is wrong: the next who needs it asks for it."""
-        name = self._names.get(key) if isinstance(key, bytes) else key
-        known = None if name is None else self._topics.pop(name, None)
-        if known is not None:
-            self._names.pop(known[1], None)
-
-    def _count(self, key: str | bytes) -> int | None:
-        name = self._names.get(key) if isinstance(key, bytes) else key
-        known = None if name is None else self._topics.get(name)
-        return None if known is None else known[0]
-
-    def _take(self, topics: Iterable[MetadataTopic]) -> None:
-        for topic in topics:
-            if not topic.error_code and topic.name is not None:
-                self.put(topic.name, len(topic.partitions), topic.topic_id)
+    async def _ask(self, topics: Sequence[MetadataRequestTopic]) -> Iterable[MetadataTopic]:
+        try:
+            found = await self._fetch(topics)
+        except KquotaError as error:
+            if not self._has_failed:  # a line for each request would be one that clients can cause
+                _log.warning("topics cannot be asked for, and changes of them are not charged", reason=str(error))
+            self._has_failed = True
+            return ()
+        if self._has_failed:
+            _log.info("topics can be asked for again")
+        self._has_failed = False
+        return found
 
 
 def _request(key: str | bytes) -> MetadataRequestTopic:

@@ -17,7 +17,6 @@ from kquota.gateway.partition_counts import PartitionCounts
 from kquota.gateway.sasl import Progress
 from kquota.gateway.sasl_frames import MAX_SASL_FRAME_BYTES
 from kquota.gateway.topology import Node, Topology
-from kquota.gateway.whole_requests import WholeRequests
 from kquota.metering.callback import KafkaPrincipal, Principal
 from kquota.net.addresses import Address
 from kquota.net.listener import Peer
@@ -83,7 +82,6 @@ class Relay:
         self._upstream_tls = upstream_tls
         self._exempt = exempt
         self._clients: dict[tuple[KafkaPrincipal, str], Client] = {}
-        self._whole_requests = WholeRequests(self)
 
     def client(self, principal: KafkaPrincipal, client_id: str) -> Client | None:
         """Whom requests are charged to, the same object each time as far as memory goes; None for an exempt one."""
@@ -111,14 +109,6 @@ class Relay:
     def max_whole_bytes(self, action: Action | None) -> int:
         """The largest request of a kind that is read whole."""
         return min(_WHOLE_BYTES[None if action is None else action.kind], self.max_request_bytes)
-
-    async def answer_whole(
-        self, client: ClientConnection, broker: BrokerConnection, action: Action | None, frame: bytes
-    ) -> None:
-        """Answer a request that was read whole. Raises as :meth:`WholeRequests.answer`."""
-        if action is not None:
-            self.stats.requests[action.api_key] += 1
-        await self._whole_requests.answer(client, broker, action, frame)
 
     def note_login(self, peer: Peer, mechanism: str, progress: Progress) -> None:
         """A broker answered a token of a login by this mechanism."""

@@ -6,147 +6,112 @@ request, ask the broker, look at its answer, answer the client.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kquota.errors import ProtocolError
 from kquota.gateway.actions import Action, Kind
 from kquota.gateway.api_versions import clamp_api_versions
-from kquota.gateway.enforcement import Client, Enforcement
 from kquota.gateway.identity import SaslObserver
 from kquota.gateway.mutations import mutate
 from kquota.gateway.sasl import Progress
-from kquota.gateway.throttle_field import write_throttle
-from kquota.metering.meters import Throttle
-from kquota.metering.requests import Mutations
 from kquota.wire.apis import read_header
+from kquota.wire.frames import framed
 
 if TYPE_CHECKING:
     from kquota.gateway.broker_connection import BrokerConnection
     from kquota.gateway.client_connection import ClientConnection
     from kquota.gateway.relay import Relay
 
-__all__ = ["WholeRequests"]
+__all__ = ["answer_whole"]
 
 MOST_ELEMENTS: Final = 200_000
 """Of all lists in a request about topics: a topic may be given the replicas of each of its partitions."""
 PARTS_AT_ONCE: Final = 1_000
 """Of an answer about quotas, which are some 50 bytes each."""
-_SIZE: Final = Struct(">i")
 
 
-class WholeRequests:
-    """Answers them, for all connections."""
+async def answer_whole(
+    relay: Relay, client: ClientConnection, broker: BrokerConnection, action: Action | None, frame: bytes
+) -> None:
+    """Answer a request that was read whole.
 
-    def __init__(self, relay: Relay) -> None:
-        self._relay = relay
-
-    async def answer(
-        self, client: ClientConnection, broker: BrokerConnection, action: Action | None, frame: bytes
-    ) -> None:
-        """Answer one.
-
-        :param action: None for a bare token of a login (SaslHandshake version 0).
-        :param frame: the request without its size.
-        :raises ProtocolError: the connection is to be closed without an answer.
-        :raises ConnectionResetError: the broker closed it.
-        """
-        sasl = client.identity.sasl
-        if action is None:
-            assert sasl is not None
-            sasl.raw_request(frame)
-            try:
-                token = await broker.ask(_framed(frame), is_token=True)
-            except ConnectionResetError:  # which is all that a broker says about a failure
-                self._relay.note_login(client.peer, sasl.mechanism, Progress.FAILED)
-                raise
-            self._relay.note_login(client.peer, sasl.mechanism, sasl.raw_response(token))
-            client.write(_framed(token))
-            return
-        match action.kind:
-            case Kind.API_VERSIONS:
-                answer = await broker.ask(_framed(frame))
-                version = int.from_bytes(frame[2:4], "big")
-                client.write(clamp_api_versions(_framed(answer), version, self._relay.own_versions))
-            case Kind.SASL_HANDSHAKE:
-                sasl = _login(sasl)
-                sasl.handshake_request(frame, action.version)
-                answer = await broker.ask(_framed(frame))
-                sasl.handshake_response(answer, action.version)
-                client.write(_framed(answer))
-            case Kind.SASL_AUTHENTICATE:
-                sasl = _login(sasl)
-                sasl.authenticate_request(frame, action.version)
-                answer = await broker.ask(_framed(frame))
-                progress = sasl.authenticate_response(answer, action.version)
-                self._relay.note_login(client.peer, sasl.mechanism, progress)
-                client.write(_framed(answer))
-            case Kind.MUTATION:
-                await self._mutate(client, broker, action, frame)
-            case Kind.QUOTAS:
-                assert self._relay.own_quotas is not None
-                principal = client.identity.principal
-                assert principal is not None
-                now_s = client.now_ms / 1000
-                parts = await self._relay.own_quotas.answer(frame, action, principal, broker, now_s)
-                for start in range(0, len(parts), PARTS_AT_ONCE):
-                    client.write(b"".join(parts[start : start + PARTS_AT_ONCE]))
-            case _:
-                raise ProtocolError(f"{action.name} is not read whole")
-
-    async def _mutate(self, client: ClientConnection, broker: BrokerConnection, action: Action, frame: bytes) -> None:
-        """Changes of topics are charged at the controller, wherever they were sent: one quota for the whole cluster."""
-        principal = client.identity.principal
-        assert principal is not None
-        header, _ = read_header(frame)
-        charged = self._relay.client(principal, header.client_id)
-        if charged is None:
-            client.write(_framed(await broker.ask(_framed(frame))))
-            return
-        charge = _MutationCharge(self._relay.quotas.controller, charged)
-        mutated = await mutate(
-            frame,
-            forward=broker.ask,
-            charge=charge,
-            counts=self._relay.partition_counts,
-            now_ms=lambda: client.now_ms,
-            max_elements=MOST_ELEMENTS,
-            enforced=not charge.is_shadow,
-        )
-        now_ms = client.now_ms
-        throttle_ms = charge.settle(client, mutated.throttle, now_ms)
-        answer = bytearray(mutated.answer)
-        if throttle_ms > 0:
-            write_throttle(answer, action, throttle_ms)
-            client.mute(throttle_ms, now_ms)
-        self._relay.stats.topics_refused += mutated.refused
-        client.write(answer)
+    :param action: None for a bare token of a login (SaslHandshake version 0).
+    :param frame: the request without its size.
+    :raises ProtocolError: the connection is to be closed without an answer.
+    :raises ConnectionResetError: the broker closed it.
+    """
+    sasl = client.identity.sasl
+    if action is None:
+        assert sasl is not None
+        sasl.raw_request(frame)
+        try:
+            token = await broker.ask(framed(frame), is_token=True)
+        except ConnectionResetError:  # which is all that a broker says about a failure
+            relay.note_login(client.peer, sasl.mechanism, Progress.FAILED)
+            raise
+        relay.note_login(client.peer, sasl.mechanism, sasl.raw_response(token))
+        client.write(framed(token))
+        return
+    relay.stats.requests[action.api_key] += 1
+    match action.kind:
+        case Kind.API_VERSIONS:
+            answer = await broker.ask(framed(frame))
+            version = int.from_bytes(frame[2:4], "big")  # maybe a newer one than that of the action
+            client.write(clamp_api_versions(framed(answer), version, relay.own_versions))
+        case Kind.SASL_HANDSHAKE:
+            sasl = _login(sasl)
+            sasl.handshake_request(frame, action.version)
+            answer = await broker.ask(framed(frame))
+            sasl.handshake_response(answer, action.version)
+            client.write(framed(answer))
+        case Kind.SASL_AUTHENTICATE:
+            sasl = _login(sasl)
+            sasl.authenticate_request(frame, action.version)
+            answer = await broker.ask(framed(frame))
+            progress = sasl.authenticate_response(answer, action.version)
+            relay.note_login(client.peer, sasl.mechanism, progress)
+            client.write(framed(answer))
+        case Kind.MUTATION:
+            await _mutate(relay, client, broker, action, frame)
+        case Kind.QUOTAS:
+            assert relay.own_quotas is not None
+            principal = client.identity.principal
+            assert principal is not None
+            parts = await relay.own_quotas.answer(frame, action, principal, broker, client.now_ms / 1000)
+            for start in range(0, len(parts), PARTS_AT_ONCE):
+                client.write(b"".join(parts[start : start + PARTS_AT_ONCE]))
+        case _:
+            raise ProtocolError(f"{action.name} is not read whole")
 
 
-class _MutationCharge:
-    """The mutation quota of one client."""
-
-    def __init__(self, enforcement: Enforcement, client: Client) -> None:
-        self._enforcement = enforcement
-        self._client = client
-        self.is_shadow = enforcement.is_shadow
-
-    def mutate(self, costs: Sequence[float], now_ms: int, *, strict: bool) -> Mutations:
-        return self._enforcement.mutate(self._client, costs, now_ms, strict=strict)
-
-    def refund(self, partitions: float, now_ms: int) -> None:
-        self._enforcement.refund(self._client, partitions, now_ms)
-
-    def settle(self, channel: object, throttle: Throttle | None, now_ms: int) -> int:
-        return self._enforcement.settle_mutation(channel, self._client, throttle, now_ms)
+async def _mutate(
+    relay: Relay, client: ClientConnection, broker: BrokerConnection, action: Action, frame: bytes
+) -> None:
+    """Changes of topics are charged at the controller, wherever they were sent: one quota for the whole cluster."""
+    principal = client.identity.principal
+    assert principal is not None
+    header, _ = read_header(frame)
+    charged = relay.client(principal, header.client_id)
+    if charged is None:
+        client.write(framed(await broker.ask(framed(frame))))
+        return
+    mutated = await mutate(
+        frame,
+        action,
+        forward=broker.ask,
+        enforcement=relay.quotas.controller,
+        client=charged,
+        counts=relay.partition_counts,
+        now_ms=lambda: client.now_ms,
+        max_elements=MOST_ELEMENTS,
+    )
+    if mutated.throttle_ms > 0:
+        client.mute(mutated.throttle_ms, client.now_ms)
+    relay.stats.topics_refused += mutated.refused
+    client.write(mutated.answer)
 
 
 def _login(sasl: SaslObserver | None) -> SaslObserver:
     if sasl is None:
         raise ProtocolError("a login where the cluster's security.protocol has none")
     return sasl
-
-
-def _framed(payload: bytes) -> bytes:
-    return _SIZE.pack(len(payload)) + payload

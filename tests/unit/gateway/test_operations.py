@@ -142,8 +142,8 @@ def use_everything(parts: Parts) -> None:
     fetched(one, alice, 10_000, now_ms())
     one.managers.request.record("alice", "etl", 5.0, now_ms())
     controller = parts.quotas.controller
-    throttle = controller.mutate(alice, [50.0], now_ms(), strict=False).throttle
-    controller.settle_mutation("channel", alice, throttle, now_ms())
+    throttle = controller.requests.mutate(*alice, [50.0], now_ms(), strict=False).throttle
+    controller.settle_mutation(alice, throttle, now_ms())
     for _ in range(30):
         one.accept("PLAINTEXT", "10.0.0.7", now_ms())
     stats = parts.gateway.stats
