@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kquota.metering.statistics import Windows
-from kquota.pipeline.gathering import starts_of
-from kquota.pipeline.replay.held_cells import MeterCells, outcomes_of_cells
+from kquota.pipeline.simulation.cells import MeterCells, outcomes_of_cells
+from kquota.pipeline.spark.shuffle import starts_of
 
 __all__ = ["HELD_COLUMNS", "held", "utilisation"]
 

@@ -20,8 +20,8 @@ from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 
 from kquota.files import read_quota_file
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.held_requests import Connection, held_requests
-from kquota.pipeline.session import start_session
+from kquota.pipeline.simulation.requests import Connection, held_requests
+from kquota.pipeline.spark.session import start_session
 from kquota.quotas import QuotaResolver
 
 if TYPE_CHECKING:

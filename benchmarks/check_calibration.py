@@ -23,11 +23,11 @@ import pandas as pd
 from kquota.config import BrokerConfig
 from kquota.files import DatedQuotas, read_quota_file
 from kquota.pipeline.analysis import LogSettings, RejectLimit, read_table
+from kquota.pipeline.calibration.broker_replay import is_close
+from kquota.pipeline.calibration.replayed_waits import EMPTY_ANSWER_BYTES, to_replayed_waits
+from kquota.pipeline.dataset.tables import CALIBRATION, CLIENTS, REQUESTS
 from kquota.pipeline.jobs import JobOptions, analyze
-from kquota.pipeline.replay.recorded import is_close
-from kquota.pipeline.session import start_session
-from kquota.pipeline.tables import CALIBRATION, CLIENTS, REQUESTS
-from kquota.pipeline.transforms.calibration import EMPTY_ANSWER_BYTES, to_replayed_waits
+from kquota.pipeline.spark.session import start_session
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:

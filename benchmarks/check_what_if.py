@@ -30,16 +30,16 @@ from pyspark.sql import functions as F
 
 from kquota.config import BrokerConfig
 from kquota.files import DatedQuotas, QuotaFile, read_quota_file
+from kquota.pipeline.advice.what_if import to_bindings, under_new
 from kquota.pipeline.analysis import LogSettings, RejectLimit, read_table
+from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, USAGE
 from kquota.pipeline.jobs import JobOptions, analyze
-from kquota.pipeline.replay.arrivals import ENVELOPE_BYTES, ArrivalModel, Arrivals
-from kquota.pipeline.session import start_session
-from kquota.pipeline.tables import CLIENTS, REQUESTS, USAGE
-from kquota.pipeline.transforms.counted_times import counted_ms
-from kquota.pipeline.transforms.held import Replay, recorded_times
-from kquota.pipeline.transforms.held_cells import held_by_cells
-from kquota.pipeline.transforms.held_requests import held_by_requests
-from kquota.pipeline.transforms.what_if import to_bindings, under_new
+from kquota.pipeline.limits.counting import counted_ms
+from kquota.pipeline.simulation.arrivals import ENVELOPE_BYTES, ArrivalModel, Arrivals
+from kquota.pipeline.simulation.cell_frames import held_by_cells
+from kquota.pipeline.simulation.request_frames import held_by_requests
+from kquota.pipeline.simulation.simulated import Replay, recorded_times
+from kquota.pipeline.spark.session import start_session
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
 
 if TYPE_CHECKING:

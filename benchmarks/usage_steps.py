@@ -24,19 +24,19 @@ import numpy as np
 from kquota.clock import SystemClock
 from kquota.config import BrokerConfig
 from kquota.files import DatedQuotas, read_quota_file
+from kquota.pipeline.advice.curve import Grid
 from kquota.pipeline.analysis import read_table, read_usage, resolve_step
+from kquota.pipeline.dataset.table_files import write_table
+from kquota.pipeline.dataset.tables import CLIENTS, UTILISATION
 from kquota.pipeline.jobs import recorded_bytes
+from kquota.pipeline.limits.clients import with_limits
+from kquota.pipeline.limits.identities import identities
 from kquota.pipeline.progress import Progress
-from kquota.pipeline.replay.arrivals import Arrivals
-from kquota.pipeline.session import start_session
-from kquota.pipeline.table_files import write_table
-from kquota.pipeline.tables import CLIENTS, UTILISATION
-from kquota.pipeline.transforms.clients import with_limits
-from kquota.pipeline.transforms.curve import Grid
-from kquota.pipeline.transforms.held import Candidates, Replay, only_its_limit, recorded_times
-from kquota.pipeline.transforms.held_cells import held_by_cells
-from kquota.pipeline.transforms.identities import identities
-from kquota.pipeline.transforms.utilisation import to_utilisation
+from kquota.pipeline.simulation.arrivals import Arrivals
+from kquota.pipeline.simulation.cell_frames import held_by_cells
+from kquota.pipeline.simulation.simulated import Candidates, Replay, only_its_limit, recorded_times
+from kquota.pipeline.spark.session import start_session
+from kquota.pipeline.utilisation.rates import to_utilisation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kquota.pipeline.sources.metric_files import MetricInputs, find_metric_files
-from kquota.pipeline.sources.metric_reader import read_metric_file
-from kquota.pipeline.sources.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
-from kquota.pipeline.transforms.metered_usage import Intervals, MeteredCounts, metered_usage
+from kquota.pipeline.ingest.metrics.metric_files import MetricInputs, find_metric_files
+from kquota.pipeline.ingest.metrics.reader import read_metric_file
+from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
+from kquota.pipeline.ingest.metrics.usage import Intervals, MeteredCounts, metered_usage
 
 __all__ = ["answer", "read_metrics", "usage_of"]
 

@@ -7,9 +7,9 @@ import pytest
 from kquota.config import BrokerConfig
 from kquota.metering.meters import RateMeter
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.recorded import is_close
-from kquota.pipeline.tables import CALIBRATION, CLIENTS, REQUESTS
-from kquota.pipeline.transforms.calibration import to_calibration, to_replayed_waits
+from kquota.pipeline.calibration.broker_replay import is_close
+from kquota.pipeline.calibration.replayed_waits import to_calibration, to_replayed_waits
+from kquota.pipeline.dataset.tables import CALIBRATION, CLIENTS, REQUESTS
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:

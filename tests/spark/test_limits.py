@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kquota.pipeline.transforms.clients import CLIENT_TEXT, KEPT_METER, with_limits
+from kquota.pipeline.limits.clients import CLIENT_TEXT, KEPT_METER, with_limits
 from kquota.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,

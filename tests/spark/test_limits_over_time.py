@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from kquota.config import BrokerConfig
 from kquota.metering.meters import BucketMeter, RateMeter
 from kquota.metering.statistics import Windows
-from kquota.pipeline.overview import worst_meters
-from kquota.pipeline.transforms.calibration import to_calibration, to_replayed_waits
-from kquota.pipeline.transforms.clients import (
+from kquota.pipeline.calibration.replayed_waits import to_calibration, to_replayed_waits
+from kquota.pipeline.limits.clients import (
     CLIENT_TEXT,
     KEPT_METER,
     Period,
@@ -22,9 +21,10 @@ from kquota.pipeline.transforms.clients import (
     with_limits,
     with_limits_over_time,
 )
-from kquota.pipeline.transforms.limit_periods import IS_LAST, VALID_FROM_MS, VALID_TO_MS
-from kquota.pipeline.transforms.throttled import AMBIGUOUS, UNEXPLAINED, to_throttled
-from kquota.pipeline.transforms.utilisation import enforced_rates, to_utilisation
+from kquota.pipeline.limits.periods import IS_LAST, VALID_FROM_MS, VALID_TO_MS
+from kquota.pipeline.utilisation.episodes import AMBIGUOUS, UNEXPLAINED, to_throttled
+from kquota.pipeline.utilisation.rates import enforced_rates, to_utilisation
+from kquota.pipeline.utilisation.worst_meters import worst_meters
 from kquota.quotas import (
     CLIENT_ID,
     CONTROLLER_MUTATION_RATE,

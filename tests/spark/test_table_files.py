@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from kquota.pipeline import table_files
-from kquota.pipeline.table_files import NotSharedError, table_folder, write_table
-from kquota.pipeline.tables import SHOWBACK, USAGE
+from kquota.pipeline.dataset import table_files
+from kquota.pipeline.dataset.table_files import NotSharedError, table_folder, write_table
+from kquota.pipeline.dataset.tables import SHOWBACK, USAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

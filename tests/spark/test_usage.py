@@ -13,13 +13,13 @@ import pytest
 
 from kquota.clock import SystemClock
 from kquota.pipeline.analysis import read_table
-from kquota.pipeline.ingest import IngestResult, ingest_logs
-from kquota.pipeline.pieces import finish_usage
+from kquota.pipeline.dataset.tables import REQUESTS, USAGE
+from kquota.pipeline.ingest.chunks import write_staged
+from kquota.pipeline.ingest.from_logs import IngestResult, ingest_logs
+from kquota.pipeline.ingest.merge import finish_usage
+from kquota.pipeline.ingest.request_log import log_files, split_reader
+from kquota.pipeline.ingest.request_log.log_files import find_log_files
 from kquota.pipeline.progress import Progress
-from kquota.pipeline.sources import log_files, range_reader
-from kquota.pipeline.sources.log_files import find_log_files
-from kquota.pipeline.sources.staging import write_staged
-from kquota.pipeline.tables import REQUESTS, USAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,13 +129,13 @@ def test_small_stretches_give_the_same_cells(
     ingest(spark, tmp_path / "whole", [GOLDEN])
     monkeypatch.setattr(log_files, "MIN_RANGE_BYTES", 50_000)
     monkeypatch.setattr(log_files, "MAX_RANGE_BYTES", 50_000)
-    monkeypatch.setattr(range_reader, "STRETCH_LINES", 1)
-    monkeypatch.setattr(range_reader, "read_blocks", partial(log_files.read_blocks, chunk_bytes=8000))
+    monkeypatch.setattr(split_reader, "STRETCH_LINES", 1)
+    monkeypatch.setattr(split_reader, "read_blocks", partial(log_files.read_blocks, chunk_bytes=8000))
     ranges = log_files.cut_into_ranges(find_log_files([str(GOLDEN)]), parallelism=1)
     staging = tmp_path / "small"
     staging.mkdir()
-    options = range_reader.IngestOptions(str(staging), "c", "UTC", keep_requests=False, default_partitions=1)
-    stretches = list(range_reader.read_ranges(list(enumerate(ranges)), options))
+    options = split_reader.IngestOptions(str(staging), "c", "UTC", keep_requests=False, default_partitions=1)
+    stretches = list(split_reader.read_ranges(list(enumerate(ranges)), options))
     assert len(stretches) > 2 * len(ranges) > 10
     finish_usage(spark, staging, stretches, cluster="c", topics={}, keep_requests=False)
     assert cells(spark, staging) == cells(spark, tmp_path / "whole")

@@ -17,9 +17,9 @@ from benchmarks.generate_usage import CANDIDATE, UsageProfile, ensure, generate
 from benchmarks.sums import DifferentSumsError
 from kquota.clock import SystemClock
 from kquota.files import read_quota_file
+from kquota.pipeline.dataset.tables import USAGE
 from kquota.pipeline.progress import Progress
-from kquota.pipeline.tables import USAGE
-from kquota.pipeline.transforms.held import only_its_limit
+from kquota.pipeline.simulation.simulated import only_its_limit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

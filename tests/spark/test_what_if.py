@@ -9,19 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kquota.config import BrokerConfig
-from kquota.files import UNOWNED, Objective, OwnerMap, OwnerRule
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.arrivals import ArrivalModel, Arrivals
-from kquota.pipeline.replay.held_by_callback import CallbackSetup
-from kquota.pipeline.replay.held_requests import Connection, held_requests
-from kquota.pipeline.transforms.clients import to_client_totals
-from kquota.pipeline.transforms.curve import Grid, to_curve, to_meters
-from kquota.pipeline.transforms.held import Replay, recorded_times
-from kquota.pipeline.transforms.held_by_callback import callback_bindings, held_by_callback
-from kquota.pipeline.transforms.held_cells import held_by_cells, held_by_cells_under
-from kquota.pipeline.transforms.held_requests import held_by_requests
-from kquota.pipeline.transforms.impact import to_impacts
-from kquota.pipeline.transforms.recommendations import (
+from kquota.pipeline.advice.curve import Grid, to_curve, to_meters
+from kquota.pipeline.advice.impact import to_impacts
+from kquota.pipeline.advice.recommendations import (
     cut_to_capacity,
     kept_limits,
     lowest_limits,
@@ -30,7 +21,16 @@ from kquota.pipeline.transforms.recommendations import (
     with_rules,
     with_values,
 )
-from kquota.pipeline.transforms.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
+from kquota.pipeline.advice.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
+from kquota.pipeline.limits.clients import to_client_totals
+from kquota.pipeline.simulation.arrivals import ArrivalModel, Arrivals
+from kquota.pipeline.simulation.callback import CallbackSetup
+from kquota.pipeline.simulation.callback_frames import callback_bindings, held_by_callback
+from kquota.pipeline.simulation.cell_frames import held_by_cells, held_by_cells_under
+from kquota.pipeline.simulation.request_frames import held_by_requests
+from kquota.pipeline.simulation.requests import Connection, held_requests
+from kquota.pipeline.simulation.simulated import Replay, recorded_times
+from kquota.policy import UNOWNED, Objective, OwnerMap, OwnerRule
 from kquota.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, USER, ClientQuotaEntity
 from tests.kit.pipeline_rows import START_MS, request_rows, usage_rows
 

@@ -7,9 +7,9 @@ from math import inf
 from typing import Final, NamedTuple, Protocol, Self
 
 from kquota.errors import InputError
-from kquota.files.moments import parse_moment
 from kquota.files.quota_file import QuotaFile
 from kquota.files.reader import read_quota_file
+from kquota.files.timestamps import parse_moment
 from kquota.quotas import ClientQuotaEntity, QuotaChange, apply_changes
 
 __all__ = ["DatedQuotas", "QuotaHistory", "QuotaPeriod", "QuotasOverTime"]

@@ -16,30 +16,30 @@ from kquota import __version__
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
 from kquota.files import DatedQuotas
-from kquota.pipeline.arrow_source import ArrowSource, ParquetSource
-from kquota.pipeline.ingest import IngestResult, ingest_logs
-from kquota.pipeline.kept_frames import keep
-from kquota.pipeline.metrics_ingest import MetricSource, MetricsResult, ingest_metrics
-from kquota.pipeline.sources.log_files import LogFile
-from kquota.pipeline.table_files import location, table_folder, write_table
-from kquota.pipeline.tables import CALIBRATION, CLIENTS, LIMITS, REQUESTS, THROTTLED, USAGE, UTILISATION, Table
-from kquota.pipeline.transforms.calibration import to_calibration, to_replayed_waits
-from kquota.pipeline.transforms.clients import (
+from kquota.pipeline.calibration.replayed_waits import to_calibration, to_replayed_waits
+from kquota.pipeline.dataset.table_files import location, table_folder, write_table
+from kquota.pipeline.dataset.tables import CALIBRATION, CLIENTS, LIMITS, REQUESTS, THROTTLED, USAGE, UTILISATION, Table
+from kquota.pipeline.ingest.from_logs import IngestResult, ingest_logs
+from kquota.pipeline.ingest.from_metrics import MetricSource, MetricsResult, ingest_metrics
+from kquota.pipeline.ingest.request_log.log_files import LogFile
+from kquota.pipeline.limits.clients import (
     KEPT_METER,
     Period,
     to_client_totals,
     with_limits,
     with_limits_over_time,
 )
-from kquota.pipeline.transforms.limit_periods import IS_LAST, have_changed, last_limits
-from kquota.pipeline.transforms.throttled import to_throttled
-from kquota.pipeline.transforms.utilisation import to_utilisation
+from kquota.pipeline.limits.periods import IS_LAST, have_changed, last_limits
+from kquota.pipeline.spark.parquet_source import ArrowSource, ParquetSource
+from kquota.pipeline.spark.persisted_frames import keep
+from kquota.pipeline.utilisation.episodes import to_throttled
+from kquota.pipeline.utilisation.rates import to_utilisation
 from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from kquota.pipeline.output import OutputDirectory
+    from kquota.pipeline.dataset.output_directory import OutputDirectory
     from kquota.pipeline.progress import Progress
 
 __all__ = [

@@ -29,21 +29,21 @@ from kquota.pipeline.analysis import (
     utilisation_step,
     write_summary,
 )
-from kquota.pipeline.failures import explained
-from kquota.pipeline.kept_frames import freeing_frames, keep
-from kquota.pipeline.kept_quotas import in_force, keep_quotas, kept_quotas
-from kquota.pipeline.metrics_ingest import MetricSource
-from kquota.pipeline.output import OutputDirectory
-from kquota.pipeline.overview import MeterLine, UnexplainedLine, unexplained_throttles, worst_meters
+from kquota.pipeline.dataset.output_directory import OutputDirectory
+from kquota.pipeline.dataset.quotas import in_force, keep_quotas, kept_quotas
+from kquota.pipeline.dataset.tables import LIMITS, REJECTED, REQUESTS, THROTTLED, USAGE, UTILISATION
+from kquota.pipeline.ingest.from_metrics import MetricSource
+from kquota.pipeline.ingest.metrics.mapping import MetricRule, parse_metric_rules
+from kquota.pipeline.ingest.metrics.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
+from kquota.pipeline.ingest.request_log.log_files import LogFile, find_log_files
+from kquota.pipeline.limits.clients import to_client_totals
 from kquota.pipeline.progress import Progress
 from kquota.pipeline.report import write_report
 from kquota.pipeline.report.charts import check_extra
-from kquota.pipeline.session import active_session, start_session
-from kquota.pipeline.sources.log_files import LogFile, find_log_files
-from kquota.pipeline.sources.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
-from kquota.pipeline.sources.metric_mapping import MetricRule, parse_metric_rules
-from kquota.pipeline.tables import LIMITS, REJECTED, REQUESTS, THROTTLED, USAGE, UTILISATION
-from kquota.pipeline.transforms.clients import to_client_totals
+from kquota.pipeline.spark.errors import explained
+from kquota.pipeline.spark.persisted_frames import freeing_frames, keep
+from kquota.pipeline.spark.session import active_session, start_session
+from kquota.pipeline.utilisation.worst_meters import MeterLine, UnexplainedLine, unexplained_throttles, worst_meters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,11 +9,11 @@ from itertools import islice
 from typing import Final
 
 from kquota.config import BrokerConfig
-from kquota.files.findings import Finding, Severity, in_order
-from kquota.files.name_lint import lint_names
 from kquota.files.quota_file import QuotaFile
-from kquota.files.reach import Reach, rules_by_key, shadow, users_with_rules
-from kquota.files.traps import traps
+from kquota.policy.findings import Finding, Severity, in_order
+from kquota.policy.name_lint import lint_names
+from kquota.policy.shadowing import Reach, rules_by_key, shadow, users_with_rules
+from kquota.policy.side_effects import traps
 from kquota.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,

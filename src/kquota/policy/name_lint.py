@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from kquota.errors import IllegalArgumentError
-from kquota.files.findings import Finding, Severity
+from kquota.policy.findings import Finding, Severity
 from kquota.quotas import IP, USER, ClientQuotaEntity, canonical_ip, desanitize, sanitize
 
 __all__ = ["lint_names"]

@@ -12,8 +12,8 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Self
 
-from kquota.files.findings import Finding
 from kquota.files.plain_json import dump_json
+from kquota.policy.findings import Finding
 from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot, format_number, is_same_value
 
 __all__ = ["Moved", "Plan", "PlanTarget", "PlannedChange", "Standing", "fingerprint"]

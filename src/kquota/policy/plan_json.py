@@ -8,9 +8,9 @@ from hashlib import sha256
 from typing import Any, Final
 
 from kquota.errors import IllegalArgumentError, InputError
-from kquota.files.findings import Finding, Severity
 from kquota.files.plain_json import dump_json
-from kquota.files.plan import Plan, PlannedChange, PlanTarget
+from kquota.policy.findings import Finding, Severity
+from kquota.policy.plan import Plan, PlannedChange, PlanTarget
 from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot, is_same_value
 from kquota.quotas.entity import canonical_types
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from kquota.files.findings import Finding, Severity, in_order
-from kquota.files.reach import Reach, rules_by_key, shadow
+from kquota.policy.findings import Finding, Severity, in_order
+from kquota.policy.shadowing import Reach, rules_by_key, shadow
 from kquota.quotas import CLIENT_ID, IP, KAFKA, USER, ClientQuotaEntity, QuotaResolver, QuotaSnapshot, ResolvedQuota
 
 __all__ = ["traps"]

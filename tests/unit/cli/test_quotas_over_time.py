@@ -6,8 +6,8 @@ from typing import Any
 import click
 import pytest
 
-from kquota.cli.quotas_over_time import over_time_lines, read_over_time
-from kquota.cli.targets import Target
+from kquota.cli.options.quotas_over_time import over_time_lines, read_over_time
+from kquota.cli.options.targets import Target
 from kquota.errors import InputError
 from kquota.files import DatedQuotas, QuotaFile
 from kquota.quotas import KAFKA, USER, ClientQuotaAlteration, ClientQuotaEntity

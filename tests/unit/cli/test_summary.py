@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kquota.cli.jobs import print_analysis
+from kquota.cli.pipeline.jobs import print_analysis
 from kquota.pipeline.jobs import Analysis
-from kquota.pipeline.overview import MeterLine
+from kquota.pipeline.utilisation.worst_meters import MeterLine
 
 METER = MeterLine(
     broker_id=0,

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.config import BrokerConfig
-from kquota.files import Finding, QuotaFile, Severity, lint
+from kquota.files import QuotaFile
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.requests import RequestQuotas
+from kquota.policy import Finding, Severity, lint
 from kquota.quotas import CLIENT_ID, IP, USER, ClientQuotaEntity, QuotaResolver
 from tests.kit.strategies import FEW_NAMES, any_names, crowded_entities, snapshots
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kquota.cli import run
-from kquota.files import read_quota_file, traps
+from kquota.files import read_quota_file
+from kquota.policy import traps
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "lint.md").read_text(encoding="utf-8")
@@ -33,7 +34,7 @@ def examples(yaml_blocks: int) -> list[tuple[str, list[str]]]:
 
 def test_every_rule_has_a_section() -> None:
     """Those of the code, wherever a finding is made."""
-    code = "".join(path.read_text() for path in (ROOT / "src" / "kquota" / "files").glob("*.py"))
+    code = "".join(path.read_text() for path in (ROOT / "src" / "kquota" / "policy").glob("*.py"))
     assert set(RULE.findall(code)) | {"unreachable", "overridden"} == set(SECTIONS)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kquota.errors import InputError
-from kquota.files import Objective
+from kquota.policy import Objective
 
 
 @pytest.mark.parametrize(

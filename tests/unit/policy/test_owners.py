@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.errors import InputError
-from kquota.files import UNOWNED, OwnerMap, OwnerRule, QuotaFile, QuotaFileEntry, read_owner_rules, read_quota_file
+from kquota.files import QuotaFile, QuotaFileEntry, read_quota_file
+from kquota.policy import UNOWNED, OwnerMap, OwnerRule, read_owner_rules
 from kquota.quotas import CLIENT_ID, IP, USER, ClientQuotaEntity, QuotaResolver
 
 CSV = b"""\xef\xbb\xbfowner,user,user-prefix,client-id,client-id-prefix,ip

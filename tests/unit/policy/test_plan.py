@@ -14,7 +14,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kquota.errors import InputError
-from kquota.files import (
+from kquota.files import write_json, write_yaml
+from kquota.files.quota_file import QuotaFile
+from kquota.policy import (
     Finding,
     Moved,
     Plan,
@@ -24,12 +26,9 @@ from kquota.files import (
     difference,
     is_plan,
     read_plan,
-    write_json,
     write_plan,
-    write_yaml,
 )
-from kquota.files.plan import fingerprint
-from kquota.files.quota_file import QuotaFile
+from kquota.policy.plan import fingerprint
 from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot, apply_changes, is_same_value
 from tests.kit.strategies import crowded_entities, snapshots, unicode_text, user_client_entities
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.files import Severity, traps
+from kquota.policy import Severity, traps
 from kquota.quotas import CLIENT_ID, USER, ClientQuotaEntity, QuotaResolver
 from tests.kit.strategies import FEW_NAMES, crowded_entities, snapshots
 

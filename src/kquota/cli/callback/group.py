@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from kquota.cli.callback_outcome import print_json, print_text
-from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
-from kquota.cli.entity_types import leave_out_added
-from kquota.cli.jobs import load_pipeline
-from kquota.cli.paths import as_path
-from kquota.cli.targets import QUOTA_FILE, Target, broker_options, read_quotas, target_options
+from kquota.cli.callback.outcome import print_json, print_text
+from kquota.cli.options.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
+from kquota.cli.options.entity_types import leave_out_added
+from kquota.cli.options.paths import as_path
+from kquota.cli.options.targets import QUOTA_FILE, Target, broker_options, read_quotas, target_options
+from kquota.cli.pipeline.jobs import load_pipeline
 from kquota.clock import SystemClock
 from kquota.config import load_broker_config
 from kquota.files import dump_json
@@ -96,7 +96,7 @@ def test(
     cluster = read_cluster(cluster_metadata)
     import_from_here()
     load_callback(name)
-    traffic = load_pipeline("recorded_traffic").RecordedTraffic.of(Path(usage))
+    traffic = load_pipeline("dataset.traffic").RecordedTraffic.of(Path(usage))
     found = leave_out_added(read_quotas(quotas)) if quotas is not None else traffic.quotas()
     clock = SystemClock()
     check = ContractCheck(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kquota.cli.jobs import load_pipeline
+from kquota.cli.pipeline.jobs import load_pipeline
 
 if TYPE_CHECKING:
-    from kquota.pipeline.replay.arrivals import Arrivals
+    from kquota.pipeline.simulation.arrivals import Arrivals
 
 __all__ = ["ArrivalChoice", "arrival_options"]
 
@@ -31,7 +31,7 @@ class ArrivalChoice:
 
         :raises KquotaError: Spark's Python packages are not installed.
         """
-        arrivals = load_pipeline("replay.arrivals")
+        arrivals = load_pipeline("simulation.arrivals")
         chosen: Arrivals = arrivals.Arrivals(arrivals.ArrivalModel(self.model), self.in_flight)
         return chosen
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kquota.cli.paths import as_path
+from kquota.cli.options.paths import as_path
 from kquota.config import is_read_from_broker, read_properties
 from kquota.errors import InputError
 from kquota.metering.cluster import Cluster

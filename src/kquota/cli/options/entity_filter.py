@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from kquota.cli.entity_types import current_model
-from kquota.cli.targets import parse_name
+from kquota.cli.options.entity_types import current_model
+from kquota.cli.options.targets import parse_name
 from kquota.errors import InputError
 from kquota.quotas import ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kquota.cli.paths import as_path
+from kquota.cli.options.paths import as_path
 
 __all__ = ["metric_lines", "metric_options"]
 

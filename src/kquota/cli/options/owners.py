@@ -8,9 +8,9 @@ from typing import Final
 
 import click
 
-from kquota.cli.paths import as_path
+from kquota.cli.options.paths import as_path
 from kquota.errors import InputError
-from kquota.files import UNOWNED, OwnerMap, OwnerRule, read_owner_rules
+from kquota.policy import UNOWNED, OwnerMap, OwnerRule, read_owner_rules
 
 __all__ = ["check_owners", "owners_option", "read_owners"]
 

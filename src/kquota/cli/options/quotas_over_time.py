@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from kquota.cli.entity_types import kafkas_among, leave_out_added
-from kquota.cli.targets import Target
+from kquota.cli.options.entity_types import kafkas_among, leave_out_added
+from kquota.cli.options.targets import Target
 from kquota.files import DatedQuotas, QuotaHistory, QuotasOverTime
 
 __all__ = ["history_option", "moment", "over_time_lines", "read_over_time"]

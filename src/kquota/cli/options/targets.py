@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from kquota.cli.entity_types import current_model
-from kquota.cli.paths import as_path
+from kquota.cli.options.entity_types import current_model
+from kquota.cli.options.paths import as_path
 from kquota.cli.running import warn
 from kquota.errors import ApiError, InputError, failed
-from kquota.files import QuotaFile, is_plan, read_quota_file
+from kquota.files import QuotaFile, read_quota_file
+from kquota.policy import is_plan
 from kquota.quotas import ClientQuotaFilter
 
 if TYPE_CHECKING:

@@ -5,11 +5,18 @@ from typing import Any
 
 import click
 
-from kquota.cli.jobs import load_jobs, log_options, print_analysis, read_topics, saying_whose_logs, spark_options
-from kquota.cli.metrics import metric_options
-from kquota.cli.paths import as_path
-from kquota.cli.quotas_over_time import history_option, read_over_time
-from kquota.cli.targets import Target, broker_options, target_options
+from kquota.cli.options.metrics import metric_options
+from kquota.cli.options.paths import as_path
+from kquota.cli.options.quotas_over_time import history_option, read_over_time
+from kquota.cli.options.targets import Target, broker_options, target_options
+from kquota.cli.pipeline.jobs import (
+    load_jobs,
+    log_options,
+    print_analysis,
+    read_topics,
+    saying_whose_logs,
+    spark_options,
+)
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 

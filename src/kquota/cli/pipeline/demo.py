@@ -11,17 +11,18 @@ from typing import Any, Final
 
 import click
 
-from kquota.cli.jobs import load_jobs, print_analysis, spark_options
-from kquota.cli.paths import as_path
-from kquota.cli.targets import Target, read_quotas
+from kquota.cli.options.paths import as_path
+from kquota.cli.options.targets import Target, read_quotas
+from kquota.cli.pipeline.jobs import load_jobs, print_analysis, spark_options
 from kquota.errors import KquotaError, failed
-from kquota.files import DatedQuotas, alterations, difference
+from kquota.files import DatedQuotas
+from kquota.policy import alterations, difference
 from kquota.quotas import MeterKey
 
 __all__ = ["demo"]
 
-_PACKAGED = Path(__file__).parents[1] / "_sample"
-_CHECKOUT = Path(__file__).parents[3] / "examples"
+_PACKAGED = Path(__file__).parents[2] / "_sample"
+_CHECKOUT = Path(__file__).parents[4] / "examples"
 _LISTENING: Final = "listening on "
 
 

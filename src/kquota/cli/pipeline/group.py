@@ -5,7 +5,11 @@ from typing import Any
 
 import click
 
-from kquota.cli.jobs import (
+from kquota.cli.options.metrics import metric_options
+from kquota.cli.options.paths import as_path
+from kquota.cli.options.quotas_over_time import history_option, read_over_time
+from kquota.cli.options.targets import Target, broker_options, target_options
+from kquota.cli.pipeline.jobs import (
     load_jobs,
     log_options,
     print_analysis,
@@ -14,14 +18,10 @@ from kquota.cli.jobs import (
     spark_options,
     usage_option,
 )
-from kquota.cli.metrics import metric_options
-from kquota.cli.paths import as_path
-from kquota.cli.quotas_over_time import history_option, read_over_time
-from kquota.cli.recommend import recommend
-from kquota.cli.showback import showback
-from kquota.cli.sweep import sweep
-from kquota.cli.targets import Target, broker_options, target_options
-from kquota.cli.what_if import whatif
+from kquota.cli.pipeline.recommend import recommend
+from kquota.cli.pipeline.showback import showback
+from kquota.cli.pipeline.sweep import sweep
+from kquota.cli.pipeline.what_if import whatif
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kquota.cli.metrics import metric_lines
-from kquota.cli.paths import as_path
-from kquota.cli.quotas_over_time import moment, over_time_lines
+from kquota.cli.options.metrics import metric_lines
+from kquota.cli.options.paths import as_path
+from kquota.cli.options.quotas_over_time import moment, over_time_lines
 from kquota.errors import InputError, KquotaError
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, format_number
 
 if TYPE_CHECKING:
     from kquota.pipeline.jobs import Analysis
-    from kquota.pipeline.overview import MeterLine, UnexplainedLine
+    from kquota.pipeline.utilisation.worst_meters import MeterLine, UnexplainedLine
 
 __all__ = [
     "UNITS",
@@ -179,7 +179,7 @@ def saying_whose_logs() -> Iterator[None]:
     """Around what reads logs: logs of several brokers that were given as those of one are told with the option."""
     try:
         yield
-    except load_pipeline("log_overlaps").MixedBrokersError as error:
+    except load_pipeline("ingest.request_log.overlaps").MixedBrokersError as error:
         raise InputError(f"{error}: say whose each is, {_WHOSE_LOG}") from None
 
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kquota.cli.arrivals import ArrivalChoice
-from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, wide_console
+from kquota.cli.options.arrivals import ArrivalChoice
+from kquota.cli.options.owners import check_owners, owners_option, read_owners
+from kquota.cli.options.paths import as_path
 from kquota.cli.output import check_writable
-from kquota.cli.owners import check_owners, owners_option, read_owners
-from kquota.cli.paths import as_path
-from kquota.cli.sweep import NONE_LIMITED, check_finite, own_quotas, positive_number, sweep_options
+from kquota.cli.pipeline.jobs import UNITS, duration, load_pipeline, plain_cell, wide_console
+from kquota.cli.pipeline.sweep import NONE_LIMITED, check_finite, own_quotas, positive_number, sweep_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
-from kquota.files import OBJECTIVES, UNOWNED, Objective, OwnerMap
+from kquota.policy import OBJECTIVES, UNOWNED, Objective, OwnerMap
 from kquota.quotas import KAFKA, format_number
 
 if TYPE_CHECKING:
-    from kquota.pipeline.sweeping import Recommended
+    from kquota.pipeline.advice.sweep_job import Recommended
 
 __all__ = ["recommend"]
 
@@ -129,7 +129,7 @@ def recommend(
     file = own_quotas(usage, quotas)
     owner_map = OwnerMap(read_owners(owners), file)
     check_owners(wanted_owners, owner_map)
-    jobs, sweeping = load_pipeline("jobs"), load_pipeline("sweeping")
+    jobs, sweeping = load_pipeline("jobs"), load_pipeline("advice.sweep_job")
     found: Recommended = sweeping.recommend(
         Path(usage),
         file,
@@ -143,7 +143,7 @@ def recommend(
             owners=wanted_owners,
         ),
         owners=owner_map,
-        grid=load_pipeline("transforms.curve").Grid(candidates),
+        grid=load_pipeline("advice.curve").Grid(candidates),
         arrivals=arrivals.load(),
         unlimited_by=unlimited_by,
     )

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kquota.cli.jobs import load_jobs, load_pipeline, spark_options
+from kquota.cli.options.owners import owners_option, read_owners
+from kquota.cli.options.paths import as_path
 from kquota.cli.output import Layout, align, check_writable, write_records
-from kquota.cli.owners import owners_option, read_owners
-from kquota.cli.paths import as_path
+from kquota.cli.pipeline.jobs import load_jobs, load_pipeline, spark_options
 from kquota.errors import KquotaError
 from kquota.quotas import format_number
 
 if TYPE_CHECKING:
-    from kquota.pipeline.showback import Showback
+    from kquota.pipeline.showback.job import Showback
 
 __all__ = ["showback"]
 
@@ -79,7 +79,7 @@ def showback(
     rules = read_owners(owners)
     check_writable(unowned, "--unowned")
     jobs = load_jobs()
-    found: Showback = load_pipeline("showback").showback(rules, timezone, jobs.JobOptions(out=Path(usage), **spark))
+    found: Showback = load_pipeline("showback.job").showback(rules, timezone, jobs.JobOptions(out=Path(usage), **spark))
     if format == "text":
         units = load_pipeline("report.units")
         for line in _text(found.rows, units):

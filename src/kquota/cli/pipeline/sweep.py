@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from kquota.cli.arrivals import ArrivalChoice, arrival_options
-from kquota.cli.entity_types import leave_out_added
-from kquota.cli.jobs import load_pipeline, spark_options, usage_option
-from kquota.cli.paths import as_path
-from kquota.cli.targets import QUOTA_FILE, broker_options, read_quotas
+from kquota.cli.options.arrivals import ArrivalChoice, arrival_options
+from kquota.cli.options.entity_types import leave_out_added
+from kquota.cli.options.paths import as_path
+from kquota.cli.options.targets import QUOTA_FILE, broker_options, read_quotas
+from kquota.cli.pipeline.jobs import load_pipeline, spark_options, usage_option
 from kquota.config import load_broker_config
 from kquota.errors import IllegalArgumentError, InputError
 from kquota.files import QuotaFile
@@ -87,12 +87,12 @@ def sweep(
     for factor in factors:
         check_finite(factor, "--factor")
     file = own_quotas(usage, quotas)
-    jobs, sweeping = load_pipeline("jobs"), load_pipeline("sweeping")
+    jobs, sweeping = load_pipeline("jobs"), load_pipeline("advice.sweep_job")
     found = sweeping.sweep(
         Path(usage),
         file,
         jobs.JobOptions(out=Path(usage), broker_config=config, **spark),
-        grid=load_pipeline("transforms.curve").Grid(candidates, tried, factors),
+        grid=load_pipeline("advice.curve").Grid(candidates, tried, factors),
         arrivals=arrivals.load(),
         unlimited_by=unlimited_by,
     )

@@ -7,18 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kquota.cli.arrivals import ArrivalChoice, arrival_options
-from kquota.cli.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
-from kquota.cli.entity_types import leave_out_added
-from kquota.cli.jobs import UNITS, duration, load_pipeline, plain_cell, spark_options, usage_option, wide_console
-from kquota.cli.paths import as_path
-from kquota.cli.targets import broker_options, quotas_option, read_quotas
+from kquota.cli.options.arrivals import ArrivalChoice, arrival_options
+from kquota.cli.options.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
+from kquota.cli.options.entity_types import leave_out_added
+from kquota.cli.options.paths import as_path
+from kquota.cli.options.targets import broker_options, quotas_option, read_quotas
+from kquota.cli.pipeline.jobs import (
+    UNITS,
+    duration,
+    load_pipeline,
+    plain_cell,
+    spark_options,
+    usage_option,
+    wide_console,
+)
 from kquota.config import load_broker_config
 from kquota.metering.loading import load_callback
 from kquota.quotas import format_number
 
 if TYPE_CHECKING:
-    from kquota.pipeline.what_if import WhatIf
+    from kquota.pipeline.advice.what_if_job import WhatIf
 
 __all__ = ["whatif"]
 
@@ -87,7 +95,7 @@ def whatif(
     if callback is not None:
         import_from_here()
         load_callback(callback)
-        setup = load_pipeline("replay.held_by_callback").CallbackSetup(
+        setup = load_pipeline("simulation.callback").CallbackSetup(
             callback,
             str(Path.cwd()),
             callback_settings(broker_config, defines, callback_config, settings),
@@ -97,7 +105,7 @@ def whatif(
         )
     elif callback_config is not None or settings or cluster_metadata is not None:
         raise click.UsageError("--callback-config, -C and --cluster-metadata go with --callback.")
-    found = load_pipeline("what_if").what_if(
+    found = load_pipeline("advice.what_if_job").what_if(
         Path(usage),
         new,
         jobs.JobOptions(out=Path(out or usage), overwrite=overwrite, broker_config=config, **spark),
@@ -117,7 +125,7 @@ def whatif(
 
 def print_what_if(found: WhatIf) -> None:
     """The counts, the worst rows, and what they do not know."""
-    from kquota.pipeline.transforms.what_if import UNKNOWNS
+    from kquota.pipeline.advice.what_if import UNKNOWNS
 
     console = wide_console()
     part = found.summary

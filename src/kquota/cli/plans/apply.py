@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 import click
 
-from kquota.cli.outcomes import outcomes, write_outcomes
+from kquota.cli.options.targets import QUOTA_FILE, Target, target_options
 from kquota.cli.output import format_option
-from kquota.cli.planning import (
+from kquota.cli.plans.outcomes import outcomes, write_outcomes
+from kquota.cli.plans.planning import (
     all_quotas,
     carry_out,
     check_target,
@@ -19,10 +20,10 @@ from kquota.cli.planning import (
     say_summary,
     target_of,
 )
-from kquota.cli.rollback_file import keep_rollback_file
-from kquota.cli.targets import QUOTA_FILE, Target, target_options
+from kquota.cli.plans.rollback_file import keep_rollback_file
 from kquota.errors import KquotaError
-from kquota.files import Plan, QuotaFile, difference
+from kquota.files import QuotaFile
+from kquota.policy import Plan, difference
 from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot
 
 __all__ = ["apply"]

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kquota.cli.arrivals import ArrivalChoice
-from kquota.cli.jobs import duration, load_pipeline
+from kquota.cli.options.arrivals import ArrivalChoice
+from kquota.cli.pipeline.jobs import duration, load_pipeline
 from kquota.config import BrokerConfig
-from kquota.files import NO_IMPACT, Impact, Objective, Plan, PlannedChange
+from kquota.policy import NO_IMPACT, Impact, Objective, Plan, PlannedChange
 from kquota.printable import printable
 from kquota.quotas import ClientQuotaEntity, QuotaSnapshot, apply_changes
 
 if TYPE_CHECKING:
-    from kquota.pipeline.what_if import ChangeImpacts
+    from kquota.pipeline.advice.what_if_job import ChangeImpacts
 
 __all__ = ["Recorded", "Replayed", "broken_lines", "impact_lines"]
 
@@ -36,7 +36,7 @@ class Recorded:
 
         :raises InputError: it is not one that kquota wrote.
         """
-        load_pipeline("output").OutputDirectory.existing(Path(self.directory))
+        load_pipeline("dataset.output_directory").OutputDirectory.existing(Path(self.directory))
 
     def replay(self, plan: Plan, current: QuotaSnapshot) -> Replayed:
         """Try a plan that leads away from `current`.
@@ -48,7 +48,7 @@ class Recorded:
         options = load_pipeline("jobs").JobOptions(
             out=Path(self.directory), broker_config=self.broker_config, **self.spark
         )
-        found: ChangeImpacts = load_pipeline("what_if").change_impacts(
+        found: ChangeImpacts = load_pipeline("advice.what_if_job").change_impacts(
             Path(self.directory),
             current,
             wanted,

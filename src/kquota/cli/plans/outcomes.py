@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 import click
 
-from kquota.cli.entity_types import current_model
+from kquota.cli.options.entity_types import current_model
 from kquota.cli.output import Layout, align, write_records
 from kquota.errors import ApiError, KquotaError, failed
 from kquota.quotas import ClientQuotaEntity, QuotaChange, format_number

@@ -11,16 +11,16 @@ from typing import Any, Final
 
 import click
 
-from kquota.cli.arrivals import ArrivalChoice, arrival_options
-from kquota.cli.jobs import spark_options
+from kquota.cli.options.arrivals import ArrivalChoice, arrival_options
+from kquota.cli.options.paths import as_path
+from kquota.cli.options.targets import Target, broker_options, read_quotas, target_options
 from kquota.cli.output import align, check_writable
-from kquota.cli.paths import as_path
-from kquota.cli.plan_impact import Recorded, Replayed, broken_lines, impact_lines
-from kquota.cli.planning import all_quotas, count_entities, target_of
-from kquota.cli.targets import Target, broker_options, read_quotas, target_options
+from kquota.cli.pipeline.jobs import spark_options
+from kquota.cli.plans.impact import Recorded, Replayed, broken_lines, impact_lines
+from kquota.cli.plans.planning import all_quotas, count_entities, target_of
 from kquota.config import load_broker_config
 from kquota.errors import InputError
-from kquota.files import OBJECTIVES, Objective, Plan, PlannedChange, PlanTarget, difference, traps, write_plan
+from kquota.policy import OBJECTIVES, Objective, Plan, PlannedChange, PlanTarget, difference, traps, write_plan
 from kquota.printable import printable
 from kquota.quotas import KAFKA, QuotaSnapshot, apply_changes, format_number
 

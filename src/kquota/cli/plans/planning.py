@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from kquota.cli.alter import local_principal
-from kquota.cli.targets import Target, parse_quotas, read_file
+from kquota.cli.options.targets import Target, parse_quotas, read_file
+from kquota.cli.quotas.alter import local_principal
 from kquota.errors import ApiError, InputError, failed
-from kquota.files import Moved, Plan, PlanTarget, QuotaFile, alterations, is_plan, read_plan
+from kquota.files import QuotaFile
+from kquota.policy import Moved, Plan, PlanTarget, alterations, is_plan, read_plan
 from kquota.printable import printable
 from kquota.quotas import ClientQuotaEntity, ClientQuotaFilter, QuotaChange, QuotaSnapshot, format_number
 from kquota.stores import QuotaStore

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from kquota.cli.outcomes import outcomes, write_outcomes
+from kquota.cli.options.targets import Target, read_file, target_options
 from kquota.cli.output import format_option
-from kquota.cli.planning import all_quotas, carry_out, check_target, say_summary, target_of, value_text
-from kquota.cli.targets import Target, read_file, target_options
+from kquota.cli.plans.outcomes import outcomes, write_outcomes
+from kquota.cli.plans.planning import all_quotas, carry_out, check_target, say_summary, target_of, value_text
 from kquota.errors import ApiError, KafkaErrorCode
-from kquota.files import Moved, read_plan
+from kquota.policy import Moved, read_plan
 
 __all__ = ["rollback"]
 

@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from kquota.errors import InputError
-from kquota.files import Plan, read_plan, write_plan
+from kquota.policy import Plan, read_plan, write_plan
 
 __all__ = ["keep_rollback_file"]
 

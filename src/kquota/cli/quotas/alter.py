@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import click
 
-from kquota.cli.outcomes import outcomes, write_outcomes
+from kquota.cli.options.targets import Target, parse_name, target_options
 from kquota.cli.output import format_option
-from kquota.cli.targets import Target, parse_name, target_options
+from kquota.cli.plans.outcomes import outcomes, write_outcomes
 from kquota.errors import ApiError, IllegalArgumentError, InputError, failed
 from kquota.quotas import (
     ClientQuotaAlteration,

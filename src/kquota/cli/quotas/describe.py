@@ -4,9 +4,9 @@ import sys
 
 import click
 
-from kquota.cli.entity_filter import EntityFilter, filter_options
+from kquota.cli.options.entity_filter import EntityFilter, filter_options
+from kquota.cli.options.targets import Target, target_options
 from kquota.cli.output import Layout, align, format_option, write_records
-from kquota.cli.targets import Target, target_options
 from kquota.files import QuotaFile, QuotaFileEntry, write_json, write_yaml
 from kquota.files.writer import entry_fields
 from kquota.quotas import KAFKA, format_number

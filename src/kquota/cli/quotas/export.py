@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from kquota.cli.targets import Target, target_options
+from kquota.cli.options.targets import Target, target_options
 from kquota.files import write_json, write_yaml
 
 __all__ = ["export"]

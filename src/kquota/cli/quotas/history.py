@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import click
 
-from kquota.cli.entity_filter import EntityFilter, filter_options
+from kquota.cli.options.entity_filter import EntityFilter, filter_options
+from kquota.cli.options.targets import Target, target_options
 from kquota.cli.output import Layout, align, format_option, write_records
-from kquota.cli.targets import Target, target_options
 from kquota.errors import NotSupportedError
 from kquota.quotas import QuotaChange, format_number
 from kquota.stores import Commit, HasHistory

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import click
 from click.core import ParameterSource
 
+from kquota.cli.options.targets import QUOTA_FILE, Target, broker_options, read_quotas, target_options
 from kquota.cli.output import Layout, format_option, write_records
-from kquota.cli.targets import QUOTA_FILE, Target, broker_options, read_quotas, target_options
 from kquota.config import BrokerConfig, load_broker_config
 from kquota.errors import InputError
-from kquota.files import Finding, QuotaFile, Severity
-from kquota.files import lint as find
+from kquota.files import QuotaFile
+from kquota.policy import Finding, Severity
+from kquota.policy import lint as find
 from kquota.printable import printable
 
 __all__ = ["lint"]

@@ -10,10 +10,10 @@ from typing import TextIO
 
 import click
 
-from kquota.cli.entity_types import current_model
+from kquota.cli.options.entity_types import current_model
+from kquota.cli.options.targets import Target, parse_name, static_default_options, target_options
 from kquota.cli.output import Layout, align, format_option, write_records
-from kquota.cli.resolving import Client, resolving
-from kquota.cli.targets import Target, parse_name, static_default_options, target_options
+from kquota.cli.quotas.resolving import Client, resolving
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 from kquota.printable import printable

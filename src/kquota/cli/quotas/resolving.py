@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from kquota.cli.entity_types import current_model
-from kquota.cli.targets import Target
+from kquota.cli.options.entity_types import current_model
+from kquota.cli.options.targets import Target
 from kquota.errors import ApiError, failed
 from kquota.quotas import CLIENT_ID, IP, KAFKA, USER, Candidate, ClientQuotaEntity, QuotaResolver, ResolvedQuota
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from kquota.cli.backup import store_option
-from kquota.cli.outcomes import outcomes, write_outcomes
 from kquota.cli.output import format_option
+from kquota.cli.plans.outcomes import outcomes, write_outcomes
+from kquota.cli.quotas.backup import store_option
 from kquota.errors import InputError
 
 __all__ = ["restore"]
@@ -33,10 +33,10 @@ def restore(*, store: str, source: str, dry_run: bool, format: str) -> int:
 
     What differs is changed, in one commit: nothing of the history is lost, and kquota history tells of it.
     """
-    from kquota.cli.alter import local_principal
-    from kquota.cli.planning import all_quotas, say_summary
-    from kquota.cli.targets import Target
-    from kquota.files import alterations, difference
+    from kquota.cli.options.targets import Target
+    from kquota.cli.plans.planning import all_quotas, say_summary
+    from kquota.cli.quotas.alter import local_principal
+    from kquota.policy import alterations, difference
     from kquota.stores.backup import read_backup
     from kquota.stores.host_names import hosts_of
     from kquota.stores.local import LocalStore

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kquota.cli.callback_settings import callback_settings, import_from_here
-from kquota.cli.paths import as_path
-from kquota.cli.targets import broker_options_for, check_servers
+from kquota.cli.options.callback_settings import callback_settings, import_from_here
+from kquota.cli.options.paths import as_path
+from kquota.cli.options.targets import broker_options_for, check_servers
 from kquota.errors import KquotaError
 
 if TYPE_CHECKING:

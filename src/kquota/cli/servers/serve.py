@@ -5,8 +5,8 @@ import sys
 
 import click
 
-from kquota.cli.entity_types import current_model
-from kquota.cli.targets import broker_options_for
+from kquota.cli.options.entity_types import current_model
+from kquota.cli.options.targets import broker_options_for
 from kquota.errors import KquotaError
 
 __all__ = ["serve"]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from pyspark.sql import functions as F
 
-from kquota.pipeline.tables import CURVE
-from kquota.pipeline.transforms.clients import with_limits
-from kquota.pipeline.transforms.identities import IDENTITY, identities
+from kquota.pipeline.dataset.tables import CURVE
+from kquota.pipeline.limits.clients import with_limits
+from kquota.pipeline.limits.identities import IDENTITY, identities
 from kquota.quotas import CLIENT_ID, KAFKA, USER, ClientQuotaEntity, QuotaSnapshot
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def to_meters(
 def to_curve(held: DataFrame) -> DataFrame:
     """The `curve` table: one row per broker, meter, key and candidate.
 
-    :param held: as :func:`~kquota.pipeline.transforms.held_cells.held_by_cells` gives it, with a :class:`Grid`.
+    :param held: as :func:`~kquota.pipeline.simulation.cell_frames.held_by_cells` gives it, with a :class:`Grid`.
     """
     return CURVE.conform(
         held.select(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kquota.pipeline.transforms.identities import METER
+from kquota.pipeline.limits.identities import METER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,7 +27,7 @@ def to_impacts(what_if: DataFrame, bindings: DataFrame, changes: Iterable[tuple[
     named_moved: the names of some; unknowns.
 
     :param what_if: rows of the `whatif` table.
-    :param bindings: as :func:`~kquota.pipeline.transforms.what_if.to_bindings` gives it.
+    :param bindings: as :func:`~kquota.pipeline.advice.what_if.to_bindings` gives it.
     :param changes: canonical text of the entity, and key.
     """
     spark = what_if.sparkSession

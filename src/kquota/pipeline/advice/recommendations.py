@@ -11,17 +11,17 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from kquota.files import UNOWNED, OwnerMap
-from kquota.pipeline.tables import RECOMMENDATIONS
-from kquota.pipeline.transforms.counted_times import counted_by
-from kquota.pipeline.transforms.identities import IDENTITY
-from kquota.pipeline.workers import forget_zip_importers
+from kquota.pipeline.dataset.tables import RECOMMENDATIONS
+from kquota.pipeline.limits.counting import counted_by
+from kquota.pipeline.limits.identities import IDENTITY
+from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.policy import UNOWNED, OwnerMap
 from kquota.quotas import KAFKA, STATIC, ClientQuotaEntity, ValueType
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from kquota.files import Objective
+    from kquota.policy import Objective
 
 __all__ = [
     "at_percentile",
@@ -45,7 +45,7 @@ def with_rules(meters: DataFrame, owners: OwnerMap) -> DataFrame:
 
     A client without a rule gets one of its own, on what it is measured by.
 
-    :param meters: as :func:`~kquota.pipeline.transforms.curve.to_meters` gives it.
+    :param meters: as :func:`~kquota.pipeline.advice.curve.to_meters` gives it.
     """
     entity = F.when(F.col("limit_source") != "", F.col("limit_source")).otherwise(F.col("meter"))
     ruled = meters.withColumn("entity", entity)
@@ -73,7 +73,7 @@ def lowest_limits(held: DataFrame, objectives: Sequence[Objective]) -> DataFrame
 
     Columns: cluster, broker_id, meter, key, needed (null where no candidate does).
 
-    :param held: columns of :data:`~kquota.pipeline.transforms.held.HELD`, many candidates for each meter.
+    :param held: columns of :data:`~kquota.pipeline.simulation.simulated.HELD`, many candidates for each meter.
     """
     meets = F.lit(True)
     for objective in objectives:

@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from kquota.files import UNOWNED, Objective, OwnerMap, QuotaFile, QuotaFileEntry, write_yaml
-from kquota.pipeline.analysis import read_table, read_usage
-from kquota.pipeline.jobs import JobOptions, add_to, spark_for
-from kquota.pipeline.kept_frames import keep
-from kquota.pipeline.output import OutputDirectory
-from kquota.pipeline.replay.arrivals import Arrivals
-from kquota.pipeline.table_files import write_table
-from kquota.pipeline.tables import CURVE, RECOMMENDATIONS, USAGE, Table
-from kquota.pipeline.transforms.curve import Grid, to_curve, to_meters
-from kquota.pipeline.transforms.held import Replay, recorded_times
-from kquota.pipeline.transforms.held_cells import held_by_cells
-from kquota.pipeline.transforms.recommendations import (
+from kquota.files import QuotaFile, QuotaFileEntry, write_yaml
+from kquota.pipeline.advice.curve import Grid, to_curve, to_meters
+from kquota.pipeline.advice.recommendations import (
     at_percentile,
     cut_to_capacity,
     kept_limits,
@@ -31,8 +22,18 @@ from kquota.pipeline.transforms.recommendations import (
     with_rules,
     with_values,
 )
-from kquota.pipeline.transforms.utilisation import to_utilisation
-from kquota.pipeline.what_if import recorded_clients
+from kquota.pipeline.advice.what_if_job import recorded_clients
+from kquota.pipeline.analysis import read_table, read_usage
+from kquota.pipeline.dataset.output_directory import OutputDirectory
+from kquota.pipeline.dataset.table_files import write_table
+from kquota.pipeline.dataset.tables import CURVE, RECOMMENDATIONS, USAGE, Table
+from kquota.pipeline.jobs import JobOptions, add_to, spark_for
+from kquota.pipeline.simulation.arrivals import Arrivals
+from kquota.pipeline.simulation.cell_frames import held_by_cells
+from kquota.pipeline.simulation.simulated import Replay, recorded_times
+from kquota.pipeline.spark.persisted_frames import keep
+from kquota.pipeline.utilisation.rates import to_utilisation
+from kquota.policy import UNOWNED, Objective, OwnerMap
 from kquota.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -45,8 +46,8 @@ from kquota.quotas import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from kquota.pipeline.arrow_source import ParquetSource
     from kquota.pipeline.progress import Progress
+    from kquota.pipeline.spark.parquet_source import ParquetSource
 
 __all__ = ["RECOMMENDED_KEYS", "Recommended", "Swept", "Wanted", "recommend", "sweep"]
 

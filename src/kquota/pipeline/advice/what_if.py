@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from kquota.pipeline.replay.arrivals import ArrivalModel
-from kquota.pipeline.tables import WHATIF
-from kquota.pipeline.transforms.clients import KEPT_METER, with_limits_under
-from kquota.pipeline.transforms.identities import IDENTITY, METER, identities
-from kquota.pipeline.transforms.tried_meters import QuotaColumns
+from kquota.pipeline.dataset.tables import WHATIF
+from kquota.pipeline.limits.clients import KEPT_METER, with_limits_under
+from kquota.pipeline.limits.identities import IDENTITY, METER, identities
+from kquota.pipeline.simulation.arrivals import ArrivalModel
+from kquota.pipeline.simulation.candidate_limits import QuotaColumns
 from kquota.quotas import CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, QuotaSnapshot
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def to_what_if(
     """The `whatif` table: one row per broker, meter and key.
 
     :param bindings: as :func:`to_bindings` gives them.
-    :param held: as :mod:`kquota.pipeline.transforms.held` gives it, under the new limits.
+    :param held: as :mod:`kquota.pipeline.simulation.simulated` gives it, under the new limits.
     :param held_old: the same under the old ones.
     :param is_recorded: whether the recording was made under the old limits, so that what was told then counts.
     """

@@ -11,29 +11,30 @@ from pyspark.sql import functions as F
 
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
-from kquota.files import NO_IMPACT, Impact, QuotaFile
+from kquota.files import QuotaFile
+from kquota.pipeline.advice.impact import to_impacts
+from kquota.pipeline.advice.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
+from kquota.pipeline.dataset.output_directory import OutputDirectory
+from kquota.pipeline.dataset.quotas import last_quotas
+from kquota.pipeline.dataset.table_files import write_table
+from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, WHATIF
 from kquota.pipeline.jobs import JobOptions, add_to, before_quotas, extended, read_summary, spark_for
-from kquota.pipeline.kept_frames import keep
-from kquota.pipeline.kept_quotas import last_quotas
-from kquota.pipeline.output import OutputDirectory
-from kquota.pipeline.replay.arrivals import Arrivals
-from kquota.pipeline.table_files import write_table
-from kquota.pipeline.tables import CLIENTS, REQUESTS, WHATIF
-from kquota.pipeline.transforms.clients import to_client_totals
-from kquota.pipeline.transforms.held import Replay, recorded_times
-from kquota.pipeline.transforms.held_by_callback import callback_bindings, held_by_callback
-from kquota.pipeline.transforms.held_cells import held_by_cells, held_by_cells_under
-from kquota.pipeline.transforms.held_requests import held_by_requests
-from kquota.pipeline.transforms.impact import to_impacts
-from kquota.pipeline.transforms.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
+from kquota.pipeline.limits.clients import to_client_totals
+from kquota.pipeline.simulation.arrivals import Arrivals
+from kquota.pipeline.simulation.callback_frames import callback_bindings, held_by_callback
+from kquota.pipeline.simulation.cell_frames import held_by_cells, held_by_cells_under
+from kquota.pipeline.simulation.request_frames import held_by_requests
+from kquota.pipeline.simulation.simulated import Replay, recorded_times
+from kquota.pipeline.spark.persisted_frames import keep
+from kquota.policy import NO_IMPACT, Impact
 from kquota.quotas import QuotaSnapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from kquota.pipeline.progress import Progress
-    from kquota.pipeline.replay.held_by_callback import CallbackSetup
+    from kquota.pipeline.simulation.callback import CallbackSetup
 
 __all__ = ["WORST_SHOWN", "ChangeImpacts", "WhatIf", "change_impacts", "recorded_clients", "what_if"]
 

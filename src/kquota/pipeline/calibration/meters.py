@@ -10,7 +10,7 @@ from kquota.config import BrokerConfig
 from kquota.metering.meters import RateMeter
 from kquota.metering.requests import is_strict
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.recorded import RateReplay, RecordedRequest, ReplayedWait, TokenReplay
+from kquota.pipeline.calibration.broker_replay import RateReplay, RecordedRequest, ReplayedWait, TokenReplay
 from kquota.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
 __all__ = ["MeterRequest", "MeterWaits", "replay_meters"]

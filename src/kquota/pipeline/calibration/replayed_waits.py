@@ -12,14 +12,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
 from kquota.config import BrokerConfig
-from kquota.pipeline.replay.meters import MeterWaits, replay_meters
-from kquota.pipeline.replay.recorded import CLOSE_MS, CLOSE_SHARE
-from kquota.pipeline.tables import CALIBRATION
-from kquota.pipeline.transforms.clients import KEPT_METER
-from kquota.pipeline.transforms.counted_times import counted_by, counted_ms, in_purgatory
-from kquota.pipeline.transforms.identities import METER
-from kquota.pipeline.transforms.limit_periods import VALID_FROM_MS, VALID_TO_MS, VALIDITY, have_changed
-from kquota.pipeline.workers import forget_zip_importers
+from kquota.pipeline.calibration.broker_replay import CLOSE_MS, CLOSE_SHARE
+from kquota.pipeline.calibration.meters import MeterWaits, replay_meters
+from kquota.pipeline.dataset.tables import CALIBRATION
+from kquota.pipeline.limits.clients import KEPT_METER
+from kquota.pipeline.limits.counting import counted_by, counted_ms, in_purgatory
+from kquota.pipeline.limits.identities import METER
+from kquota.pipeline.limits.periods import VALID_FROM_MS, VALID_TO_MS, VALIDITY, have_changed
+from kquota.pipeline.spark.workers import forget_zip_importers
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def to_replayed_waits(requests: DataFrame, clients: DataFrame, broker_config: Br
     """Each wait that the broker told under a known limit, or that the replay finds: one row per request and key.
 
     Columns: cluster, meter, key, broker_id, at_ms, told_ms; predicted_ms, and plain_ms without learning from what was
-    told (see :mod:`kquota.pipeline.replay.recorded`); low_ms and high_ms, between which an estimate lies; is_compared.
+    told (see :mod:`kquota.pipeline.calibration.broker_replay`); low_ms and high_ms, between which an estimate lies;
+    is_compared.
 
     :param requests: rows of the `requests` table.
     :param clients: resolved clients of the same log; their limits are taken for those that were in force.

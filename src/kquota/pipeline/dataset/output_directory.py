@@ -2,7 +2,7 @@
 
 Everything new is written to a hidden staging folder inside the directory, and each table is swapped in on its own
 once it is whole. A run that fails leaves the old tables as they were. Several jobs may add different tables at the
-same time (:mod:`kquota.pipeline.lease`).
+same time (:mod:`kquota.pipeline.dataset.lease`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Final, Self
 from kquota import __version__
 from kquota.errors import InputError
 from kquota.files.local_paths import check_local
-from kquota.pipeline.lease import STAGING_PREFIX, Lease
-from kquota.pipeline.tables import OCCASIONAL, TABLES
+from kquota.pipeline.dataset.lease import STAGING_PREFIX, Lease
+from kquota.pipeline.dataset.tables import OCCASIONAL, TABLES
 
 __all__ = ["MARKER", "OutputDirectory"]
 

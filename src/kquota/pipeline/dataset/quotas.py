@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kquota.errors import InputError
 from kquota.files import DatedQuotas, QuotaFile, QuotasOverTime, read_quota_file, write_yaml
-from kquota.pipeline.tables import LIMITS
-from kquota.pipeline.transforms.limit_periods import have_changed
+from kquota.pipeline.dataset.tables import LIMITS
+from kquota.pipeline.limits.periods import have_changed
 from kquota.stores.folder import read_quota_folder, write_quota_folder
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kquota.errors import InputError, KquotaError
-from kquota.pipeline.sources.staging import StagedFile
-from kquota.pipeline.tables import (
+from kquota.pipeline.dataset.tables import (
     CALIBRATION,
     CLIENTS,
     CURVE,
@@ -26,6 +25,7 @@ from kquota.pipeline.tables import (
     WHATIF,
     Table,
 )
+from kquota.pipeline.ingest.chunks import StagedFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,7 +21,7 @@ from kquota.files import QuotaFile, read_quota_file
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.contract_check import TrafficRecord
 from kquota.metering.requests import is_strict
-from kquota.pipeline.output import MARKER
+from kquota.pipeline.dataset.output_directory import MARKER
 
 __all__ = ["RecordedTraffic"]
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct, field
 
-from kquota.pipeline.sources.log_times import LogTimes
+from kquota.pipeline.ingest.request_log.times import LogTimes
 
 __all__ = [
     "CONNECTIONS_SCHEMA",

@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kquota.pipeline.log_overlaps import LogOverlap, ReadLog, find_overlaps
-from kquota.pipeline.pieces import finish_rejected, finish_usage
-from kquota.pipeline.sources.cells import CELL_MS
-from kquota.pipeline.sources.log_files import LogFile, LogRange, cut_into_ranges, group_ranges
-from kquota.pipeline.sources.log_times import IN_ORDER_MS, LogTimes
-from kquota.pipeline.sources.range_reader import IngestOptions
-from kquota.pipeline.sources.repeated_hours import RangeStarts, range_starts, with_range_starts
-from kquota.pipeline.sources.repeated_logs import Digests, RepeatedLog, digests_of, repeated_logs
-from kquota.pipeline.sources.request_log import stage_request_logs
-from kquota.pipeline.table_files import check_shared
-from kquota.pipeline.workers import on_workers
+from kquota.pipeline.dataset.table_files import check_shared
+from kquota.pipeline.ingest.merge import finish_rejected, finish_usage
+from kquota.pipeline.ingest.request_log.cells import CELL_MS
+from kquota.pipeline.ingest.request_log.duplicate_logs import Digests, RepeatedLog, digests_of, repeated_logs
+from kquota.pipeline.ingest.request_log.log_files import LogFile, LogRange, cut_into_ranges, group_ranges
+from kquota.pipeline.ingest.request_log.overlaps import LogOverlap, ReadLog, find_overlaps
+from kquota.pipeline.ingest.request_log.reading import stage_request_logs
+from kquota.pipeline.ingest.request_log.repeated_hours import RangeStarts, range_starts, with_range_starts
+from kquota.pipeline.ingest.request_log.split_reader import IngestOptions
+from kquota.pipeline.ingest.request_log.times import IN_ORDER_MS, LogTimes
+from kquota.pipeline.spark.workers import on_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kquota.pipeline.ingest.chunks import Stretch
     from kquota.pipeline.progress import Progress
-    from kquota.pipeline.sources.staging import Stretch
 
 __all__ = ["IngestResult", "estimate_lines", "ingest_logs"]
 

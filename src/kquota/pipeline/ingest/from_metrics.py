@@ -15,23 +15,23 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.errors import InputError
-from kquota.pipeline.arrow_source import ParquetSource
-from kquota.pipeline.gathering import BLOCKS, bucket_count, gather, table_blocks
-from kquota.pipeline.sources.metric_files import MetricFile, MetricInputs, find_metric_files
-from kquota.pipeline.sources.metric_reader import read_metric_file
-from kquota.pipeline.sources.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
-from kquota.pipeline.sources.staging import StagedFile, write_usage
-from kquota.pipeline.table_files import check_shared, take_in
-from kquota.pipeline.tables import REJECTED, USAGE
-from kquota.pipeline.transforms.identities import plain_strings
-from kquota.pipeline.transforms.metered_usage import Conflict, Intervals, MeteredCounts, metered_usage
-from kquota.pipeline.workers import forget_zip_importers
+from kquota.pipeline.dataset.table_files import check_shared, take_in
+from kquota.pipeline.dataset.tables import REJECTED, USAGE
+from kquota.pipeline.ingest.chunks import StagedFile, write_usage
+from kquota.pipeline.ingest.metrics.metric_files import MetricFile, MetricInputs, find_metric_files
+from kquota.pipeline.ingest.metrics.reader import read_metric_file
+from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
+from kquota.pipeline.ingest.metrics.usage import Conflict, Intervals, MeteredCounts, metered_usage
+from kquota.pipeline.limits.identities import plain_strings
+from kquota.pipeline.spark.parquet_source import ParquetSource
+from kquota.pipeline.spark.shuffle import BLOCKS, bucket_count, gather, table_blocks
+from kquota.pipeline.spark.workers import forget_zip_importers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kquota.pipeline.arrow_source import Batches
     from kquota.pipeline.progress import Progress
+    from kquota.pipeline.spark.parquet_source import Batches
 
 __all__ = ["MetricSource", "MetricsResult", "ingest_metrics"]
 

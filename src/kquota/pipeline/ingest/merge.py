@@ -20,11 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kquota.pipeline.arrow_source import ParquetSource
-from kquota.pipeline.gathering import BLOCKS, bucket_count, gather, table_blocks, table_of
-from kquota.pipeline.sources.cells import CELL_MS, EDGE_SCHEMA, USAGE_SCHEMA
-from kquota.pipeline.sources.log_files import LogRange
-from kquota.pipeline.sources.staging import (
+from kquota.pipeline.dataset.table_files import take_in
+from kquota.pipeline.dataset.tables import REJECTED, REQUESTS, USAGE
+from kquota.pipeline.ingest.chunks import (
     CONNECTIONS_SCHEMA,
     MUTATIONS_SCHEMA,
     REJECTED_SCHEMA,
@@ -33,10 +31,9 @@ from kquota.pipeline.sources.staging import (
     write_staged,
     write_usage,
 )
-from kquota.pipeline.table_files import take_in
-from kquota.pipeline.tables import REJECTED, REQUESTS, USAGE
-from kquota.pipeline.transforms.identities import plain_strings
-from kquota.pipeline.transforms.usage import (
+from kquota.pipeline.ingest.request_log.cells import CELL_MS, EDGE_SCHEMA, USAGE_SCHEMA
+from kquota.pipeline.ingest.request_log.log_files import LogRange
+from kquota.pipeline.ingest.request_log.usage_rows import (
     charge_mutations,
     connection_usage,
     merge_cells,
@@ -44,11 +41,14 @@ from kquota.pipeline.transforms.usage import (
     mutation_usage,
     to_mergeable,
 )
+from kquota.pipeline.limits.identities import plain_strings
+from kquota.pipeline.spark.parquet_source import ParquetSource
+from kquota.pipeline.spark.shuffle import BLOCKS, bucket_count, gather, table_blocks, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kquota.pipeline.arrow_source import Batches
+    from kquota.pipeline.spark.parquet_source import Batches
 
 __all__ = ["finish_rejected", "finish_usage"]
 

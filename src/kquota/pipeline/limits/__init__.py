@@ -1,1 +1,1 @@
-"""Plain ``DataFrame -> DataFrame`` functions over the tables of :mod:`kquota.pipeline.tables`."""
+"""Plain ``DataFrame -> DataFrame`` functions over the tables of :mod:`kquota.pipeline.dataset.tables`."""

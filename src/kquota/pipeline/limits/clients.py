@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
-from kquota.pipeline.gathering import BLOCKS, gather, table_blocks, table_of
-from kquota.pipeline.tables import CLIENTS, USAGE
-from kquota.pipeline.transforms.identities import IDENTITY, encoded, plain_strings
-from kquota.pipeline.transforms.limit_periods import IS_LAST, VALID_FROM_MS, VALID_TO_MS, VALIDITY
-from kquota.pipeline.workers import forget_zip_importers
+from kquota.pipeline.dataset.tables import CLIENTS, USAGE
+from kquota.pipeline.limits.identities import IDENTITY, encoded, plain_strings
+from kquota.pipeline.limits.periods import IS_LAST, VALID_FROM_MS, VALID_TO_MS, VALIDITY
+from kquota.pipeline.spark.shuffle import BLOCKS, gather, table_blocks, table_of
+from kquota.pipeline.spark.workers import forget_zip_importers
 from kquota.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -32,7 +32,7 @@ from kquota.quotas import (
 )
 
 if TYPE_CHECKING:
-    from kquota.pipeline.arrow_source import ArrowSource, Batches
+    from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 
 __all__ = [
     "CLIENT_TEXT",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from kquota.pipeline.transforms.identities import Identity
+from kquota.pipeline.limits.identities import Identity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Final
 
-from kquota.pipeline.replay.recorded import CLOSE_SHARE
+from kquota.pipeline.calibration.broker_replay import CLOSE_SHARE
 from kquota.pipeline.report import charts, model, units
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
 

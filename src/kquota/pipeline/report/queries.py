@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 from pyspark.sql.window import Window
 
-from kquota.pipeline import tables
-from kquota.pipeline.arrow_source import ParquetSource
+from kquota.pipeline.dataset import tables
+from kquota.pipeline.dataset.table_files import location, table_folder
+from kquota.pipeline.limits.identities import METER, plain_strings
 from kquota.pipeline.report import model
 from kquota.pipeline.report.calibration import calibration_of
 from kquota.pipeline.report.curves import curves_of
@@ -23,14 +24,13 @@ from kquota.pipeline.report.recommendations import recommendations_of
 from kquota.pipeline.report.summary import rate_window, read_summary
 from kquota.pipeline.report.timeline import Wanted, limit_spans, meter_steps, spans_of, throttled_by_meter
 from kquota.pipeline.report.what_if import what_if_of
-from kquota.pipeline.table_files import location, table_folder
-from kquota.pipeline.transforms.identities import METER, plain_strings
+from kquota.pipeline.spark.parquet_source import ParquetSource
 from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-    from kquota.pipeline.arrow_source import ArrowSource, Batches
+    from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 
 __all__ = ["AnalysisTables", "build_report", "read_tables"]
 
@@ -44,7 +44,7 @@ _CLIENT: Final = ("user", "client_id", "ip")
 
 @dataclass(frozen=True, slots=True)
 class AnalysisTables:
-    """The tables that the page is made of, with the schemas of :mod:`kquota.pipeline.tables`."""
+    """The tables that the page is made of, with the schemas of :mod:`kquota.pipeline.dataset.tables`."""
 
     usage: ArrowSource
     clients: DataFrame

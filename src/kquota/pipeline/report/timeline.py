@@ -13,22 +13,22 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 from pyspark.sql.window import Window
 
-from kquota.pipeline.report import model
-from kquota.pipeline.tables import USAGE
-from kquota.pipeline.transforms.identities import IDENTITY, IdentityNumbers
-from kquota.pipeline.transforms.limit_periods import (
+from kquota.pipeline.dataset.tables import USAGE
+from kquota.pipeline.limits.identities import IDENTITY, IdentityNumbers
+from kquota.pipeline.limits.periods import (
     VALID_FROM_MS,
     VALID_TO_MS,
     VALIDITY,
     LimitPeriods,
     have_changed,
 )
-from kquota.pipeline.transforms.meter_series import is_sampled
+from kquota.pipeline.report import model
+from kquota.pipeline.utilisation.meter_series import is_sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from kquota.pipeline.arrow_source import ArrowSource, Batches
+    from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 
 __all__ = [
     "Wanted",

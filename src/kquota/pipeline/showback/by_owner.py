@@ -16,17 +16,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, LongType, StringType, StructField, StructType
 from pyspark.sql.window import Window
 
-from kquota.files import UNOWNED, OwnerMap
-from kquota.pipeline.tables import SHOWBACK, USAGE
-from kquota.pipeline.transforms.identities import IDENTITY, plain_strings
-from kquota.pipeline.transforms.limit_periods import VALID_FROM_MS, VALID_TO_MS, have_changed
-from kquota.pipeline.workers import forget_zip_importers
+from kquota.pipeline.dataset.tables import SHOWBACK, USAGE
+from kquota.pipeline.limits.identities import IDENTITY, plain_strings
+from kquota.pipeline.limits.periods import VALID_FROM_MS, VALID_TO_MS, have_changed
+from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.policy import UNOWNED, OwnerMap
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from kquota.pipeline.arrow_source import ArrowSource, Batches
+    from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 
 __all__ = ["OWNER", "local_date", "to_client_days", "to_showback", "to_unowned", "with_owners"]
 

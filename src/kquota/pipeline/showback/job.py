@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from kquota.files import UNOWNED, OwnerMap, OwnerRule
 from kquota.pipeline.analysis import read_table, read_usage
+from kquota.pipeline.dataset.output_directory import OutputDirectory
+from kquota.pipeline.dataset.quotas import last_quotas
+from kquota.pipeline.dataset.table_files import write_table
+from kquota.pipeline.dataset.tables import CLIENTS, LIMITS, SHOWBACK
 from kquota.pipeline.jobs import JobOptions, add_to, check_time_zone, spark_for
-from kquota.pipeline.kept_frames import keep
-from kquota.pipeline.kept_quotas import last_quotas
-from kquota.pipeline.output import OutputDirectory
-from kquota.pipeline.table_files import write_table
-from kquota.pipeline.tables import CLIENTS, LIMITS, SHOWBACK
-from kquota.pipeline.transforms.showback import to_client_days, to_showback, to_unowned, with_owners
+from kquota.pipeline.showback.by_owner import to_client_days, to_showback, to_unowned, with_owners
+from kquota.pipeline.spark.persisted_frames import keep
+from kquota.policy import UNOWNED, OwnerMap, OwnerRule
 
 __all__ = ["Showback", "showback"]
 

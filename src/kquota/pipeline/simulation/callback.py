@@ -13,8 +13,8 @@ from kquota.metering.callback import ClientQuotaType, Cluster
 from kquota.metering.engine import Housekeeping, QuotaManagers, client_quotas
 from kquota.metering.loading import load_callback
 from kquota.metering.meters import UNLIMITED
-from kquota.pipeline.replay.arrivals import ENVELOPE_BYTES, Outcome
-from kquota.pipeline.replay.held_requests import Connection, Counted, Counter, Passage, outcome_of, passages
+from kquota.pipeline.simulation.arrivals import ENVELOPE_BYTES, Outcome
+from kquota.pipeline.simulation.requests import Connection, Counted, Counter, Passage, outcome_of, passages
 from kquota.quotas import QuotaSnapshot
 
 __all__ = ["CallbackOutcome", "CallbackSetup", "held_by_callback"]

@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kquota.pipeline.transforms.held import HELD, Replay
-from kquota.pipeline.transforms.held_requests import with_counting
-from kquota.pipeline.workers import forget_zip_importers
+from kquota.pipeline.simulation.request_frames import with_counting
+from kquota.pipeline.simulation.simulated import HELD, Replay
+from kquota.pipeline.spark.workers import forget_zip_importers
 from kquota.quotas import KAFKA, USER
 
 if TYPE_CHECKING:
-    from kquota.pipeline.arrow_source import Batches
-    from kquota.pipeline.replay.held_by_callback import CallbackSetup
+    from kquota.pipeline.simulation.callback import CallbackSetup
+    from kquota.pipeline.spark.parquet_source import Batches
 
 __all__ = ["callback_bindings", "held_by_callback"]
 
@@ -45,7 +45,7 @@ class _Request(NamedTuple):
 
 
 def held_by_callback(requests: DataFrame, setup: CallbackSetup, replay: Replay) -> DataFrame:
-    """Columns of :data:`~kquota.pipeline.transforms.held.HELD`, and members: the clients that counted on the meter.
+    """Columns of :data:`~kquota.pipeline.simulation.simulated.HELD`, and members: clients that counted on the meter.
 
     A callback sees all that a broker does, so all requests of one on a key are one task.
 
@@ -66,7 +66,7 @@ def callback_bindings(held: DataFrame, bindings: DataFrame) -> DataFrame:
     """Clients with the meters that a callback gave them, beside what they are bound by under `bindings`.
 
     :param held: as :func:`held_by_callback` gives it.
-    :param bindings: as :func:`~kquota.pipeline.transforms.what_if.to_bindings` gives it, of all clients.
+    :param bindings: as :func:`~kquota.pipeline.advice.what_if.to_bindings` gives it, of all clients.
     """
     members = held.select("cluster", "key", "meter", "limit", F.explode("members").alias("client")).select(
         "cluster", "key", F.col("client.user"), F.col("client.client_id"), "meter", "limit"
@@ -100,8 +100,8 @@ def _held(setup: CallbackSetup, replay: Replay) -> Callable[[Iterable[pa.RecordB
 
 
 def _held_broker(requests: Sequence[_Request], setup: CallbackSetup, replay: Replay) -> Iterator[tuple[object, ...]]:
-    from kquota.pipeline.replay.held_by_callback import held_by_callback
-    from kquota.pipeline.replay.held_requests import Connection
+    from kquota.pipeline.simulation.callback import held_by_callback
+    from kquota.pipeline.simulation.requests import Connection
 
     one = requests[0]
     first_ms, last_ms = replay.spans[one.cluster, one.home]

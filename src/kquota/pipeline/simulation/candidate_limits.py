@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kquota.pipeline.transforms.identities import IDENTITY, METER, IdentityNumbers, encoded
+from kquota.pipeline.limits.identities import IDENTITY, METER, IdentityNumbers, encoded
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
 if TYPE_CHECKING:

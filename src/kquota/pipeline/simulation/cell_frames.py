@@ -11,20 +11,20 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kquota.metering.statistics import Windows
-from kquota.pipeline.gathering import order_of, starts_of
-from kquota.pipeline.kept_frames import keep
-from kquota.pipeline.replay.arrivals import ArrivalModel, Outcome
-from kquota.pipeline.transforms.counted_times import CONTROLLER
-from kquota.pipeline.transforms.held import HELD, Candidates, Replay, only_its_limit
-from kquota.pipeline.transforms.identities import IDENTITY
-from kquota.pipeline.transforms.meter_cells import Cells, Floats, Ints, gather_by_meter
-from kquota.pipeline.transforms.tried_meters import QuotaColumns, TriedMeters
-from kquota.pipeline.transforms.utilisation import window_rates
+from kquota.pipeline.limits.counting import CONTROLLER
+from kquota.pipeline.limits.identities import IDENTITY
+from kquota.pipeline.simulation.arrivals import ArrivalModel, Outcome
+from kquota.pipeline.simulation.candidate_limits import QuotaColumns, TriedMeters
+from kquota.pipeline.simulation.simulated import HELD, Candidates, Replay, only_its_limit
+from kquota.pipeline.spark.group_by_meter import Cells, Floats, Ints, gather_by_meter
+from kquota.pipeline.spark.persisted_frames import keep
+from kquota.pipeline.spark.shuffle import order_of, starts_of
+from kquota.pipeline.utilisation.rates import window_rates
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kquota.pipeline.arrow_source import ArrowSource
+    from kquota.pipeline.spark.parquet_source import ArrowSource
 
 __all__ = ["CELL", "held_by_cells", "held_by_cells_under", "sampled_rates"]
 
@@ -52,7 +52,7 @@ CELL: Final = np.dtype(
 def held_by_cells(
     usage: ArrowSource, clients: DataFrame, replay: Replay, candidates: Candidates = only_its_limit
 ) -> DataFrame:
-    """Columns of :data:`~kquota.pipeline.transforms.held.HELD`, from cells.
+    """Columns of :data:`~kquota.pipeline.simulation.simulated.HELD`, from cells.
 
     :param usage: rows of the `usage` table; those of other clients are left aside.
     :param clients: one row per cluster, user, client_id, ip and key, with meter, and limit (null: none).
@@ -113,8 +113,8 @@ def _cells(batch: pa.RecordBatch, meters: TriedMeters, *, by_client: bool) -> Ce
 
 def _held_cells(cells: Cells, meters: TriedMeters, replay: Replay, candidates: Candidates) -> pa.Table:
     # Compiled code is loaded where it is needed, not wherever a plan is made.
-    from kquota.pipeline.replay.held_cells import MeterCells, outcomes_of_cells
-    from kquota.pipeline.replay.summed_cells import summed
+    from kquota.pipeline.simulation.cells import MeterCells, outcomes_of_cells
+    from kquota.pipeline.simulation.summed_cells import summed
 
     if not len(cells):
         return _HELD.empty_table()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kquota.pipeline.replay.compiled_meter import (
+from kquota.pipeline.simulation.compiled_meter import (
     BACKLOG_MAX,
     BYTES,
     FETCHED,
@@ -29,7 +29,7 @@ from kquota.pipeline.replay.compiled_meter import (
 )
 
 if TYPE_CHECKING:
-    from kquota.pipeline.replay.compiled_meter import Rule
+    from kquota.pipeline.simulation.compiled_meter import Rule
 
 __all__ = ["PART_COLUMNS", "replay_all", "to_parts"]
 

@@ -2,7 +2,7 @@
 
 The statistic is Kafka's to the last rule (``Rate``, ``SampledStat``, ``TokenBucket``), compiled. What a cell does not
 say is assumed: its requests are of one size and evenly spread, 16 a second of them at most, and wait in one queue for
-the whole meter. :mod:`kquota.pipeline.replay.held_requests` is the same without assumptions.
+the whole meter. :mod:`kquota.pipeline.simulation.requests` is the same without assumptions.
 
 Cells far below a limit are counted as a whole, which is all the same for the statistic: no request of theirs can be
 over it.
@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.arrivals import ANSWERED_MS, ENVELOPE_BYTES, NOTHING, Outcome, most_at_a_time
-from kquota.pipeline.replay.cell_queues import PART_COLUMNS, replay_all, to_parts
-from kquota.pipeline.replay.compiled_meter import BYTES, CONNECTIONS, FETCHED, RULE, TIME, TOKENS, Floats, Ints
-from kquota.pipeline.replay.mutation_waits import missing_tokens, mutation_waits_ms
+from kquota.pipeline.simulation.arrivals import ANSWERED_MS, ENVELOPE_BYTES, NOTHING, Outcome, most_at_a_time
+from kquota.pipeline.simulation.cell_queue import PART_COLUMNS, replay_all, to_parts
+from kquota.pipeline.simulation.compiled_meter import BYTES, CONNECTIONS, FETCHED, RULE, TIME, TOKENS, Floats, Ints
+from kquota.pipeline.simulation.mutation_waits import missing_tokens, mutation_waits_ms
 from kquota.quotas import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,

@@ -45,7 +45,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 LET_THROUGH, _THROTTLED, _THROTTLED_MS, _MUTED_MS, MAX_DELAY_MS, TOTAL_DELAY_MS, BACKLOG_MAX, PEAK = range(8)
-"""The fields of an :class:`~kquota.pipeline.replay.arrivals.Outcome`, in an array."""
+"""The fields of an :class:`~kquota.pipeline.simulation.arrivals.Outcome`, in an array."""
 
 BYTES, FETCHED, TIME, TOKENS, CONNECTIONS = range(5)
 """What is counted."""

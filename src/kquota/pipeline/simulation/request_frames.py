@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.metering.requests import STRICT_SINCE
-from kquota.pipeline.replay.arrivals import NOTHING
-from kquota.pipeline.transforms.counted_times import counted_by, counted_ms
-from kquota.pipeline.transforms.held import HELD, Replay
-from kquota.pipeline.workers import forget_zip_importers
+from kquota.pipeline.limits.counting import counted_by, counted_ms
+from kquota.pipeline.simulation.arrivals import NOTHING
+from kquota.pipeline.simulation.simulated import HELD, Replay
+from kquota.pipeline.spark.workers import forget_zip_importers
 
 if TYPE_CHECKING:
-    from kquota.pipeline.arrow_source import Batches
+    from kquota.pipeline.spark.parquet_source import Batches
 
 __all__ = ["held_by_requests", "with_counting"]
 
@@ -43,10 +43,10 @@ class _Request(NamedTuple):
 
 
 def held_by_requests(requests: DataFrame, clients: DataFrame, replay: Replay) -> DataFrame:
-    """Columns of :data:`~kquota.pipeline.transforms.held.HELD`, from requests, each meter with its own limit.
+    """Columns of :data:`~kquota.pipeline.simulation.simulated.HELD`, from requests, each meter with its own limit.
 
     :param requests: rows of the `requests` table.
-    :param clients: as for :func:`~kquota.pipeline.transforms.held_cells.held_by_cells`.
+    :param clients: as for :func:`~kquota.pipeline.simulation.cell_frames.held_by_cells`.
     """
     on_meters = clients.where(F.col("meter").isNotNull() & F.col("user").isNotNull() & F.col("client_id").isNotNull())
     limits = on_meters.select("cluster", "user", "client_id", "key", "meter", "limit")
@@ -91,7 +91,7 @@ def _held_requests(replay: Replay) -> Callable[[Iterable[pa.RecordBatch]], Itera
 
 def _held_meter(requests: Sequence[_Request], replay: Replay) -> tuple[object, ...]:
     # The module counts with numpy, which a plan does not need.
-    from kquota.pipeline.replay.held_requests import Connection, held_requests
+    from kquota.pipeline.simulation.requests import Connection, held_requests
 
     one = requests[0]
     first_ms, last_ms = replay.spans[one.cluster, one.home]

@@ -18,7 +18,7 @@ from kquota.metering.callback import ClientQuotaType
 from kquota.metering.meters import BucketMeter, Meter, RateMeter
 from kquota.metering.requests import charge
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.arrivals import ANSWERED_MS, ENVELOPE_BYTES, NOTHING, Outcome, most_at_a_time
+from kquota.pipeline.simulation.arrivals import ANSWERED_MS, ENVELOPE_BYTES, NOTHING, Outcome, most_at_a_time
 
 __all__ = ["Connection", "Counted", "Counter", "Passage", "counters_for", "held_requests", "outcome_of", "passages"]
 

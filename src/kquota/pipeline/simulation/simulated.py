@@ -1,7 +1,7 @@
 """What limits do to recorded traffic, meter by meter: one row per broker, meter, key and candidate limit.
 
-Two grains: :mod:`~kquota.pipeline.transforms.held_requests`, each through the metering classes, and
-:mod:`~kquota.pipeline.transforms.held_cells`, through the compiled replay.
+Two grains: :mod:`~kquota.pipeline.simulation.request_frames`, each through the metering classes, and
+:mod:`~kquota.pipeline.simulation.cell_frames`, through the compiled replay.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.config import BrokerConfig
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.arrivals import Arrivals
-from kquota.pipeline.transforms.counted_times import CONTROLLER
-from kquota.pipeline.workers import forget_zip_importers
+from kquota.pipeline.limits.counting import CONTROLLER
+from kquota.pipeline.simulation.arrivals import Arrivals
+from kquota.pipeline.spark.workers import forget_zip_importers
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
 if TYPE_CHECKING:
-    from kquota.pipeline.arrow_source import ArrowSource, Batches
+    from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 
 __all__ = ["HELD", "Candidates", "Replay", "only_its_limit", "recorded_times"]
 
@@ -54,7 +54,7 @@ HELD: Final = pa.schema(
 that were told to wait then, `largest` is the largest request, `recorded_ms` how long it lasted,
 `cell_ms` the longest cell, null for requests, `unknown_amounts` the requests whose amount is not known, and of which
 the replay knows nothing. The rest is an
-:class:`~kquota.pipeline.replay.arrivals.Outcome`."""
+:class:`~kquota.pipeline.simulation.arrivals.Outcome`."""
 
 Span = tuple[int, int]
 

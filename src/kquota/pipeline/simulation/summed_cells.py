@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kquota.pipeline.replay.compiled_meter import Floats, Ints, compiled, inlined
+from kquota.pipeline.simulation.compiled_meter import Floats, Ints, compiled, inlined
 
 __all__ = ["SummedCells", "summed"]
 
@@ -44,7 +44,7 @@ class SummedCells(NamedTuple):
 def summed(cells: npt.NDArray[np.void], order: Ints) -> SummedCells:
     """Sum cells of the same meter, broker, client and start.
 
-    :param cells: rows of :data:`~kquota.pipeline.transforms.held_cells.CELL`.
+    :param cells: rows of :data:`~kquota.pipeline.simulation.cell_frames.CELL`.
     :param order: of these four, in this order.
     """
     count = len(cells)

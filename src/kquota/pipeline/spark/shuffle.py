@@ -14,13 +14,13 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from kquota.pipeline.session import SHUFFLE_PARTITIONS
-from kquota.pipeline.workers import forget_zip_importers
+from kquota.pipeline.spark.session import SHUFFLE_PARTITIONS
+from kquota.pipeline.spark.workers import forget_zip_importers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kquota.pipeline.arrow_source import Batches
+    from kquota.pipeline.spark.parquet_source import Batches
 
 __all__ = [
     "BLOCKS",

@@ -14,18 +14,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kquota.config import BrokerConfig
-from kquota.pipeline.gathering import starts_of
-from kquota.pipeline.tables import THROTTLED
-from kquota.pipeline.transforms.clients import CLIENT_TEXT
-from kquota.pipeline.transforms.identities import IDENTITY, Identity, IdentityNumbers
-from kquota.pipeline.transforms.limit_periods import VALIDITY, LimitPeriods, have_changed
-from kquota.pipeline.transforms.meter_cells import Cells, Ints, gather_by_meter
-from kquota.pipeline.transforms.meter_series import is_sampled, known_sums, to_counts
-from kquota.pipeline.transforms.utilisation import window_seconds
+from kquota.pipeline.dataset.tables import THROTTLED
+from kquota.pipeline.limits.clients import CLIENT_TEXT
+from kquota.pipeline.limits.identities import IDENTITY, Identity, IdentityNumbers
+from kquota.pipeline.limits.periods import VALIDITY, LimitPeriods, have_changed
+from kquota.pipeline.spark.group_by_meter import Cells, Ints, gather_by_meter
+from kquota.pipeline.spark.shuffle import starts_of
+from kquota.pipeline.utilisation.meter_series import is_sampled, known_sums, to_counts
+from kquota.pipeline.utilisation.rates import window_seconds
 from kquota.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
-    from kquota.pipeline.arrow_source import ArrowSource
+    from kquota.pipeline.spark.parquet_source import ArrowSource
 
 __all__ = ["AMBIGUOUS", "UNEXPLAINED", "to_throttled"]
 

@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kquota.pipeline.gathering import starts_of
-from kquota.pipeline.transforms.clients import KEPT_METER
-from kquota.pipeline.transforms.identities import IDENTITY, IdentityNumbers
-from kquota.pipeline.transforms.limit_periods import (
+from kquota.pipeline.limits.clients import KEPT_METER
+from kquota.pipeline.limits.identities import IDENTITY, IdentityNumbers
+from kquota.pipeline.limits.periods import (
     VALID_FROM_MS,
     VALID_TO_MS,
     VALIDITY,
@@ -24,10 +23,11 @@ from kquota.pipeline.transforms.limit_periods import (
     Tracks,
     have_changed,
 )
-from kquota.pipeline.transforms.meter_cells import Bools, Cells, Floats, Ints, gather_by_meter
+from kquota.pipeline.spark.group_by_meter import Bools, Cells, Floats, Ints, gather_by_meter
+from kquota.pipeline.spark.shuffle import starts_of
 
 if TYPE_CHECKING:
-    from kquota.pipeline.arrow_source import ArrowSource
+    from kquota.pipeline.spark.parquet_source import ArrowSource
 
 __all__ = ["SAMPLED_SOURCES", "Meters", "Series", "is_sampled", "known_sums", "series_by_meter", "to_counts"]
 

@@ -14,14 +14,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kquota.config import BrokerConfig
-from kquota.pipeline.gathering import starts_of
-from kquota.pipeline.tables import UTILISATION
-from kquota.pipeline.transforms.meter_cells import Bools, Floats, Ints
-from kquota.pipeline.transforms.meter_series import Meters, Series, known_sums, series_by_meter, to_counts
+from kquota.pipeline.dataset.tables import UTILISATION
+from kquota.pipeline.spark.group_by_meter import Bools, Floats, Ints
+from kquota.pipeline.spark.shuffle import starts_of
+from kquota.pipeline.utilisation.meter_series import Meters, Series, known_sums, series_by_meter, to_counts
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
 if TYPE_CHECKING:
-    from kquota.pipeline.arrow_source import ArrowSource
+    from kquota.pipeline.spark.parquet_source import ArrowSource
 
 __all__ = ["enforced_rates", "to_utilisation", "window_rates", "window_seconds"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from kquota.pipeline.transforms.limit_periods import VALID_FROM_MS, have_changed
-from kquota.pipeline.transforms.throttled import AMBIGUOUS
+from kquota.pipeline.limits.periods import VALID_FROM_MS, have_changed
+from kquota.pipeline.utilisation.episodes import AMBIGUOUS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from kquota.config import BrokerConfig
 from kquota.metering.meters import BucketMeter, RateMeter
 from kquota.metering.statistics import SampledRate, Windows
-from kquota.pipeline.replay.meters import MeterRequest, replay_meters
-from kquota.pipeline.replay.recorded import (
+from kquota.pipeline.calibration.broker_replay import (
     LOGGING_MS,
     RateReplay,
     RecordedRequest,
@@ -19,6 +18,7 @@ from kquota.pipeline.replay.recorded import (
     TokenReplay,
     is_close,
 )
+from kquota.pipeline.calibration.meters import MeterRequest, replay_meters
 from kquota.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
 START_MS = 1_800_000_000_000

@@ -17,16 +17,16 @@ import msgspec
 import pytest
 
 from kquota.errors import KquotaError
-from kquota.pipeline import lease
-from kquota.pipeline.lease import DEAD_AFTER_S, BusyError, Lease
-from kquota.pipeline.output import MARKER, OutputDirectory
+from kquota.pipeline.dataset import lease
+from kquota.pipeline.dataset.lease import DEAD_AFTER_S, BusyError, Lease
+from kquota.pipeline.dataset.output_directory import MARKER, OutputDirectory
 from tests.kit.eventually import eventually
 
 PROGRAM: Final = """
 import sys
 from pathlib import Path
 from socket import gethostname
-from kquota.pipeline.output import OutputDirectory
+from kquota.pipeline.dataset.output_directory import OutputDirectory
 
 path, *tables = sys.argv[1:]
 with OutputDirectory.existing(Path(path), *tables) as output:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kquota.errors import InputError
-from kquota.pipeline.output import MARKER, OutputDirectory
-from kquota.pipeline.tables import OCCASIONAL, TABLES
+from kquota.pipeline.dataset.output_directory import MARKER, OutputDirectory
+from kquota.pipeline.dataset.tables import OCCASIONAL, TABLES
 
 
 def contents(path: Path) -> dict[str, str]:

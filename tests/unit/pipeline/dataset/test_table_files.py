@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kquota.errors import InputError
-from kquota.pipeline.sources.staging import write_staged
-from kquota.pipeline.table_files import NotSharedError, check_shared, table_folder, take_in
-from kquota.pipeline.tables import OCCASIONAL, TABLES, USAGE, UTILISATION
+from kquota.pipeline.dataset.table_files import NotSharedError, check_shared, table_folder, take_in
+from kquota.pipeline.dataset.tables import OCCASIONAL, TABLES, USAGE, UTILISATION
+from kquota.pipeline.ingest.chunks import write_staged
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_file_that_was_cut_short(tmp_path: Path) -> None:
 
 
 def test_steps_are_named_as_the_command_line_has_them(tmp_path: Path) -> None:
-    from kquota.cli.pipeline import pipeline
+    from kquota.cli.pipeline.group import pipeline
 
     for table in (TABLES | OCCASIONAL).values():
         with pytest.raises(InputError) as caught:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from kquota.errors import InputError
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.contract_check import TrafficRecord
-from kquota.pipeline.output import MARKER
-from kquota.pipeline.recorded_traffic import RecordedTraffic
-from kquota.pipeline.sources.staging import REQUESTS_SCHEMA
+from kquota.pipeline.dataset.output_directory import MARKER
+from kquota.pipeline.dataset.traffic import RecordedTraffic
+from kquota.pipeline.ingest.chunks import REQUESTS_SCHEMA
 from tests.kit.analysis_directory import START_MS, AnalysisDirectory
 
 Row = dict[str, Any]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from kquota.pipeline.sources.charged_size import fetch_charge, produce_charge, share_fetch_charge
-from kquota.pipeline.sources.request_line import FetchResponse, ProduceRequest, ShareFetchResponse
+from kquota.pipeline.ingest.request_log.charged_size import fetch_charge, produce_charge, share_fetch_charge
+from kquota.pipeline.ingest.request_log.line import FetchResponse, ProduceRequest, ShareFetchResponse
 
 PRODUCE_VERSIONS = range(3, 14)
 FETCH_VERSIONS = range(4, 19)

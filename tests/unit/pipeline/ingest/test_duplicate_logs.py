@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.errors import InputError
-from kquota.pipeline.sources import repeated_logs as repeated_logs_module
-from kquota.pipeline.sources.log_files import find_log_files, read_chunks
-from kquota.pipeline.sources.repeated_logs import Comparison, Digests, digests_of, repeated_logs
+from kquota.pipeline.ingest.request_log import duplicate_logs as repeated_logs_module
+from kquota.pipeline.ingest.request_log.duplicate_logs import Comparison, Digests, digests_of, repeated_logs
+from kquota.pipeline.ingest.request_log.log_files import find_log_files, read_chunks
 
 LINES = [b"[2026-01-02 03:04:%02d,000] DEBUG Completed request:{%d}\n" % (second, second) for second in range(60)]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kquota.errors import InputError
-from kquota.pipeline.sources.file_patterns import matching_files
-from kquota.pipeline.sources.log_files import find_log_files
-from kquota.pipeline.sources.metric_files import MetricInputs, find_metric_files
+from kquota.pipeline.ingest.file_patterns import matching_files
+from kquota.pipeline.ingest.metrics.metric_files import MetricInputs, find_metric_files
+from kquota.pipeline.ingest.request_log.log_files import find_log_files
 
 PATHS = (
     "logs/broker-1/kafka-request.log",

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kquota.pipeline.sources.charged_size import fetch_charge, produce_charge
-from kquota.pipeline.sources.request_line import (
+from kquota.pipeline.ingest.request_log.charged_size import fetch_charge, produce_charge
+from kquota.pipeline.ingest.request_log.line import (
     CreatePartitionsLine,
     CreateTopicsLine,
     DeleteTopicsLine,

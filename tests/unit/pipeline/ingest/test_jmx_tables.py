@@ -2,8 +2,8 @@
 
 import pytest
 
-from kquota.pipeline.sources.jmx_tables import JmxTable, JmxValue
-from kquota.pipeline.sources.request_line import RejectedLineError
+from kquota.pipeline.ingest.metrics.jmx_tables import JmxTable, JmxValue
+from kquota.pipeline.ingest.request_log.line import RejectedLineError
 
 T = 1_767_323_045_000
 BEAN = r'kafka.server:type=Produce,user=CN%3Da,client-id="a\*b, \"c\""'

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.pipeline.sources.request_line import LogLine, OtherLine, ProduceLine, RejectedLineError, decode_lines
+from kquota.pipeline.ingest.request_log.line import LogLine, OtherLine, ProduceLine, RejectedLineError, decode_lines
 
 
 def body(**changes: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.errors import InputError
-from kquota.pipeline.ingest import estimate_lines
-from kquota.pipeline.sources.log_files import (
+from kquota.pipeline.ingest.from_logs import estimate_lines
+from kquota.pipeline.ingest.request_log.log_files import (
     MAX_RANGE_BYTES,
     LogFile,
     LogRange,

@@ -17,11 +17,16 @@ from kquota.errors import InputError
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.metrics import read_metrics as read_broker
 from kquota.net.prometheus import exposition
-from kquota.pipeline.sources.mbean_names import jmx_unquote
-from kquota.pipeline.sources.metric_files import MetricInputs, broker_of_label, find_metric_files, parse_broker_ids
-from kquota.pipeline.sources.metric_mapping import Reading
-from kquota.pipeline.sources.prometheus_text import parse_labels, parse_sample, scraped_at_ms, time_in_name_ms
-from kquota.pipeline.sources.request_line import RejectedLineError
+from kquota.pipeline.ingest.metrics.mapping import Reading
+from kquota.pipeline.ingest.metrics.mbean_names import jmx_unquote
+from kquota.pipeline.ingest.metrics.metric_files import (
+    MetricInputs,
+    broker_of_label,
+    find_metric_files,
+    parse_broker_ids,
+)
+from kquota.pipeline.ingest.metrics.prometheus_text import parse_labels, parse_sample, scraped_at_ms, time_in_name_ms
+from kquota.pipeline.ingest.request_log.line import RejectedLineError
 from kquota.quotas import CLIENT_ID, IP, USER, ClientQuotaEntity, sanitize
 from tests.kit.metrics import answer, read_metrics
 from tests.kit.strategies import any_names

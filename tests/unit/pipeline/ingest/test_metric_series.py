@@ -6,16 +6,16 @@ import pytest
 from hypothesis import assume, given
 
 from kquota.errors import InputError
-from kquota.pipeline.sources.mbean_names import jmx_unquote, parse_mbean
-from kquota.pipeline.sources.metric_mapping import Reading, parse_metric_rules
-from kquota.pipeline.sources.quota_metrics import (
+from kquota.pipeline.ingest.metrics.mapping import Reading, parse_metric_rules
+from kquota.pipeline.ingest.metrics.mbean_names import jmx_unquote, parse_mbean
+from kquota.pipeline.ingest.metrics.series import (
     LeftOut,
     LeftOutError,
     QuotaSeries,
     SeriesNames,
     series_of_mbean,
 )
-from kquota.pipeline.sources.request_line import RejectedLineError
+from kquota.pipeline.ingest.request_log.line import RejectedLineError
 from kquota.quotas import jmx_sanitize, sanitize
 from tests.kit.strategies import any_names
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.pipeline.sources.cells import USAGE_SCHEMA
-from kquota.pipeline.sources.metric_files import MetricInputs
-from kquota.pipeline.sources.metric_mapping import Reading, parse_metric_rules
-from kquota.pipeline.sources.readings import READINGS_SCHEMA, SERIES_SCHEMA, Origin
-from kquota.pipeline.transforms.metered_usage import Intervals, MeteredCounts, metered_usage
+from kquota.pipeline.ingest.metrics.mapping import Reading, parse_metric_rules
+from kquota.pipeline.ingest.metrics.metric_files import MetricInputs
+from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, SERIES_SCHEMA, Origin
+from kquota.pipeline.ingest.metrics.usage import Intervals, MeteredCounts, metered_usage
+from kquota.pipeline.ingest.request_log.cells import USAGE_SCHEMA
 from tests.kit.metrics import answer, usage_of
 
 T = 1_767_322_800

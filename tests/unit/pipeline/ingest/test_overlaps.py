@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kquota.pipeline.log_overlaps import LogOverlap, MixedBrokersError, ReadLog, find_overlaps
-from kquota.pipeline.sources.log_times import LogTimes
+from kquota.pipeline.ingest.request_log.overlaps import LogOverlap, MixedBrokersError, ReadLog, find_overlaps
+from kquota.pipeline.ingest.request_log.times import LogTimes
 
 
 def log(path: str, first: float, last: float, *addresses: str, broker_id: int = 0) -> ReadLog:

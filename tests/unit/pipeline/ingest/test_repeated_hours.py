@@ -13,11 +13,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kquota.pipeline.sources import log_files
-from kquota.pipeline.sources.log_clock import LogClock
-from kquota.pipeline.sources.log_files import cut_into_ranges, find_log_files, read_blocks
-from kquota.pipeline.sources.repeated_hours import RangeStarts, Search, range_starts, with_range_starts
-from kquota.pipeline.sources.request_line import logged_time
+from kquota.pipeline.ingest.request_log import log_files
+from kquota.pipeline.ingest.request_log.clock import LogClock
+from kquota.pipeline.ingest.request_log.line import logged_time
+from kquota.pipeline.ingest.request_log.log_files import cut_into_ranges, find_log_files, read_blocks
+from kquota.pipeline.ingest.request_log.repeated_hours import RangeStarts, Search, range_starts, with_range_starts
 
 ENDS = {
     "Europe/Berlin": (datetime(2026, 10, 25, 1, tzinfo=UTC), 60),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.pipeline.sources.log_files import LogRange
-from kquota.pipeline.sources.range_reader import IngestOptions, RangeReader
-from kquota.pipeline.sources.staging import Stretch
+from kquota.pipeline.ingest.chunks import Stretch
+from kquota.pipeline.ingest.request_log.log_files import LogRange
+from kquota.pipeline.ingest.request_log.split_reader import IngestOptions, RangeReader
 
 GOLDEN = Path("tests/data/golden/4.3.0/kafka-request.log").read_bytes().split(b"\n")[:-1]
 PIECE = LogRange(file=0, path="a.log", broker_id=1, start=0, end=1, compressed=False, weight=1)

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.pipeline.ingest import _set_back, _times_of_files
-from kquota.pipeline.sources.log_files import LogRange
-from kquota.pipeline.sources.log_times import LogTimes
-from kquota.pipeline.sources.staging import Stretch
+from kquota.pipeline.ingest.chunks import Stretch
+from kquota.pipeline.ingest.from_logs import _set_back, _times_of_files
+from kquota.pipeline.ingest.request_log.log_files import LogRange
+from kquota.pipeline.ingest.request_log.times import LogTimes
 
 START_MS = 1_800_000_000_000.0
 

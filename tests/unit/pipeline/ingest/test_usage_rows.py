@@ -6,10 +6,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.pipeline.gathering import table_blocks, table_of
-from kquota.pipeline.sources.cells import EDGE_SCHEMA, USAGE_SCHEMA
-from kquota.pipeline.sources.staging import CONNECTIONS_SCHEMA, MUTATIONS_SCHEMA
-from kquota.pipeline.transforms.usage import (
+from kquota.pipeline.ingest.chunks import CONNECTIONS_SCHEMA, MUTATIONS_SCHEMA
+from kquota.pipeline.ingest.request_log.cells import EDGE_SCHEMA, USAGE_SCHEMA
+from kquota.pipeline.ingest.request_log.usage_rows import (
     CELL_SCHEMA,
     charge_mutations,
     connection_usage,
@@ -18,6 +17,7 @@ from kquota.pipeline.transforms.usage import (
     mutation_usage,
     to_mergeable,
 )
+from kquota.pipeline.spark.shuffle import table_blocks, table_of
 
 
 def cell(**changes: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.pipeline.sources.cells import Charges
-from kquota.pipeline.sources.settling import SETTLING_SECONDS, Settled, Settling
+from kquota.pipeline.ingest.request_log.cells import Charges
+from kquota.pipeline.ingest.request_log.watermark import SETTLING_SECONDS, Settled, Settling
 
 
 def charges(*seconds: int) -> Charges:

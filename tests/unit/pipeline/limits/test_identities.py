@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.pipeline.transforms import identities
-from kquota.pipeline.transforms.identities import IDENTITY, IdentityNumbers, plain_strings
+from kquota.pipeline.limits import identities
+from kquota.pipeline.limits.identities import IDENTITY, IdentityNumbers, plain_strings
 
 NAMES = st.sampled_from([None, "", "a", "b", "ü", "a,b"])
 ROWS = st.lists(st.tuples(*[NAMES] * len(IDENTITY)), max_size=30)

@@ -4,8 +4,8 @@ import pickle
 
 from kquota.config import BrokerConfig
 from kquota.metering.cluster import Cluster
-from kquota.pipeline.replay.held_by_callback import CallbackSetup
-from kquota.pipeline.transforms.counted_times import CONTROLLER
+from kquota.pipeline.limits.counting import CONTROLLER
+from kquota.pipeline.simulation.callback import CallbackSetup
 from kquota.quotas import ClientQuotaEntity
 
 

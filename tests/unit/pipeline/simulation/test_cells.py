@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from benchmarks import baseline_json
 from kquota.metering.statistics import TokenBucket, Windows
 from kquota.metering.throttling import bucket_throttle_ms
-from kquota.pipeline.replay.arrivals import NOTHING, Outcome
-from kquota.pipeline.replay.held_cells import REQUESTS_PER_CELL, MeterCells, outcomes_of_cells
-from kquota.pipeline.replay.held_requests import Connection, held_requests
-from kquota.pipeline.replay.mutation_waits import mutation_waits_ms
+from kquota.pipeline.simulation.arrivals import NOTHING, Outcome
+from kquota.pipeline.simulation.cells import REQUESTS_PER_CELL, MeterCells, outcomes_of_cells
+from kquota.pipeline.simulation.mutation_waits import mutation_waits_ms
+from kquota.pipeline.simulation.requests import Connection, held_requests
 from kquota.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -27,7 +27,7 @@ from kquota.quotas import (
     REQUEST_PERCENTAGE,
 )
 
-SAMPLE = Path(__file__).parents[3] / "examples" / "capture" / "sample" / "kafka-request.log.gz"
+SAMPLE = Path(__file__).parents[4] / "examples" / "capture" / "sample" / "kafka-request.log.gz"
 START_MS = 1_760_000_000_000
 KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import kquota
 
-PROGRAM = "from kquota.pipeline.replay import compiled_meter as it; print(it.new_meter(3).size, it.__file__)"
+PROGRAM = "from kquota.pipeline.simulation import compiled_meter as it; print(it.new_meter(3).size, it.__file__)"
 
 
 def test_it_compiles_where_nothing_can_be_kept(tmp_path: Path) -> None:
     """As on a worker whose user may write neither to the package nor to a home."""
     package = tmp_path / "kquota"
     shutil.copytree(Path(kquota.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    not_a_folder = package / "pipeline" / "replay" / "__pycache__"
+    not_a_folder = package / "pipeline" / "simulation" / "__pycache__"
     not_a_folder.touch()
     done = subprocess.run(
         [sys.executable, "-B", "-c", PROGRAM],

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.arrivals import Outcome
-from kquota.pipeline.replay.held_by_callback import held_by_callback
-from kquota.pipeline.replay.held_requests import Connection, counters_for, held_requests, outcome_of, passages
+from kquota.pipeline.simulation.arrivals import Outcome
+from kquota.pipeline.simulation.callback import held_by_callback
+from kquota.pipeline.simulation.requests import Connection, counters_for, held_requests, outcome_of, passages
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from tests.kit.one_quota import CLIENT, OneQuota
 

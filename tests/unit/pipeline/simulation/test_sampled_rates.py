@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.metering.statistics import SampledRate, Windows
-from kquota.pipeline.transforms.curve import Grid
-from kquota.pipeline.transforms.held_cells import sampled_rates
+from kquota.pipeline.advice.curve import Grid
+from kquota.pipeline.simulation.cell_frames import sampled_rates
 
 
 def rates(cells: dict[int, float], windows: Windows) -> tuple[float, float]:

@@ -9,9 +9,9 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.pipeline.gathering import order_of
-from kquota.pipeline.replay.summed_cells import summed
-from kquota.pipeline.transforms.held_cells import CELL
+from kquota.pipeline.simulation.cell_frames import CELL
+from kquota.pipeline.simulation.summed_cells import summed
+from kquota.pipeline.spark.shuffle import order_of
 
 FEW = st.integers(0, 2)
 COUNTS = st.sampled_from([0, 1, 2, 2**31, 2**40])

@@ -5,7 +5,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from kquota.errors import InputError, KquotaError
-from kquota.pipeline.failures import explained
+from kquota.pipeline.spark.errors import explained
 
 
 def test_a_full_disk_is_called_that() -> None:

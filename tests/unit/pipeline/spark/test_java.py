@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 
 from kquota.errors import KquotaError
-from kquota.pipeline import java
-from kquota.pipeline.java import Answer, Candidate, JavaNotFoundError
+from kquota.pipeline.spark import java
+from kquota.pipeline.spark.java import Answer, Candidate, JavaNotFoundError
 
 # As printed by OpenJDK 17.0.15 (Debian), shortened.
 OPENJDK_17 = """\

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from kquota.pipeline.packed_rows import PackedRows, unpacked
+from kquota.pipeline.spark.packed_rows import PackedRows, unpacked
 
 ROW = np.dtype(
     [("meter", np.int32), ("start_ms", np.int64), ("amount", np.float64), ("sampled", np.bool_), ("size_ms", np.int32)]

@@ -7,8 +7,8 @@ import pytest
 
 from kquota.cli import cli, run
 from kquota.errors import InputError
-from kquota.pipeline.gathering import bucket_count
-from kquota.pipeline.session import _settings_of_files, start_session
+from kquota.pipeline.spark.session import _settings_of_files, start_session
+from kquota.pipeline.spark.shuffle import bucket_count
 
 
 @pytest.fixture

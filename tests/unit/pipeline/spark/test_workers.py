@@ -8,7 +8,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from kquota.pipeline.workers import forget_zip_importers
+from kquota.pipeline.spark.workers import forget_zip_importers
 
 
 def test_imports_from_a_zip_work_after_its_importers_were_forgotten(

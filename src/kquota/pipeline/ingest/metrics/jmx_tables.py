@@ -17,8 +17,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from kquota.pipeline.sources.prometheus_text import epoch_ms
-from kquota.pipeline.sources.request_line import RejectedLineError
+from kquota.pipeline.ingest.metrics.prometheus_text import epoch_ms
+from kquota.pipeline.ingest.request_log.line import RejectedLineError
 
 __all__ = ["JmxTable", "JmxValue"]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kquota.pipeline.sources.request_line import RejectedLineError
+from kquota.pipeline.ingest.request_log.line import RejectedLineError
 
 __all__ = ["MBean", "jmx_unquote", "parse_mbean"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kquota.errors import InputError
-from kquota.pipeline.sources.file_patterns import matching_files
-from kquota.pipeline.sources.log_files import GZIP_RATIO, read_head
-from kquota.pipeline.sources.metric_mapping import MetricRule
+from kquota.pipeline.ingest.file_patterns import matching_files
+from kquota.pipeline.ingest.metrics.mapping import MetricRule
+from kquota.pipeline.ingest.request_log.log_files import GZIP_RATIO, read_head
 
 __all__ = [
     "JMX",

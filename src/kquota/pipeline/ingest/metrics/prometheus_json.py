@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from kquota.pipeline.sources.prometheus_text import epoch_ms
-from kquota.pipeline.sources.request_line import RejectedLineError
+from kquota.pipeline.ingest.metrics.prometheus_text import epoch_ms
+from kquota.pipeline.ingest.request_log.line import RejectedLineError
 
 __all__ = ["JsonSeries", "parse_answer", "read_values"]
 

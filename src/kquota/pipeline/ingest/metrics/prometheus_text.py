@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from kquota.pipeline.sources.request_line import RejectedLineError
+from kquota.pipeline.ingest.request_log.line import RejectedLineError
 
 __all__ = ["NO_NAME", "Sample", "epoch_ms", "parse_labels", "parse_sample", "scraped_at_ms", "time_in_name_ms"]
 

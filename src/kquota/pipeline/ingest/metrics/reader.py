@@ -9,22 +9,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kquota.pipeline.sources.jmx_tables import JmxTable
-from kquota.pipeline.sources.log_files import LogRange, read_blocks
-from kquota.pipeline.sources.mbean_names import parse_mbean
-from kquota.pipeline.sources.metric_files import JMX, MetricFile, broker_of_label
-from kquota.pipeline.sources.prometheus_json import JsonSeries, parse_answer, read_values
-from kquota.pipeline.sources.prometheus_text import (
+from kquota.pipeline.ingest.metrics.jmx_tables import JmxTable
+from kquota.pipeline.ingest.metrics.mbean_names import parse_mbean
+from kquota.pipeline.ingest.metrics.metric_files import JMX, MetricFile, broker_of_label
+from kquota.pipeline.ingest.metrics.prometheus_json import JsonSeries, parse_answer, read_values
+from kquota.pipeline.ingest.metrics.prometheus_text import (
     NO_NAME,
     parse_labels,
     parse_sample,
     scraped_at_ms,
     time_in_name_ms,
 )
-from kquota.pipeline.sources.quota_metrics import LeftOutError, SeriesNames, series_of_mbean
-from kquota.pipeline.sources.readings import Known, MetricManifest, MetricOptions, Origin, Reader
-from kquota.pipeline.sources.request_line import RejectedLineError
-from kquota.pipeline.sources.samples import SAMPLE_BYTES
+from kquota.pipeline.ingest.metrics.readings import Known, MetricManifest, MetricOptions, Origin, Reader
+from kquota.pipeline.ingest.metrics.series import LeftOutError, SeriesNames, series_of_mbean
+from kquota.pipeline.ingest.request_log.line import RejectedLineError
+from kquota.pipeline.ingest.request_log.log_files import LogRange, read_blocks
+from kquota.pipeline.ingest.samples import SAMPLE_BYTES
 
 __all__ = ["read_metric_file"]
 

@@ -1,7 +1,7 @@
 """Readings of a broker's metrics, as a worker gathers and stages them.
 
 A reading is one value of one series of usage or throttle times at one time. What it means for a second of usage needs
-its neighbours, which may stand in other files; see :mod:`kquota.pipeline.transforms.metered_usage`.
+its neighbours, which may stand in other files; see :mod:`kquota.pipeline.ingest.metrics.usage`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct, field
 
-from kquota.pipeline.sources.cells import Ints
-from kquota.pipeline.sources.metric_files import MetricFile, MetricInputs
-from kquota.pipeline.sources.metric_mapping import Reading
-from kquota.pipeline.sources.quota_metrics import LeftOut, QuotaSeries
-from kquota.pipeline.sources.request_line import RejectedLineError
-from kquota.pipeline.sources.samples import printable
-from kquota.pipeline.sources.staging import StagedFile, write_staged
+from kquota.pipeline.ingest.chunks import StagedFile, write_staged
+from kquota.pipeline.ingest.metrics.mapping import Reading
+from kquota.pipeline.ingest.metrics.metric_files import MetricFile, MetricInputs
+from kquota.pipeline.ingest.metrics.series import LeftOut, QuotaSeries
+from kquota.pipeline.ingest.request_log.cells import Ints
+from kquota.pipeline.ingest.request_log.line import RejectedLineError
+from kquota.pipeline.ingest.samples import printable
 
 __all__ = ["READINGS_SCHEMA", "SERIES_SCHEMA", "Known", "MetricManifest", "MetricOptions", "Origin", "Reader"]
 
@@ -52,7 +52,7 @@ READINGS_SCHEMA: Final = pa.schema(
         ("value", pa.float64()),
     ]
 )
-"""One row per value; `reading` is one of :class:`~kquota.pipeline.sources.metric_mapping.Reading`."""
+"""One row per value; `reading` is one of :class:`~kquota.pipeline.ingest.metrics.mapping.Reading`."""
 
 _HELD_READINGS: Final = 1_000_000
 _COUNTED_SERIES: Final = 200_000

@@ -2,7 +2,7 @@
 
 The MBeans are Kafka's (``ClientQuotaManager``, ``ConnectionQuotas``); exporters write them to Prometheus in five
 dialects, whose names differ in letters' case, dashes and underscores, and in where the kind of request stands. Series
-of others are told by a :class:`~kquota.pipeline.sources.metric_mapping.MetricRule`.
+of others are told by a :class:`~kquota.pipeline.ingest.metrics.mapping.MetricRule`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from kquota.errors import IllegalArgumentError
-from kquota.pipeline.sources.mbean_names import MBean, jmx_unquote
-from kquota.pipeline.sources.metric_mapping import MetricRule, Reading
-from kquota.pipeline.sources.request_line import RejectedLineError
+from kquota.pipeline.ingest.metrics.mapping import MetricRule, Reading
+from kquota.pipeline.ingest.metrics.mbean_names import MBean, jmx_unquote
+from kquota.pipeline.ingest.request_log.line import RejectedLineError
 from kquota.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,

@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Struct, field
 
-from kquota.pipeline.gathering import starts_of
-from kquota.pipeline.sources.cells import USAGE_SCHEMA
-from kquota.pipeline.sources.metric_mapping import Reading
-from kquota.pipeline.sources.readings import READINGS_SCHEMA, Origin
+from kquota.pipeline.ingest.metrics.mapping import Reading
+from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, Origin
+from kquota.pipeline.ingest.request_log.cells import USAGE_SCHEMA
+from kquota.pipeline.spark.shuffle import starts_of
 
 __all__ = ["Conflict", "Intervals", "MeteredCounts", "metered_usage"]
 

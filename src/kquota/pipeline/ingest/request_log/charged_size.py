@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec import UNSET, UnsetType
 
 if TYPE_CHECKING:
-    from kquota.pipeline.sources.request_line import (
+    from kquota.pipeline.ingest.request_log.line import (
         FetchPartition,
         FetchResponse,
         FetchTopic,

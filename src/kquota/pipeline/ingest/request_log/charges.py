@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kquota.pipeline.sources.cells import CELL_KEYS
-from kquota.pipeline.sources.charged_size import fetch_charge, produce_charge, share_fetch_charge
-from kquota.pipeline.sources.request_line import (
+from kquota.pipeline.ingest.request_log.cells import CELL_KEYS
+from kquota.pipeline.ingest.request_log.charged_size import fetch_charge, produce_charge, share_fetch_charge
+from kquota.pipeline.ingest.request_log.line import (
     CreatePartitionsLine,
     CreateTopicsLine,
     DeleteTopicsLine,

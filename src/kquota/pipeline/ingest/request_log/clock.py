@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from kquota.pipeline.sources.cells import Floats
-from kquota.pipeline.sources.request_line import RejectedLineError
+from kquota.pipeline.ingest.request_log.cells import Floats
+from kquota.pipeline.ingest.request_log.line import RejectedLineError
 
 __all__ = ["LogClock"]
 
@@ -18,7 +18,7 @@ _MILLISECONDS: Final = {b"%03d" % number: number for number in range(1000)}
 
 
 class LogClock:
-    """Reads times as :func:`~kquota.pipeline.sources.request_line.decode_lines` hands them out.
+    """Reads times as :func:`~kquota.pipeline.ingest.request_log.line.decode_lines` hands them out.
 
     Where clocks are put back, as at the end of summer time, an hour of times comes twice. Lines are in order: each such
     time is the one of the two that is nearer to the line before.

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from kquota.errors import InputError
-from kquota.pipeline.sources.log_files import LogFile, read_chunks
+from kquota.pipeline.ingest.request_log.log_files import LogFile, read_chunks
 
 __all__ = ["Comparison", "Digests", "RepeatedLog", "digests_of", "repeated_logs"]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from kquota.errors import InputError
-from kquota.pipeline.sources.file_patterns import matching_files
+from kquota.pipeline.ingest.file_patterns import matching_files
 
 __all__ = [
     "LogFile",
@@ -88,7 +88,7 @@ class LogRange:
 
 
 def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFile]:
-    """Expand patterns of :func:`~kquota.pipeline.sources.file_patterns.matching_files`; `broker_id` is that of the
+    """Expand patterns of :func:`~kquota.pipeline.ingest.file_patterns.matching_files`; `broker_id` is that of the
     files whose pattern does not say it.
 
     :raises InputError: a pattern cannot be used or matches no file, a file cannot be read, or is compressed in a way

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from kquota.pipeline.sources.request_line import (
+from kquota.pipeline.ingest.request_log.line import (
     CreatePartitionsLine,
     CreatePartitionsResponse,
     CreateTopicsLine,

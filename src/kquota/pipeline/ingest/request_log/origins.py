@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kquota.pipeline.sources.request_line import RejectedLineError
+from kquota.pipeline.ingest.request_log.line import RejectedLineError
 
 __all__ = ["Names", "OriginNumbers", "client_of"]
 

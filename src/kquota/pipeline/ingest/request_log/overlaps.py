@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kquota.errors import InputError
-from kquota.pipeline.sources.log_times import IN_ORDER_MS, LogTimes
+from kquota.pipeline.ingest.request_log.times import IN_ORDER_MS, LogTimes
 
 __all__ = ["LogOverlap", "MixedBrokersError", "ReadLog", "find_overlaps"]
 

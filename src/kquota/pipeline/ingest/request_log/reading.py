@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from kquota.pipeline.sources.log_files import LogRange
-from kquota.pipeline.sources.range_reader import IngestOptions, read_ranges
-from kquota.pipeline.sources.staging import Stretch
-from kquota.pipeline.workers import forget_zip_importers
+from kquota.pipeline.ingest.chunks import Stretch
+from kquota.pipeline.ingest.request_log.log_files import LogRange
+from kquota.pipeline.ingest.request_log.split_reader import IngestOptions, read_ranges
+from kquota.pipeline.spark.workers import forget_zip_importers
 
 if TYPE_CHECKING:
     from pyspark import Accumulator

@@ -17,10 +17,10 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from msgspec import Struct, field
 
-from kquota.pipeline.sources.log_clock import LogClock
-from kquota.pipeline.sources.log_files import LogFile, LogRange, last_time, read_blocks
-from kquota.pipeline.sources.log_times import IN_ORDER_MS
-from kquota.pipeline.sources.request_line import logged_time
+from kquota.pipeline.ingest.request_log.clock import LogClock
+from kquota.pipeline.ingest.request_log.line import logged_time
+from kquota.pipeline.ingest.request_log.log_files import LogFile, LogRange, last_time, read_blocks
+from kquota.pipeline.ingest.request_log.times import IN_ORDER_MS
 
 __all__ = ["RangeStarts", "Search", "range_starts", "with_range_starts"]
 

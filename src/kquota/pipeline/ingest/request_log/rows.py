@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kquota.pipeline.sources.cells import CELL_KEYS, Charges, Floats, Ints, named, repeated
-from kquota.pipeline.sources.charges import FOLLOWER, NO_KEY, PERCENT_SECONDS_PER_MS, PERCENTAGE, charges_of
-from kquota.pipeline.sources.names import Names, OriginNumbers
-from kquota.pipeline.sources.request_line import LogLine, RejectedLineError
-from kquota.pipeline.sources.staging import REQUESTS_SCHEMA
+from kquota.pipeline.ingest.chunks import REQUESTS_SCHEMA
+from kquota.pipeline.ingest.request_log.cells import CELL_KEYS, Charges, Floats, Ints, named, repeated
+from kquota.pipeline.ingest.request_log.charges import FOLLOWER, NO_KEY, PERCENT_SECONDS_PER_MS, PERCENTAGE, charges_of
+from kquota.pipeline.ingest.request_log.line import LogLine, RejectedLineError
+from kquota.pipeline.ingest.request_log.origins import Names, OriginNumbers
 
 __all__ = ["COLUMNS", "FORWARDED", "FirstSeconds", "Rows", "to_rows"]
 
@@ -35,8 +35,8 @@ COLUMNS: Final = (
     "remote_ms",
 )
 """One row per request: its line's number in the range; when it was completed, and when it was recorded; what
-:func:`~kquota.pipeline.sources.charges.charges_of` says (`key`, `charged`, `timed`); client and connection by
-one number.
+:func:`~kquota.pipeline.ingest.request_log.charges.charges_of` says (`key`, `charged`, `timed`); client and connection
+by one number.
 """
 
 FORWARDED: Final = -4

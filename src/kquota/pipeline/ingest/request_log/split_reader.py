@@ -17,18 +17,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-from kquota.pipeline.sources.cells import Floats, to_cells
-from kquota.pipeline.sources.charges import MUTATION
-from kquota.pipeline.sources.log_clock import LogClock
-from kquota.pipeline.sources.log_files import LogRange, read_blocks
-from kquota.pipeline.sources.log_times import LogTimes
-from kquota.pipeline.sources.mutated_topics import MutatedTopic, MutationLine, mutated_topics, told_throttle_ms
-from kquota.pipeline.sources.names import Names, OriginNumbers, client_of
-from kquota.pipeline.sources.request_line import LogLine, RejectedLineError, decode_lines
-from kquota.pipeline.sources.rows import COLUMNS, FirstSeconds, Rows, to_rows
-from kquota.pipeline.sources.samples import printable
-from kquota.pipeline.sources.settling import Settled, Settling
-from kquota.pipeline.sources.staging import (
+from kquota.pipeline.ingest.chunks import (
     CONNECTIONS_SCHEMA,
     MUTATIONS_SCHEMA,
     REJECTED_SCHEMA,
@@ -36,6 +25,22 @@ from kquota.pipeline.sources.staging import (
     Stretch,
     write_staged,
 )
+from kquota.pipeline.ingest.request_log.cells import Floats, to_cells
+from kquota.pipeline.ingest.request_log.charges import MUTATION
+from kquota.pipeline.ingest.request_log.clock import LogClock
+from kquota.pipeline.ingest.request_log.line import LogLine, RejectedLineError, decode_lines
+from kquota.pipeline.ingest.request_log.log_files import LogRange, read_blocks
+from kquota.pipeline.ingest.request_log.mutated_topics import (
+    MutatedTopic,
+    MutationLine,
+    mutated_topics,
+    told_throttle_ms,
+)
+from kquota.pipeline.ingest.request_log.origins import Names, OriginNumbers, client_of
+from kquota.pipeline.ingest.request_log.rows import COLUMNS, FirstSeconds, Rows, to_rows
+from kquota.pipeline.ingest.request_log.times import LogTimes
+from kquota.pipeline.ingest.request_log.watermark import Settled, Settling
+from kquota.pipeline.ingest.samples import printable
 
 __all__ = ["IngestOptions", "RangeReader", "read_ranges"]
 

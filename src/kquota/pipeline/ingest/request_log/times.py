@@ -7,7 +7,7 @@ from typing import Final, Self
 import numpy as np
 from msgspec import Struct
 
-from kquota.pipeline.sources.cells import Floats
+from kquota.pipeline.ingest.request_log.cells import Floats
 
 __all__ = ["IN_ORDER_MS", "LogTimes"]
 

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kquota.pipeline.gathering import starts_of
-from kquota.pipeline.sources.cells import CELL_MS, EDGE_SCHEMA, GRAIN, SOURCE, USAGE_SCHEMA
-from kquota.pipeline.sources.staging import REQUESTS_SCHEMA
+from kquota.pipeline.ingest.chunks import REQUESTS_SCHEMA
+from kquota.pipeline.ingest.request_log.cells import CELL_MS, EDGE_SCHEMA, GRAIN, SOURCE, USAGE_SCHEMA
+from kquota.pipeline.spark.shuffle import starts_of
 from kquota.quotas import CONNECTION_CREATION_RATE, CONTROLLER_MUTATION_RATE
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 A second is complete for a worker that has read a later one, and an earlier one, of the same broker: nobody else holds
 lines of it. The last seconds of a stretch are held back, as the lines that follow may add to them; where no more
-follow, they stay open for what others hold. Logs that overlap can break this: :mod:`kquota.pipeline.pieces` finds
+follow, they stay open for what others hold. Logs that overlap can break this: :mod:`kquota.pipeline.ingest.merge` finds
 out, and merges.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kquota.pipeline.sources.cells import Charges, Floats
+from kquota.pipeline.ingest.request_log.cells import Charges, Floats
 
 __all__ = ["SETTLING_SECONDS", "Settled", "Settling"]
 
