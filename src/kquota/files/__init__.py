@@ -5,22 +5,22 @@ Pure: text in, values out; whoever calls reads the file.
 
 from kquota.files.plain_json import dump_json
 from kquota.files.quota_file import QuotaFile, QuotaFileEntry
-from kquota.files.quota_timeline import DatedQuotas, QuotaHistory, QuotaPeriod, QuotasOverTime
+from kquota.files.quota_timeline import QuotaHistory, QuotaPeriod, QuotasOverTime, QuotaTimeline
 from kquota.files.reader import read_quota_file
-from kquota.files.timestamps import moment_name, parse_moment
+from kquota.files.timestamps import parse_timestamp, timestamp_name
 from kquota.files.writer import write_json, write_yaml
 
 __all__ = [
-    "DatedQuotas",
     "QuotaFile",
     "QuotaFileEntry",
     "QuotaHistory",
     "QuotaPeriod",
+    "QuotaTimeline",
     "QuotasOverTime",
     "dump_json",
-    "moment_name",
-    "parse_moment",
+    "parse_timestamp",
     "read_quota_file",
+    "timestamp_name",
     "write_json",
     "write_yaml",
 ]

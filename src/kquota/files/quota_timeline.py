@@ -9,10 +9,10 @@ from typing import Final, NamedTuple, Protocol, Self
 from kquota.errors import InputError
 from kquota.files.quota_file import QuotaFile
 from kquota.files.reader import read_quota_file
-from kquota.files.timestamps import parse_moment
+from kquota.files.timestamps import parse_timestamp
 from kquota.quotas import ClientQuotaEntity, QuotaChange, apply_changes
 
-__all__ = ["DatedQuotas", "QuotaHistory", "QuotaPeriod", "QuotasOverTime"]
+__all__ = ["QuotaHistory", "QuotaPeriod", "QuotaTimeline", "QuotasOverTime"]
 
 _ENDINGS: Final = (".yaml", ".yml", ".json")
 
@@ -28,12 +28,12 @@ class QuotaPeriod(NamedTuple):
 class QuotasOverTime(Protocol):
     """Quotas of which it can be asked what they were."""
 
-    def within(self, start_ms: int | None, end_ms: int | None) -> "DatedQuotas":
+    def within(self, start_ms: int | None, end_ms: int | None) -> "QuotaTimeline":
         """Those in force at any time of [start, end); both are None where no time is asked for: the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
-class DatedQuotas:
+class QuotaTimeline:
     """Periods in the order of time. What was in force before the first of them begins is not known."""
 
     periods: tuple[QuotaPeriod, ...]
@@ -58,7 +58,7 @@ class DatedQuotas:
         names: dict[int, str] = {}
         for name in sorted(files):
             stem = next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), "")
-            at_ms = parse_moment(stem)
+            at_ms = parse_timestamp(stem)
             if at_ms is None:
                 raise InputError(f"{folder}/{name}: the name is not a time in UTC; {_EXPECTED}")
             if at_ms in names:
@@ -88,7 +88,7 @@ class DatedQuotas:
         number = bisect_right(begins, at_ms)
         return self.periods[number - 1].quotas if number else None
 
-    def within(self, start_ms: int | None, end_ms: int | None) -> "DatedQuotas":
+    def within(self, start_ms: int | None, end_ms: int | None) -> "QuotaTimeline":
         """As :meth:`QuotasOverTime.within`. Periods with the same quotas become one."""
         if start_ms is None or end_ms is None:
             return replace(self, periods=self.periods[-1:])
@@ -118,14 +118,14 @@ class QuotaHistory:
     strict: bool = False
     """Without it, what is asked about a time that ends before the first change is answered with the last quotas."""
 
-    def within(self, start_ms: int | None, end_ms: int | None) -> DatedQuotas:
+    def within(self, start_ms: int | None, end_ms: int | None) -> QuotaTimeline:
         """As :meth:`QuotasOverTime.within`. Before the first change there may have been quotas elsewhere: not known."""
         if not self.commits or start_ms is None or end_ms is None:
-            return DatedQuotas.always(self._last())
+            return QuotaTimeline.always(self._last())
         first_ms = self.commits[0][0]
         if end_ms <= first_ms and not self.strict:
-            return replace(DatedQuotas.always(self._last()), recorded_from_ms=first_ms)
-        return DatedQuotas(tuple(self._periods(start_ms, end_ms))).within(start_ms, end_ms)
+            return replace(QuotaTimeline.always(self._last()), recorded_from_ms=first_ms)
+        return QuotaTimeline(tuple(self._periods(start_ms, end_ms))).within(start_ms, end_ms)
 
     def _last(self) -> QuotaFile:
         return QuotaFile.of(apply_changes({}, (change for _, changes in self.commits for change in changes)))

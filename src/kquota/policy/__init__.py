@@ -8,7 +8,7 @@ from kquota.policy.findings import Finding, Severity
 from kquota.policy.lint import lint
 from kquota.policy.objectives import NO_IMPACT, OBJECTIVES, Impact, Objective
 from kquota.policy.owners import UNOWNED, OwnerMap, OwnerRule, read_owner_rules
-from kquota.policy.plan import Moved, Plan, PlannedChange, PlanTarget, Standing
+from kquota.policy.plan import Drift, Plan, PlannedChange, PlanStatus, PlanTarget
 from kquota.policy.plan_json import is_plan, read_plan, write_plan
 from kquota.policy.side_effects import traps
 
@@ -16,17 +16,17 @@ __all__ = [
     "NO_IMPACT",
     "OBJECTIVES",
     "UNOWNED",
+    "Drift",
     "Finding",
     "Impact",
-    "Moved",
     "Objective",
     "OwnerMap",
     "OwnerRule",
     "Plan",
+    "PlanStatus",
     "PlanTarget",
     "PlannedChange",
     "Severity",
-    "Standing",
     "alterations",
     "difference",
     "is_plan",

@@ -16,7 +16,7 @@ from kquota.files.plain_json import dump_json
 from kquota.policy.findings import Finding
 from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot, format_number, is_same_value
 
-__all__ = ["Moved", "Plan", "PlanTarget", "PlannedChange", "Standing", "fingerprint"]
+__all__ = ["Drift", "Plan", "PlanStatus", "PlanTarget", "PlannedChange", "fingerprint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class PlannedChange(QuotaChange):
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Drift:
     """A value that is neither what a plan was made from nor what it is to become. None stands for "not set"."""
 
     entity: ClientQuotaEntity
@@ -48,11 +48,11 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PlanStatus:
     """How far quotas are from a plan: what is left to be done, and what is in its way."""
 
     pending: tuple[PlannedChange, ...]
-    moved: tuple[Moved, ...]
+    moved: tuple[Drift, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Plan:
                 before[change.entity][change.key] = change.before
         return fingerprint(before, self.entities)
 
-    def standing(self, current: QuotaSnapshot) -> Standing:
+    def status(self, current: QuotaSnapshot) -> PlanStatus:
         """What is left of the plan where `current` are the quotas."""
         moved = tuple(self._moved(current))
         held_back = {one.entity for one in moved}
@@ -101,9 +101,9 @@ class Plan:
             if change.entity not in held_back
             and not is_same_value(_value(current, change.entity, change.key), change.after)
         )
-        return Standing(pending, moved)
+        return PlanStatus(pending, moved)
 
-    def _moved(self, current: QuotaSnapshot) -> Iterator[Moved]:
+    def _moved(self, current: QuotaSnapshot) -> Iterator[Drift]:
         found_beside = _others(self.changes, current)
         for entity, own in groupby(self.changes, key=lambda change: change.entity):
             allowed = {change.key: (change.before, change.after) for change in own}
@@ -113,7 +113,7 @@ class Plan:
             for key, (before, after) in sorted(allowed.items()):
                 found = _value(current, entity, key)
                 if not is_same_value(found, before) and not is_same_value(found, after):
-                    yield Moved(entity, key, before, found)
+                    yield Drift(entity, key, before, found)
 
     def onto(self, current: QuotaSnapshot) -> tuple[QuotaChange, ...]:
         """The changes that lead from `current`, whatever that is, to where the plan leads."""
@@ -141,7 +141,7 @@ class Plan:
         changes = (replace(change, impact=impacts.get((change.entity, change.key))) for change in self.changes)
         return replace(self, changes=tuple(changes))
 
-    def with_traps(self, findings: Iterable[Finding]) -> Self:
+    def with_warnings(self, findings: Iterable[Finding]) -> Self:
         """The plan with what changes do to others, each at the change that it is about."""
         by_change: dict[tuple[ClientQuotaEntity | None, str | None], list[Finding]] = {}
         for finding in findings:

@@ -7,9 +7,9 @@ import pytest
 
 from kquota.cli.pipeline.jobs import print_analysis
 from kquota.pipeline.jobs import Analysis
-from kquota.pipeline.utilisation.worst_meters import MeterLine
+from kquota.pipeline.utilisation.worst_meters import WorstMeter
 
-METER = MeterLine(
+METER = WorstMeter(
     broker_id=0,
     meter="user=ops",
     key="controller_mutation_rate",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.errors import InputError
-from kquota.files import DatedQuotas, QuotaFile, QuotaHistory, QuotaPeriod, moment_name, parse_moment
+from kquota.files import QuotaFile, QuotaHistory, QuotaPeriod, QuotaTimeline, parse_timestamp, timestamp_name
 from kquota.quotas import USER, ClientQuotaEntity, QuotaChange, QuotaSnapshot, apply_changes
 from tests.kit.strategies import snapshots
 
@@ -37,7 +37,7 @@ def limit(file: QuotaFile | None) -> float | None:
     ],
 )
 def test_moments(text: str, at_ms: int) -> None:
-    assert parse_moment(text) == at_ms
+    assert parse_timestamp(text) == at_ms
 
 
 @pytest.mark.parametrize(
@@ -49,20 +49,20 @@ def test_moments(text: str, at_ms: int) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_moment(text: str) -> None:
-    assert parse_moment(text) is None
+    assert parse_timestamp(text) is None
 
 
 @given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
 def test_moments_are_read_as_they_are_written(at_ms: int) -> None:
-    name = moment_name(at_ms)
-    assert parse_moment(name) == at_ms
+    name = timestamp_name(at_ms)
+    assert parse_timestamp(name) == at_ms
     assert ":" not in name
 
 
 def test_files_hold_from_their_time_until_the_next() -> None:
     text = "- entity: {user: alice}\n  values: {producer_byte_rate: %d}\n  owner: shop\n"
     files = {"2026-01-03T000000Z.yml": text % 2, "2026-01-02T03:04:05Z.yaml": text % 1, "2026-02-01.json": "[]"}
-    dated = DatedQuotas.of_files(files, folder="q")
+    dated = QuotaTimeline.of_files(files, folder="q")
     assert [period.valid_from_ms for period in dated.periods] == [MOMENT, 1_767_398_400_000, 1_769_904_000_000]
     found = [limit(dated.at(at)) for at in (MOMENT - 1, MOMENT, 1_767_398_399_999, 1_767_398_400_000, 2 * MOMENT)]
     assert found == [None, 1.0, 1.0, 2.0, 0.0]
@@ -85,13 +85,13 @@ def test_files_hold_from_their_time_until_the_next() -> None:
 )
 def test_folders_that_cannot_be_used(files: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        DatedQuotas.of_files(files, folder="q")
+        QuotaTimeline.of_files(files, folder="q")
     assert caught.value.exit_code == 2
 
 
 def test_only_what_was_in_force_is_kept() -> None:
     """Of [start, end) the periods that it meets; those that say the same are one."""
-    dated = DatedQuotas(tuple(QuotaPeriod(at * 1000, quotas(value)) for at, value in enumerate((5, 5, 6, 6, 7))))
+    dated = QuotaTimeline(tuple(QuotaPeriod(at * 1000, quotas(value)) for at, value in enumerate((5, 5, 6, 6, 7))))
 
     def kept(start_ms: int, end_ms: int) -> list[tuple[int | None, float | None]]:
         return [(period.valid_from_ms, limit(period.quotas)) for period in dated.within(start_ms, end_ms).periods]
@@ -104,8 +104,8 @@ def test_only_what_was_in_force_is_kept() -> None:
     assert kept(8000, 9000) == [(4000, 7)]
     last = dated.within(None, None)
     assert limit(last.last) == 7
-    assert DatedQuotas.always(quotas(5)).within(0, 1) == DatedQuotas.always(quotas(5))
-    assert DatedQuotas(()).last is None
+    assert QuotaTimeline.always(quotas(5)).within(0, 1) == QuotaTimeline.always(quotas(5))
+    assert QuotaTimeline(()).last is None
 
 
 def commit(at_ms: int, before: float | None, after: float | None) -> tuple[int, list[QuotaChange]]:
@@ -133,9 +133,9 @@ def test_a_log_from_before_the_history() -> None:
     late = HISTORY.within(0, 1000)
     assert (limit(late.last), late.recorded_from_ms, late.periods[0].valid_from_ms) == (0, 1000, None)
     strict = QuotaHistory(HISTORY.commits, strict=True).within(0, 1000)
-    assert strict == DatedQuotas(())
+    assert strict == QuotaTimeline(())
     assert HISTORY.within(None, None).last == QuotaFile(())
-    assert QuotaHistory([]).within(0, 1) == DatedQuotas.always(QuotaFile(()))
+    assert QuotaHistory([]).within(0, 1) == QuotaTimeline.always(QuotaFile(()))
 
 
 steps = st.lists(st.tuples(st.integers(0, 5), snapshots()), min_size=1, max_size=6)

@@ -17,8 +17,8 @@ from kquota.errors import InputError
 from kquota.files import write_json, write_yaml
 from kquota.files.quota_file import QuotaFile
 from kquota.policy import (
+    Drift,
     Finding,
-    Moved,
     Plan,
     PlannedChange,
     PlanTarget,
@@ -60,13 +60,13 @@ class TestCarriedOut:
     @given(quotas, quotas)
     def test_a_plan_leads_where_it_was_made_for_and_back(self, before: QuotaSnapshot, after: QuotaSnapshot) -> None:
         plan = made(before, after)
-        standing = plan.standing(before)
-        assert (standing.pending, standing.moved) == (plan.changes, ())
-        reached = apply_changes(before, standing.pending)
+        status = plan.status(before)
+        assert (status.pending, status.moved) == (plan.changes, ())
+        reached = apply_changes(before, status.pending)
         assert bits(reached) == bits(after)
-        assert plan.standing(reached).pending == ()
+        assert plan.status(reached).pending == ()
         back = plan.reversed(reached)
-        assert bits(apply_changes(reached, back.standing(reached).pending)) == bits(before)
+        assert bits(apply_changes(reached, back.status(reached).pending)) == bits(before)
 
     @given(quotas, quotas, st.data())
     def test_cut_anywhere_the_rest_is_what_is_left(
@@ -76,11 +76,11 @@ class TestCarriedOut:
         plan = made(before, after)
         done = data.draw(st.sets(st.sampled_from(plan.entities)) if plan.entities else st.just(set()))
         cut = apply_changes(before, [change for change in plan.changes if change.entity in done])
-        standing = plan.standing(cut)
-        assert standing.moved == ()
-        assert {change.entity for change in standing.pending} == set(plan.entities) - done
-        assert bits(apply_changes(cut, standing.pending)) == bits(after)
-        back = plan.reversed(cut).standing(cut)
+        status = plan.status(cut)
+        assert status.moved == ()
+        assert {change.entity for change in status.pending} == set(plan.entities) - done
+        assert bits(apply_changes(cut, status.pending)) == bits(after)
+        back = plan.reversed(cut).status(cut)
         assert back.moved == ()
         assert bits(apply_changes(cut, back.pending)) == bits(before)
 
@@ -95,9 +95,9 @@ class TestCarriedOut:
             **{entity: values for entity, values in others.items() if entity not in touched},
             **{entity: values for entity, values in before.items() if entity in touched},
         }
-        standing = plan.standing(moved_on)
-        assert standing.moved == ()
-        reached = apply_changes(moved_on, standing.pending)
+        status = plan.status(moved_on)
+        assert status.moved == ()
+        reached = apply_changes(moved_on, status.pending)
         assert bits({e: v for e, v in reached.items() if e not in touched}) == bits(
             {e: v for e, v in moved_on.items() if e not in touched}
         )
@@ -118,23 +118,23 @@ class TestCarriedOut:
         assume(not is_same_value(value, was))
         assume(not is_same_value(value, planned))
         current = apply_changes(before, [QuotaChange(entity, key, was, value)])
-        standing = plan.standing(current)
-        assert [(one.entity, one.key, one.found) for one in standing.moved] == [(entity, key, value)]
-        assert is_same_value(standing.moved[0].expected, was)
-        assert entity not in {change.entity for change in standing.pending}
+        status = plan.status(current)
+        assert [(one.entity, one.key, one.found) for one in status.moved] == [(entity, key, value)]
+        assert is_same_value(status.moved[0].expected, was)
+        assert entity not in {change.entity for change in status.pending}
         assert plan.base != fingerprint(current, plan.entities)
 
     def test_what_somebody_else_set_to_the_planned_value_is_done(self) -> None:
         current = {**BEFORE, ALICE: {PRODUCE: 6.0, CONSUME: 9.0}}
-        standing = PLAN.standing(current)
-        assert standing.moved == ()
-        assert ALICE not in {change.entity for change in standing.pending}
+        status = PLAN.status(current)
+        assert status.moved == ()
+        assert ALICE not in {change.entity for change in status.pending}
 
     def test_undoing_leaves_alone_what_the_plan_did_not_change(self) -> None:
         """A value set since on the same entity does not keep it from being undone; one that was changed again does."""
         now = {**AFTER, ALICE: {PRODUCE: 6.0, CONSUME: 10.0, "request_percentage": 1.0}, BOB: {PRODUCE: 8.0}}
-        back = PLAN.reversed(now).standing(now)
-        assert back.moved == (Moved(BOB, PRODUCE, None, 8.0),)
+        back = PLAN.reversed(now).status(now)
+        assert back.moved == (Drift(BOB, PRODUCE, None, 8.0),)
         assert apply_changes(now, back.pending) == {
             ALICE: {PRODUCE: 5.0, CONSUME: 10.0, "request_percentage": 1.0},
             BOB: {PRODUCE: 8.0},
@@ -194,7 +194,7 @@ class TestJson:
     def test_it_has_the_fields_that_are_documented(self) -> None:
         impacts = {(ALICE, PRODUCE): {"starts": 2, "throttled_share": 0.25, "unknowns": ["x"]}}
         trap = Finding("silences", Severity.WARNING, BOB, PRODUCE, "stands above others")
-        plan = PLAN.with_impacts(impacts).with_traps([trap, Finding("x", Severity.INFO, None, None, "of no change")])
+        plan = PLAN.with_impacts(impacts).with_warnings([trap, Finding("x", Severity.INFO, None, None, "of no change")])
         found = json.loads(write_plan(plan))
         assert (found["format"], found["target"]) == (1, {"id": "an-id", "name": "localhost:9092"})
         assert found["base"] == PLAN.base

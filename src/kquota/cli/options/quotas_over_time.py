@@ -11,17 +11,17 @@ import click
 
 from kquota.cli.options.entity_types import kafkas_among, leave_out_added
 from kquota.cli.options.targets import Target
-from kquota.files import DatedQuotas, QuotaHistory, QuotasOverTime
+from kquota.files import QuotaHistory, QuotasOverTime, QuotaTimeline
 
-__all__ = ["history_option", "moment", "over_time_lines", "read_over_time"]
+__all__ = ["moment", "over_time_lines", "quotas_as_of_option", "read_quota_timeline"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SHOWN_CHANGES: Final = 5
 
 
-def history_option(command: F) -> F:
-    """``--as-of-history`` and ``--current-quotas``: what :func:`read_over_time` takes."""
+def quotas_as_of_option(command: F) -> F:
+    """``--as-of-history`` and ``--current-quotas``: what :func:`read_quota_timeline` takes."""
     return click.option(
         "--as-of-history/--current-quotas",
         "as_of_history",
@@ -31,7 +31,7 @@ def history_option(command: F) -> F:
     )(command)
 
 
-def read_over_time(target: Target, as_of_history: bool | None) -> QuotasOverTime:  # noqa: FBT001 - as click gives it
+def read_quota_timeline(target: Target, as_of_history: bool | None) -> QuotasOverTime:  # noqa: FBT001 - as click gives it
     """The quotas with their past, as far as it is known: of a folder of dated files, or of a store with its history.
 
     What files say and Kafka has no quota for is told on standard error.
@@ -48,7 +48,7 @@ def read_over_time(target: Target, as_of_history: bool | None) -> QuotasOverTime
             click.echo(f"kquota: warning: {left_out}", err=True)
         return dated
     if target.store is None or as_of_history is False:
-        return DatedQuotas.always(leave_out_added(target.read()))
+        return QuotaTimeline.always(leave_out_added(target.read()))
     return _history(target, strict=as_of_history is True)
 
 
@@ -57,7 +57,7 @@ def _history(target: Target, *, strict: bool) -> QuotasOverTime:
 
     with target.open() as store:
         if not isinstance(store, HasHistory):
-            return DatedQuotas.always(leave_out_added(target.read()))
+            return QuotaTimeline.always(leave_out_added(target.read()))
         commits = [(commit.at_ms, commit.changes) for commit in store.history()]
     kept = kafkas_among(change.entity for _, changes in commits for change in changes)
     return QuotaHistory(

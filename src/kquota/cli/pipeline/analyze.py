@@ -7,14 +7,14 @@ import click
 
 from kquota.cli.options.metrics import metric_options
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.quotas_over_time import history_option, read_over_time
+from kquota.cli.options.quotas_over_time import quotas_as_of_option, read_quota_timeline
 from kquota.cli.options.targets import Target, broker_options, target_options
 from kquota.cli.pipeline.jobs import (
     load_jobs,
     log_options,
+    naming_log_options,
     print_analysis,
     read_topics,
-    saying_whose_logs,
     spark_options,
 )
 from kquota.config import load_broker_config
@@ -51,7 +51,7 @@ Exit codes: 0 done, 1 failed or too many lines rejected, 2 something given canno
 @log_options
 @metric_options
 @target_options(files=True, folders=True)
-@history_option
+@quotas_as_of_option
 @click.option(
     "--out",
     callback=as_path,
@@ -91,10 +91,10 @@ def analyze(
             "broker's metrics: --prometheus FILE, --jmx FILE"
         )
     config = load_broker_config(broker_config, defines)
-    quotas = read_over_time(target, as_of_history)
+    quotas = read_quota_timeline(target, as_of_history)
     topics = read_topics(topics_file)
     jobs = load_jobs()
-    with saying_whose_logs():
+    with naming_log_options():
         analysis = jobs.analyze(
             patterns,
             quotas,

@@ -15,7 +15,7 @@ from kquota.cli.options.paths import as_path
 from kquota.cli.options.targets import Target, read_quotas
 from kquota.cli.pipeline.jobs import load_jobs, print_analysis, spark_options
 from kquota.errors import KquotaError, failed
-from kquota.files import DatedQuotas
+from kquota.files import QuotaTimeline
 from kquota.policy import alterations, difference
 from kquota.quotas import MeterKey
 
@@ -54,7 +54,7 @@ def demo(*, out: str, spark: dict[str, Any]) -> None:
         found = server.read()
     analysis = jobs.analyze(
         [str(log)],
-        DatedQuotas.always(found),
+        QuotaTimeline.always(found),
         jobs.LogSettings(cluster="sample"),
         jobs.JobOptions(out=Path(out), overwrite=True, **spark),
         max_rejected=jobs.RejectLimit.parse("0"),

@@ -7,14 +7,14 @@ import click
 
 from kquota.cli.options.metrics import metric_options
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.quotas_over_time import history_option, read_over_time
+from kquota.cli.options.quotas_over_time import quotas_as_of_option, read_quota_timeline
 from kquota.cli.options.targets import Target, broker_options, target_options
 from kquota.cli.pipeline.jobs import (
     load_jobs,
     log_options,
+    naming_log_options,
     print_analysis,
     read_topics,
-    saying_whose_logs,
     spark_options,
     usage_option,
 )
@@ -89,7 +89,7 @@ def ingest(
     config = load_broker_config(broker_config, defines)
     topics = read_topics(topics_file)
     jobs = load_jobs()
-    with saying_whose_logs():
+    with naming_log_options():
         analysis = jobs.ingest(
             patterns,
             jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
@@ -110,7 +110,7 @@ Examples:
 )
 @usage_option
 @target_options(files=True, folders=True)
-@history_option
+@quotas_as_of_option
 @broker_options
 @spark_options
 def resolve(
@@ -127,7 +127,7 @@ def resolve(
     What was made in DIR with other quotas is removed: utilisation, what-ifs, curves, recommendations, the report.
     """
     config = load_broker_config(broker_config, defines)
-    quotas = read_over_time(target, as_of_history)
+    quotas = read_quota_timeline(target, as_of_history)
     jobs = load_jobs()
     found = jobs.resolve(quotas, jobs.JobOptions(out=Path(usage), broker_config=config, **spark))
     if found.removed:

@@ -18,7 +18,7 @@ from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCEN
 
 if TYPE_CHECKING:
     from kquota.pipeline.jobs import Analysis
-    from kquota.pipeline.utilisation.worst_meters import MeterLine, UnexplainedLine
+    from kquota.pipeline.utilisation.worst_meters import UnexplainedThrottle, WorstMeter
 
 __all__ = [
     "UNITS",
@@ -26,10 +26,10 @@ __all__ = [
     "load_jobs",
     "load_pipeline",
     "log_options",
+    "naming_log_options",
     "plain_cell",
     "print_analysis",
     "read_topics",
-    "saying_whose_logs",
     "spark_options",
     "usage_option",
     "wide_console",
@@ -175,7 +175,7 @@ def load_pipeline(module: str) -> Any:
 
 
 @contextmanager
-def saying_whose_logs() -> Iterator[None]:
+def naming_log_options() -> Iterator[None]:
     """Around what reads logs: logs of several brokers that were given as those of one are told with the option."""
     try:
         yield
@@ -333,7 +333,7 @@ def _calibration(calibration: Mapping[str, Any]) -> str:
     )
 
 
-def _meter_table(meters: "tuple[MeterLine, ...]") -> Any:
+def _meter_table(meters: "tuple[WorstMeter, ...]") -> Any:
     from rich.table import Table
 
     table = Table(title="Meters, worst first", title_justify="left", box=None, pad_edge=False, header_style="bold")
@@ -362,11 +362,11 @@ def _meter_table(meters: "tuple[MeterLine, ...]") -> Any:
     return table
 
 
-def _requests(line: "UnexplainedLine") -> str:
+def _requests(line: "UnexplainedThrottle") -> str:
     return "requests" if line.throttled_requests is None else f"{line.throttled_requests:,} requests"
 
 
-def _throttled(line: "MeterLine") -> str:
+def _throttled(line: "WorstMeter") -> str:
     if line.throttled_requests is None:
         return "yes"
     return f"{line.throttled_requests:,}" if line.throttled_requests else "-"

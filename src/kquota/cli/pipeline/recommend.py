@@ -20,7 +20,7 @@ from kquota.policy import OBJECTIVES, UNOWNED, Objective, OwnerMap
 from kquota.quotas import KAFKA, format_number
 
 if TYPE_CHECKING:
-    from kquota.pipeline.advice.sweep_job import Recommended
+    from kquota.pipeline.advice.sweep_job import RecommendationResult
 
 __all__ = ["recommend"]
 
@@ -130,11 +130,11 @@ def recommend(
     owner_map = OwnerMap(read_owners(owners), file)
     check_owners(wanted_owners, owner_map)
     jobs, sweeping = load_pipeline("jobs"), load_pipeline("advice.sweep_job")
-    found: Recommended = sweeping.recommend(
+    found: RecommendationResult = sweeping.recommend(
         Path(usage),
         file,
         jobs.JobOptions(out=Path(usage), broker_config=config, **spark),
-        wanted=sweeping.Wanted(
+        wanted=sweeping.RecommendationGoal(
             objectives=() if percentile is not None else wanted_objectives,
             percentile=None if percentile is None else int(percentile),
             headroom=headroom,
@@ -151,7 +151,7 @@ def recommend(
     return 1 if found.unmet else 0
 
 
-def _write(found: Recommended, out_file: str | None, owners: tuple[str, ...]) -> None:
+def _write(found: RecommendationResult, out_file: str | None, owners: tuple[str, ...]) -> None:
     if out_file is None:
         sys.stdout.write(found.text)
     else:

@@ -15,9 +15,9 @@ from kquota.cli.plans.planning import (
     carry_out,
     check_target,
     count_entities,
-    moved_lines,
+    drift_lines,
+    print_summary,
     read_given,
-    say_summary,
     target_of,
 )
 from kquota.cli.plans.rollback_file import keep_rollback_file
@@ -100,7 +100,7 @@ def apply(
             click.echo(f"to undo this: kquota rollback {shlex.quote(str(kept))}", err=True)
         results = carry_out(store, changes, current, dry_run=dry_run)
     code = write_outcomes(outcomes(entities, changes, results, dry_run=dry_run), format)
-    say_summary(results, sum(entity not in results for entity in entities), done="changed", dry_run=dry_run)
+    print_summary(results, sum(entity not in results for entity in entities), done="changed", dry_run=dry_run)
     return code
 
 
@@ -118,13 +118,13 @@ def _pending(plan: Plan, current: QuotaSnapshot, path: str) -> tuple[QuotaChange
 
     :raises KquotaError: what it touches has moved.
     """
-    standing = plan.standing(current)
-    if standing.moved:
-        number = len({one.entity for one in standing.moved})
+    status = plan.status(current)
+    if status.moved:
+        number = len({one.entity for one in status.moved})
         raise KquotaError(
             f"{path} is out of date, so nothing was changed: {count_entities(number)} that it touches "
             f"{'is' if number == 1 else 'are'} not as planned any more:\n  "
-            + "\n  ".join(moved_lines(standing.moved))
+            + "\n  ".join(drift_lines(status.moved))
             + "\nMake a new plan with kquota plan."
         )
-    return standing.pending
+    return status.pending

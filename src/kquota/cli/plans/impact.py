@@ -15,15 +15,15 @@ from kquota.printable import printable
 from kquota.quotas import ClientQuotaEntity, QuotaSnapshot, apply_changes
 
 if TYPE_CHECKING:
-    from kquota.pipeline.advice.what_if_job import ChangeImpacts
+    from kquota.pipeline.advice.what_if_job import PlanImpacts
 
-__all__ = ["Recorded", "Replayed", "broken_lines", "impact_lines"]
+__all__ = ["ImpactSource", "PlanImpact", "broken_lines", "impact_lines"]
 
 Change = tuple[ClientQuotaEntity, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class ImpactSource:
     """The recorded traffic that a plan is tried on, and how."""
 
     directory: str
@@ -38,7 +38,7 @@ class Recorded:
         """
         load_pipeline("dataset.output_directory").OutputDirectory.existing(Path(self.directory))
 
-    def replay(self, plan: Plan, current: QuotaSnapshot) -> Replayed:
+    def replay(self, plan: Plan, current: QuotaSnapshot) -> PlanImpact:
         """Try a plan that leads away from `current`.
 
         :raises KquotaError: it could not be replayed.
@@ -48,7 +48,7 @@ class Recorded:
         options = load_pipeline("jobs").JobOptions(
             out=Path(self.directory), broker_config=self.broker_config, **self.spark
         )
-        found: ChangeImpacts = load_pipeline("advice.what_if_job").change_impacts(
+        found: PlanImpacts = load_pipeline("advice.what_if_job").change_impacts(
             Path(self.directory),
             current,
             wanted,
@@ -59,11 +59,11 @@ class Recorded:
         by_change = {
             (change.entity, change.key): found.impacts[change.entity.to_text(), change.key] for change in plan.changes
         }
-        return Replayed(by_change, found.grain, found.model, found.seconds)
+        return PlanImpact(by_change, found.grain, found.model, found.seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class PlanImpact:
     """What came of it."""
 
     impacts: Mapping[Change, Impact]
@@ -127,7 +127,7 @@ def impact_lines(impact: Impact) -> Iterator[str]:
         yield f"not known: {', '.join(impact.unknowns)}"
 
 
-def broken_lines(plan: Plan, replayed: Replayed, objectives: Sequence[Objective]) -> list[str]:
+def broken_lines(plan: Plan, replayed: PlanImpact, objectives: Sequence[Objective]) -> list[str]:
     """Which changes do more than is allowed."""
     return [
         f"{change.entity.to_text()} {printable(change.key)}: {objective.name} is {getattr(impact, objective.name):g}, "

@@ -16,7 +16,7 @@ from kquota.cli.options.paths import as_path
 from kquota.cli.options.targets import Target, broker_options, read_quotas, target_options
 from kquota.cli.output import align, check_writable
 from kquota.cli.pipeline.jobs import spark_options
-from kquota.cli.plans.impact import Recorded, Replayed, broken_lines, impact_lines
+from kquota.cli.plans.impact import ImpactSource, PlanImpact, broken_lines, impact_lines
 from kquota.cli.plans.planning import all_quotas, count_entities, target_of
 from kquota.config import load_broker_config
 from kquota.errors import InputError
@@ -97,7 +97,7 @@ def plan(
     objectives = [Objective.parse(text) for text in allowed]
     if usage is None and objectives:
         raise click.UsageError("--fail-on-impact goes with --usage DIR: there is no impact without traffic.")
-    recorded = None if usage is None else Recorded(usage, arrivals, config, spark)
+    recorded = None if usage is None else ImpactSource(usage, arrivals, config, spark)
     if recorded is not None:
         recorded.check()
         check_writable(out, "--out")
@@ -109,7 +109,7 @@ def plan(
         with target.open() as store:
             current, here = all_quotas(store), target_of(target, store)
     changes = difference(current, wanted, prune=prune)
-    made = Plan.of(here, current, changes).with_traps(traps(current, apply_changes(current, changes)))
+    made = Plan.of(here, current, changes).with_warnings(traps(current, apply_changes(current, changes)))
     replayed = recorded.replay(made, current) if recorded is not None and made.changes else None
     if replayed is not None:
         made = replayed.put_into(made)
@@ -137,7 +137,7 @@ def _write(path: str, text: str) -> None:
         raise InputError(f"--out {path}: cannot write the plan: {error.strerror}") from None
 
 
-def _text_lines(made: Plan, current: QuotaSnapshot, replayed: Replayed | None) -> Iterator[str]:
+def _text_lines(made: Plan, current: QuotaSnapshot, replayed: PlanImpact | None) -> Iterator[str]:
     by_entity = (
         [list(own) for _, own in groupby(made.changes, key=lambda change: change.entity)]
         if replayed is None

@@ -10,7 +10,7 @@ from kquota.cli.options.targets import Target, parse_quotas, read_file
 from kquota.cli.quotas.alter import local_principal
 from kquota.errors import ApiError, InputError, failed
 from kquota.files import QuotaFile
-from kquota.policy import Moved, Plan, PlanTarget, alterations, is_plan, read_plan
+from kquota.policy import Drift, Plan, PlanTarget, alterations, is_plan, read_plan
 from kquota.printable import printable
 from kquota.quotas import ClientQuotaEntity, ClientQuotaFilter, QuotaChange, QuotaSnapshot, format_number
 from kquota.stores import QuotaStore
@@ -20,9 +20,9 @@ __all__ = [
     "carry_out",
     "check_target",
     "count_entities",
-    "moved_lines",
+    "drift_lines",
+    "print_summary",
     "read_given",
-    "say_summary",
     "target_of",
     "value_text",
 ]
@@ -86,7 +86,7 @@ def carry_out(
     return make_changes(store, changes, current, principal=local_principal(), report=say_progress)
 
 
-def say_summary(
+def print_summary(
     results: Mapping[ClientQuotaEntity, ApiError | None], right: int, *, done: str, dry_run: bool, moved: int = 0
 ) -> None:
     """How many entities were `done` and how many were not, on standard error.
@@ -112,7 +112,7 @@ def count_entities(number: int) -> str:
     return f"{number} {'entity' if number == 1 else 'entities'}"
 
 
-def moved_lines(moved: Iterable[Moved]) -> list[str]:
+def drift_lines(moved: Iterable[Drift]) -> list[str]:
     """Which values are not as they were, from what to what."""
     lines = [
         printable(

@@ -7,9 +7,9 @@ import click
 from kquota.cli.options.targets import Target, read_file, target_options
 from kquota.cli.output import format_option
 from kquota.cli.plans.outcomes import outcomes, write_outcomes
-from kquota.cli.plans.planning import all_quotas, carry_out, check_target, say_summary, target_of, value_text
+from kquota.cli.plans.planning import all_quotas, carry_out, check_target, print_summary, target_of, value_text
 from kquota.errors import ApiError, KafkaErrorCode
-from kquota.policy import Moved, read_plan
+from kquota.policy import Drift, read_plan
 
 __all__ = ["rollback"]
 
@@ -42,19 +42,19 @@ def rollback(*, file: str, target: Target, dry_run: bool, force: bool, format: s
         current = all_quotas(store)
         check_target(done, target_of(target, store), name)
         back = done.reversed(current)
-        standing = back.standing(current)
-        moved = {} if force else {one.entity: one for one in reversed(standing.moved)}
+        status = back.status(current)
+        moved = {} if force else {one.entity: one for one in reversed(status.moved)}
         shown = back.onto(current)
         changes = [change for change in shown if change.entity not in moved]
         results = dict(carry_out(store, changes, current, dry_run=dry_run))
     right = len(back.entities) - len(results) - len(moved)
     results.update({entity: _moved_error(one) for entity, one in moved.items()})
     code = write_outcomes(outcomes(back.entities, shown, results, dry_run=dry_run), format)
-    say_summary(results, right, done="restored", dry_run=dry_run, moved=len(moved))
+    print_summary(results, right, done="restored", dry_run=dry_run, moved=len(moved))
     return code
 
 
-def _moved_error(one: Moved) -> ApiError:
+def _moved_error(one: Drift) -> ApiError:
     return ApiError(
         KafkaErrorCode.INVALID_UPDATE_VERSION,
         f"{one.key} was left at {value_text(one.expected)} and is {value_text(one.found)} now; --force restores it all "

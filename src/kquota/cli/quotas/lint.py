@@ -23,7 +23,7 @@ __all__ = ["lint"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class LocatedFinding:
     """A finding, and where what it is about stands."""
 
     finding: Finding
@@ -101,9 +101,9 @@ def _check_alone() -> None:
             raise click.UsageError(f"Give files or {option}: quotas are read from one place.")
 
 
-def _of_files(paths: tuple[str, ...], broker: BrokerConfig) -> tuple[list[_Told], bool]:
+def _of_files(paths: tuple[str, ...], broker: BrokerConfig) -> tuple[list[LocatedFinding], bool]:
     """What is found in each, and whether all could be read; what could not is told on standard error."""
-    told: list[_Told] = []
+    told: list[LocatedFinding] = []
     is_read = True
     for path in paths:
         try:
@@ -116,23 +116,23 @@ def _of_files(paths: tuple[str, ...], broker: BrokerConfig) -> tuple[list[_Told]
     return told, is_read
 
 
-def _of_target(target: Target, broker: BrokerConfig) -> list[_Told]:
+def _of_target(target: Target, broker: BrokerConfig) -> list[LocatedFinding]:
     file = read_quotas(target.quotas, tells_left_out=False) if target.quotas is not None else target.read()
     return _told(file, find(file, broker=broker), None, target.quotas or "")
 
 
-def _told(file: QuotaFile, findings: Iterable[Finding], name: str | None, path: str) -> list[_Told]:
+def _told(file: QuotaFile, findings: Iterable[Finding], name: str | None, path: str) -> list[LocatedFinding]:
     """Each finding with its place; those of a file in its order."""
     lines = {entry.entity: entry.line for entry in file.entries}
     numbered = [(lines.get(one.entity) if one.entity is not None else None, one) for one in findings]
     path = "<stdin>" if path == "-" else path
     return [
-        _Told(one, name, path if line is None or not path else f"{path}:{line}")
+        LocatedFinding(one, name, path if line is None or not path else f"{path}:{line}")
         for line, one in sorted(numbered, key=lambda pair: pair[0] or 0)
     ]
 
 
-def _sum_up(told: list[_Told]) -> None:
+def _sum_up(told: list[LocatedFinding]) -> None:
     counts = Counter(one.finding.severity for one in told)
     shown = [
         f"{counts[severity]} {word}{'s' if counts[severity] > 1 else ''}"
@@ -142,14 +142,14 @@ def _sum_up(told: list[_Told]) -> None:
     click.echo(", ".join(shown) or "nothing found", err=True)
 
 
-def _text(told: _Told) -> str:
+def _text(told: LocatedFinding) -> str:
     one = told.finding
     place = f"{told.place}: " if told.place else ""
     about = " ".join(part for part in (one.entity.to_text() if one.entity else "", one.key or "") if part)
     return printable(f"{place}{one.severity}: {about}{': ' if about else ''}{one.message} [{one.rule}]")
 
 
-def _fields(told: _Told) -> Mapping[str, object]:
+def _fields(told: LocatedFinding) -> Mapping[str, object]:
     one = told.finding
     fields = {
         "rule": one.rule,
@@ -161,13 +161,13 @@ def _fields(told: _Told) -> Mapping[str, object]:
     return fields if told.file is None else {"file": told.file, **fields}
 
 
-def _row(told: _Told) -> tuple[str, ...]:
+def _row(told: LocatedFinding) -> tuple[str, ...]:
     one = told.finding
     entity = "" if one.entity is None else one.entity.to_text()
     return told.place, one.rule, one.severity.value, entity, one.key or "", one.message
 
 
-_LAYOUT: Layout[_Told] = Layout(
+_LAYOUT: Layout[LocatedFinding] = Layout(
     fields=_fields,
     header=("place", "rule", "severity", "entity", "key", "message"),
     rows=lambda told: [_row(told)],

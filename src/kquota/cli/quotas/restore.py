@@ -34,7 +34,7 @@ def restore(*, store: str, source: str, dry_run: bool, format: str) -> int:
     What differs is changed, in one commit: nothing of the history is lost, and kquota history tells of it.
     """
     from kquota.cli.options.targets import Target
-    from kquota.cli.plans.planning import all_quotas, say_summary
+    from kquota.cli.plans.planning import all_quotas, print_summary
     from kquota.cli.quotas.alter import local_principal
     from kquota.policy import alterations, difference
     from kquota.stores.backup import read_backup
@@ -58,5 +58,5 @@ def restore(*, store: str, source: str, dry_run: bool, format: str) -> int:
         else:
             results = opened.compare_and_alter(asked, current, principal=local_principal(), hosts=hosts)
     code = write_outcomes(outcomes([], changes, results, dry_run=dry_run), format)
-    say_summary(results, len(wanted.keys() - results.keys()), done="restored", dry_run=dry_run)
+    print_summary(results, len(wanted.keys() - results.keys()), done="restored", dry_run=dry_run)
     return code

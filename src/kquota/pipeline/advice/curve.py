@@ -86,7 +86,7 @@ def to_meters(
 def to_curve(held: DataFrame) -> DataFrame:
     """The `curve` table: one row per broker, meter, key and candidate.
 
-    :param held: as :func:`~kquota.pipeline.simulation.cell_frames.held_by_cells` gives it, with a :class:`Grid`.
+    :param held: as :func:`~kquota.pipeline.simulation.cell_frames.simulate_cell_frames` gives it, with a :class:`Grid`.
     """
     return CURVE.conform(
         held.select(

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kquota.pipeline.dataset.tables import RECOMMENDATIONS
-from kquota.pipeline.limits.counting import counted_by
+from kquota.pipeline.limits.counting import counting_broker
 from kquota.pipeline.limits.identities import IDENTITY
-from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.policy import UNOWNED, OwnerMap
 from kquota.quotas import KAFKA, STATIC, ClientQuotaEntity, ValueType
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 __all__ = [
     "at_percentile",
     "cut_to_capacity",
-    "kept_limits",
     "lowest_limits",
     "rule_values",
     "to_recommendations",
+    "unchanged_limits",
     "with_rules",
     "with_values",
 ]
@@ -37,7 +37,7 @@ __all__ = [
 _PLACE: Final = ("cluster", "broker_id", "meter", "key")
 _RULE: Final = ("cluster", "entity", "key")
 _WHOLE: Final = tuple(key.name for key in KAFKA.keys if key.value_type is not ValueType.DOUBLE)
-_HELD_RULES: Final = 1_000_000
+_CACHED_RULES: Final = 1_000_000
 
 
 def with_rules(meters: DataFrame, owners: OwnerMap) -> DataFrame:
@@ -54,8 +54,8 @@ def with_rules(meters: DataFrame, owners: OwnerMap) -> DataFrame:
     columns = ruled.columns
 
     def add(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        forget_zip_importers()
-        owner_of = lru_cache(_HELD_RULES)(lambda rule: _owner_of(rule, owners))  # a rule has many clients
+        drop_zip_importers()
+        owner_of = lru_cache(_CACHED_RULES)(lambda rule: _owner_of(rule, owners))  # a rule has many clients
         for batch in batches:
             found = pa.array([owner_of(rule) for rule in batch.column("entity").to_pylist()], pa.string())
             yield pa.RecordBatch.from_arrays([*batch.columns, found], names=[*columns, "owner"])
@@ -73,7 +73,7 @@ def lowest_limits(held: DataFrame, objectives: Sequence[Objective]) -> DataFrame
 
     Columns: cluster, broker_id, meter, key, needed (null where no candidate does).
 
-    :param held: columns of :data:`~kquota.pipeline.simulation.simulated.HELD`, many candidates for each meter.
+    :param held: columns of :data:`~kquota.pipeline.simulation.simulated.SIMULATED`, many candidates for each meter.
     """
     meets = F.lit(True)
     for objective in objectives:
@@ -148,7 +148,7 @@ def _step(value: Column, digits: int) -> Column:
     )
 
 
-def kept_limits(usage: DataFrame, meters: DataFrame) -> DataFrame:
+def unchanged_limits(usage: DataFrame, meters: DataFrame) -> DataFrame:
     """What meters may use whose limits stay as they are: one row per broker and key.
 
     Columns: cluster, broker_id, key, kept.
@@ -156,7 +156,7 @@ def kept_limits(usage: DataFrame, meters: DataFrame) -> DataFrame:
     :param usage: rows of the `usage` table, which tell the brokers that a meter is on.
     :param meters: as :func:`with_rules` gives it. One without a limit adds nothing.
     """
-    seen = usage.select(*IDENTITY, counted_by().alias("broker_id")).distinct().alias("seen")
+    seen = usage.select(*IDENTITY, counting_broker().alias("broker_id")).distinct().alias("seen")
     same = [F.col(f"seen.{name}").eqNullSafe(F.col(f"kept.{name}")) for name in IDENTITY]
     return (
         seen.join(meters.alias("kept"), reduce(lambda one, other: one & other, same))
@@ -180,7 +180,7 @@ def cut_to_capacity(
     nothing is, and 0 where what stays as it is leaves nothing to give: there `value_new` is null.
 
     :param capacity: so much per second and broker, by key.
-    :param kept: as :func:`kept_limits` gives it, of other meters; None without any.
+    :param kept: as :func:`unchanged_limits` gives it, of other meters; None without any.
     """
     if not capacity:
         return values.withColumn("cut", F.lit(None).cast("double"))
@@ -190,7 +190,7 @@ def cut_to_capacity(
     if kept is None:
         kept = spark.createDataFrame([], "cluster string, broker_id int, key string, kept double")
     used = (
-        needed.select("cluster", counted_by().alias("broker_id"), "meter", "key")
+        needed.select("cluster", counting_broker().alias("broker_id"), "meter", "key")
         .distinct()
         .join(_rules(meters), ["cluster", "meter", "key"])
         .join(values.select(*_RULE, "value_now", "value_new"), [*_RULE])

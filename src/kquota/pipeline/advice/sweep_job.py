@@ -15,10 +15,10 @@ from kquota.pipeline.advice.curve import Grid, to_curve, to_meters
 from kquota.pipeline.advice.recommendations import (
     at_percentile,
     cut_to_capacity,
-    kept_limits,
     lowest_limits,
     rule_values,
     to_recommendations,
+    unchanged_limits,
     with_rules,
     with_values,
 )
@@ -29,8 +29,8 @@ from kquota.pipeline.dataset.table_files import write_table
 from kquota.pipeline.dataset.tables import CURVE, RECOMMENDATIONS, USAGE, Table
 from kquota.pipeline.jobs import JobOptions, add_to, spark_for
 from kquota.pipeline.simulation.arrivals import Arrivals
-from kquota.pipeline.simulation.cell_frames import held_by_cells
-from kquota.pipeline.simulation.simulated import Replay, recorded_times
+from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
+from kquota.pipeline.simulation.simulated import Recording, recording_spans
 from kquota.pipeline.spark.persisted_frames import keep
 from kquota.pipeline.utilisation.rates import to_utilisation
 from kquota.policy import UNOWNED, Objective, OwnerMap
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
     from kquota.pipeline.progress import Progress
     from kquota.pipeline.spark.parquet_source import ParquetSource
 
-__all__ = ["RECOMMENDED_KEYS", "Recommended", "Swept", "Wanted", "recommend", "sweep"]
+__all__ = ["RECOMMENDED_KEYS", "RecommendationGoal", "RecommendationResult", "SweepResult", "recommend", "sweep"]
 
 RECOMMENDED_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE)
 """Those that logs know the use of. They know only a part of request time, and connections by first sight."""
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepResult:
     """What came of a sweep."""
 
     directory: Path
@@ -65,7 +65,7 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RecommendationGoal:
     """What a recommendation is to bring about: objectives, or a percentile of the rate times a headroom."""
 
     objectives: tuple[Objective, ...] = ()
@@ -86,7 +86,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Recommended:
+class RecommendationResult:
     """What came of a recommendation; `unmet` are those rows that miss an objective all the same."""
 
     directory: Path
@@ -105,7 +105,7 @@ class _Recording:
     progress: Progress
     usage: ParquetSource
     meters: DataFrame
-    replay: Replay
+    replay: Recording
 
     def stage(self, frame: DataFrame, table: Table) -> DataFrame:
         """Write a table; what is given is read from there."""
@@ -128,7 +128,7 @@ def _recording(
             clients = recorded_clients(spark, usage)
             defaults = options.broker_config.static_defaults
             meters = to_meters(clients, quotas.snapshot(), static_defaults=defaults, unlimited_by=unlimited_by)
-            replay = Replay(arrivals, options.broker_config, recorded_times(read_usage(spark, usage)))
+            replay = Recording(arrivals, options.broker_config, recording_spans(read_usage(spark, usage)))
         yield _Recording(spark, output, progress, cells, keep(meters), replay)
 
 
@@ -140,18 +140,18 @@ def sweep(
     grid: Grid,
     arrivals: Arrivals,
     unlimited_by: str | None = None,
-) -> Swept:
+) -> SweepResult:
     """Try the limits of a grid on all meters, into the table `curve` of the directory."""
     with _recording(usage, quotas, options, arrivals, unlimited_by, adds=CURVE) as found:
         with found.progress.stage("replay under all limits"):
-            curve = found.stage(to_curve(held_by_cells(found.usage, found.meters, found.replay, grid)), CURVE)
+            curve = found.stage(to_curve(simulate_cell_frames(found.usage, found.meters, found.replay, grid)), CURVE)
         totals = curve.agg(
             F.count_distinct("cluster", "broker_id", "meter", "key").alias("meters"),
             F.count(F.lit(1)).alias("candidates"),
         ).first()
         assert totals is not None
         found.publish(CURVE, {"curve": {"model": arrivals.model.value, **totals.asDict()}})
-    return Swept(usage, totals.meters, totals.candidates)
+    return SweepResult(usage, totals.meters, totals.candidates)
 
 
 def recommend(
@@ -159,38 +159,38 @@ def recommend(
     quotas: QuotaFile,
     options: JobOptions,
     *,
-    wanted: Wanted,
+    wanted: RecommendationGoal,
     owners: OwnerMap,
     grid: Grid,
     arrivals: Arrivals,
     unlimited_by: str | None = None,
-) -> Recommended:
+) -> RecommendationResult:
     """Find the limits to set, into the table `recommendations` of the directory, and as a quota file."""
     with _recording(usage, quotas, options, arrivals, unlimited_by, adds=RECOMMENDATIONS) as found:
         meters = keep(with_rules(found.meters.where(F.col("key").isin(*wanted.keys)), owners))
         kept = None
         if wanted.owners:
             is_wanted = F.col("owner").isin(*wanted.owners)
-            kept = kept_limits(read_table(found.spark, usage, USAGE), meters.where(~is_wanted))
+            kept = unchanged_limits(read_table(found.spark, usage, USAGE), meters.where(~is_wanted))
             meters = meters.where(is_wanted)
         with found.progress.stage("find what is needed"):
             needed = keep(_needed(found, meters, wanted, grid))
             values = rule_values(needed, meters)
             values = keep(cut_to_capacity(values, needed, meters, wanted.capacity or {}, kept))
         with found.progress.stage("replay what is recommended"):
-            held = keep(held_by_cells(found.usage, keep(with_values(meters, values)), found.replay))
+            held = keep(simulate_cell_frames(found.usage, keep(with_values(meters, values)), found.replay))
             table = found.stage(to_recommendations(values, held, meters, wanted.reason()), RECOMMENDATIONS)
             rows = tuple(table.orderBy(F.col("owner") == UNOWNED, "owner", "entity", "key").collect())
         unmet = tuple(row for row in rows if _is_unmet(row, wanted.objectives))
         part = {"wanted": wanted.reason(), "rules": len(rows), "unmet": len(unmet)}
         found.publish(RECOMMENDATIONS, {"recommendations": part})
     file, comments = _as_file(rows, quotas)
-    return Recommended(usage, file, write_yaml(file, comments, by_owner=bool(owners)), rows, unmet)
+    return RecommendationResult(usage, file, write_yaml(file, comments, by_owner=bool(owners)), rows, unmet)
 
 
-def _needed(found: _Recording, meters: DataFrame, wanted: Wanted, grid: Grid) -> DataFrame:
+def _needed(found: _Recording, meters: DataFrame, wanted: RecommendationGoal, grid: Grid) -> DataFrame:
     if wanted.percentile is None:
-        return lowest_limits(held_by_cells(found.usage, meters, found.replay, grid), wanted.objectives)
+        return lowest_limits(simulate_cell_frames(found.usage, meters, found.replay, grid), wanted.objectives)
     # Rates are those of the meter, whatever its limit.
     any_limit = meters.withColumn("limit", F.coalesce("limit", F.lit(float("inf"))))
     rates = to_utilisation(found.usage, any_limit, found.replay.broker_config)

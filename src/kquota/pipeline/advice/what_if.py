@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from kquota.pipeline.dataset.tables import WHATIF
-from kquota.pipeline.limits.clients import KEPT_METER, with_limits_under
+from kquota.pipeline.limits.clients import KAFKA_METER, with_limits_by_quota_set
 from kquota.pipeline.limits.identities import IDENTITY, METER, identities
 from kquota.pipeline.simulation.arrivals import ArrivalModel
 from kquota.pipeline.simulation.candidate_limits import QuotaColumns
@@ -46,15 +46,15 @@ def to_bindings(
 
     :param clients: the `clients` table, or any with the first five columns, a row for each client and key.
     """
-    both = with_limits_under(identities(clients), {"_old": old, "_new": new}, static_defaults=static_defaults)
+    both = with_limits_by_quota_set(identities(clients), {"_old": old, "_new": new}, static_defaults=static_defaults)
     return both.where(F.col("meter_old").isNotNull() | F.col("meter_new").isNotNull()).select(
         *IDENTITY,
         "limit_old",
         F.coalesce("limit_source_old", F.lit("")).alias("source_old"),
-        F.coalesce("meter_old", f"{KEPT_METER}_old", "meter_new").alias("meter_old"),
+        F.coalesce("meter_old", f"{KAFKA_METER}_old", "meter_new").alias("meter_old"),
         F.col("limit_new").alias("limit"),
         F.coalesce("limit_source_new", F.lit("")).alias("limit_source"),
-        F.coalesce("meter_new", f"{KEPT_METER}_new", "meter_old").alias("meter"),
+        F.coalesce("meter_new", f"{KAFKA_METER}_new", "meter_old").alias("meter"),
     )
 
 
@@ -98,7 +98,7 @@ def to_what_if(
     """
     was_throttled = F.col("throttled_requests") > 0
     if is_recorded:
-        was_throttled |= F.col("told_requests") > 0
+        was_throttled |= F.col("throttled_requests_logged") > 0
     old = held_old.select(
         "cluster",
         "key",
@@ -147,21 +147,21 @@ def to_what_if(
             F.when(F.col("moved_from") != "", F.col("moved_from")).alias("moved_from"),
             (is_throttled & ~was).alias("starts"),
             (was & ~is_throttled & is_changed).alias("stops"),
-            _unknowns(grain, was_bent=(F.col("told_requests") > 0)).alias("unknowns"),
+            _unknowns(grain, was_shaped=(F.col("throttled_requests_logged") > 0)).alias("unknowns"),
         )
     )
     return WHATIF.conform(table)
 
 
-def _unknowns(grain: str, *, was_bent: Column) -> Column:
+def _unknowns(grain: str, *, was_shaped: Column) -> Column:
     """The names of what this row cannot know."""
     is_throttled = F.col("throttled_requests") > 0
     rises = F.coalesce(F.col("limit") > F.col("limit_old"), F.lit(False))
     is_fetch = F.col("key") == CONSUMER_BYTE_RATE
     found = {
         "split": (F.col("clients") > 1) & is_throttled,
-        "appetite": was_bent & rises,
-        "bent": was_bent,
+        "appetite": was_shaped & rises,
+        "bent": was_shaped,
         "request-time": F.col("key") == REQUEST_PERCENTAGE,
         "large-requests": is_throttled & (F.col("largest") > F.col("limit")),
         "near": (F.col("peak") >= _NEAR) & (F.col("peak") <= 2 - _NEAR),

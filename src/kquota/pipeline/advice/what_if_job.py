@@ -16,16 +16,16 @@ from kquota.pipeline.advice.impact import to_impacts
 from kquota.pipeline.advice.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
 from kquota.pipeline.dataset.output_directory import OutputDirectory
-from kquota.pipeline.dataset.quotas import last_quotas
+from kquota.pipeline.dataset.quotas import latest_quotas
 from kquota.pipeline.dataset.table_files import write_table
 from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, WHATIF
-from kquota.pipeline.jobs import JobOptions, add_to, before_quotas, extended, read_summary, spark_for
+from kquota.pipeline.jobs import JobOptions, add_to, extended, read_summary, spark_for, without_judged
 from kquota.pipeline.limits.clients import to_client_totals
 from kquota.pipeline.simulation.arrivals import Arrivals
-from kquota.pipeline.simulation.callback_frames import callback_bindings, held_by_callback
-from kquota.pipeline.simulation.cell_frames import held_by_cells, held_by_cells_under
-from kquota.pipeline.simulation.request_frames import held_by_requests
-from kquota.pipeline.simulation.simulated import Replay, recorded_times
+from kquota.pipeline.simulation.callback_frames import callback_bindings, simulate_callback_frames
+from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
+from kquota.pipeline.simulation.request_frames import simulate_request_frames
+from kquota.pipeline.simulation.simulated import Recording, recording_spans
 from kquota.pipeline.spark.persisted_frames import keep
 from kquota.policy import NO_IMPACT, Impact
 from kquota.quotas import QuotaSnapshot
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kquota.pipeline.progress import Progress
     from kquota.pipeline.simulation.callback import CallbackSetup
 
-__all__ = ["WORST_SHOWN", "ChangeImpacts", "WhatIf", "change_impacts", "recorded_clients", "what_if"]
+__all__ = ["WORST_SHOWN", "PlanImpacts", "WhatIf", "change_impacts", "recorded_clients", "what_if"]
 
 WORST_SHOWN = 30
 
@@ -96,7 +96,7 @@ def what_if(
         if is_own:
             add_to(output, [WHATIF.name], {"whatif": part}, progress)
         else:
-            write_summary(output.staging, extended(before_quotas(read_summary(usage)), {"whatif": part}, progress))
+            write_summary(output.staging, extended(without_judged(read_summary(usage)), {"whatif": part}, progress))
             for name in ("whatif", "summary.json"):
                 output.publish(name)
             output.remove_others(("whatif", "summary.json"))
@@ -104,7 +104,7 @@ def what_if(
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeImpacts:
+class PlanImpacts:
     """What changes would have done to recorded usage, and what the recording is."""
 
     impacts: Mapping[tuple[str, str], Impact]
@@ -122,7 +122,7 @@ def change_impacts(
     changes: Sequence[tuple[str, str]],
     options: JobOptions,
     arrivals: Arrivals,
-) -> ChangeImpacts:
+) -> PlanImpacts:
     """What each of the changes that lead from `old` to `new` would have done to the usage of a directory.
 
     Nothing is written there.
@@ -133,13 +133,13 @@ def change_impacts(
     OutputDirectory.existing(usage)
     with spark_for(options, progress, usage) as spark:
         change = Change(old, new, arrivals, is_recorded=False, only_changed=True)
-        replayed = replay_both(spark, usage, change, options.broker_config, progress)
+        replayed = simulate_both(spark, usage, change, options.broker_config, progress)
         with progress.stage("tell what each change does"):
             rows = to_impacts(replayed.what_if, replayed.bindings, changes).collect()
         first_ms = min((first for first, _ in replayed.replay.spans.values()), default=0)
         last_ms = max((last for _, last in replayed.replay.spans.values()), default=0)
     found = {(row.entity, row.key): _impact(row) for row in rows}
-    return ChangeImpacts(
+    return PlanImpacts(
         {change: found.get(change, NO_IMPACT) for change in changes},
         replayed.grain,
         arrivals.model.value,
@@ -165,7 +165,7 @@ def recorded_clients(spark: SparkSession, directory: Path) -> DataFrame:
 
 def recorded_quotas(directory: Path) -> QuotaSnapshot:
     """The quotas that a directory was analysed with, the last of those that changed; none where it was not."""
-    return last_quotas(directory).snapshot() if (directory / "quotas.yaml").is_file() else {}
+    return latest_quotas(directory).snapshot() if (directory / "quotas.yaml").is_file() else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,20 +184,20 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class WhatIfFrames:
     """Both quotas, replayed but not run yet."""
 
     what_if: DataFrame
     held: DataFrame
     """Under the new quotas."""
     bindings: DataFrame
-    replay: Replay
+    replay: Recording
     grain: str
 
 
-def replay_both(
+def simulate_both(
     spark: SparkSession, directory: Path, change: Change, config: BrokerConfig, progress: Progress
-) -> Replayed:
+) -> WhatIfFrames:
     """`usage` and, where they were kept, `requests` under both quotas."""
     usage = read_usage(spark, directory)
     with progress.stage("resolve both quotas"):
@@ -205,7 +205,7 @@ def replay_both(
         bindings = keep(to_bindings(clients, change.old, change.new, static_defaults=config.static_defaults))
         if change.only_changed:
             bindings = keep(changed(bindings))
-        replay = Replay(change.arrivals, config, recorded_times(read_usage(spark, directory)))
+        replay = Recording(change.arrivals, config, recording_spans(read_usage(spark, directory)))
     # Where a part of the usage is from metrics, only cells have all of it.
     has_all_requests = (directory / REQUESTS.name).is_dir() and not read_summary(directory).get("metrics")
     grain = "request" if has_all_requests or change.callback is not None else "cell"
@@ -215,15 +215,15 @@ def replay_both(
 
     with progress.stage("replay under both quotas"):
         if change.callback is not None:
-            by_callback = keep(held_by_callback(requests(), change.callback, replay))
-            held_old = held_by_requests(requests(), under_old(bindings), replay)
+            by_callback = keep(simulate_callback_frames(requests(), change.callback, replay))
+            held_old = simulate_request_frames(requests(), under_old(bindings), replay)
             held_new = by_callback.drop("members")
             bindings = keep(callback_bindings(by_callback, bindings))
         elif grain == "request":
-            held_old = held_by_requests(requests(), under_old(bindings), replay)
-            held_new = keep(held_by_requests(requests(), under_new(bindings), replay))
+            held_old = simulate_request_frames(requests(), under_old(bindings), replay)
+            held_new = keep(simulate_request_frames(requests(), under_new(bindings), replay))
         else:
-            held_old, held_new = held_by_cells_under(usage, bindings, (OLD, NEW), replay)
+            held_old, held_new = simulate_cell_frames_by_quota_set(usage, bindings, (OLD, NEW), replay)
         table = keep(
             to_what_if(
                 bindings,
@@ -235,19 +235,19 @@ def replay_both(
             )
         )
         table.count()
-    return Replayed(table, held_new, bindings, replay, grain)
+    return WhatIfFrames(table, held_new, bindings, replay, grain)
 
 
 def what_if_step(
     spark: SparkSession, directory: Path, staging: Path, change: Change, config: BrokerConfig, progress: Progress
 ) -> dict[str, Any]:
     """`usage` and, where they were kept, `requests` to `whatif`; returns the part of summary.json."""
-    replayed = replay_both(spark, directory, change, config, progress)
+    replayed = simulate_both(spark, directory, change, config, progress)
     write_table(replayed.what_if, staging, WHATIF)
     difference = None
     if replayed.grain == "request" and change.callback is None:
         with progress.stage("compare with cells"):
-            cells = held_by_cells(read_usage(spark, directory), under_new(replayed.bindings), replayed.replay)
+            cells = simulate_cell_frames(read_usage(spark, directory), under_new(replayed.bindings), replayed.replay)
             difference = grain_difference(replayed.held, cells)
     totals = replayed.what_if.agg(
         F.count(F.lit(1)).alias("meters"),

@@ -4,7 +4,7 @@ A broker counts a request at one moment of its clock. The log has that moment on
 milliseconds, some time after the answer was sent. Mostly that is of no account. Where it decides something (whether a
 sample began, whether one was forgotten, which of two connections came first), one decision changes the waits of the
 next eleven seconds. So all that the line allows is followed, and what the broker told later tells which it was.
-`plain_ms` is what comes out without that.
+`unguided_ms` is what comes out without that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kquota.metering.meters import BucketMeter
 from kquota.metering.statistics import SampledRate, Windows
 from kquota.metering.throttling import LONGEST_MS, rate_throttle_ms
 
-__all__ = ["CLOSE_MS", "CLOSE_SHARE", "RateReplay", "RecordedRequest", "ReplayedWait", "TokenReplay", "is_close"]
+__all__ = ["CLOSE_MS", "CLOSE_SHARE", "BucketReplay", "LoggedRequest", "RateReplay", "SettledThrottle", "is_close"]
 
 CLOSE_MS: Final = 5
 CLOSE_SHARE: Final = 0.05
@@ -42,21 +42,21 @@ _FAR_OFF_MS: Final = 100
 _REMEMBERED: Final = 0.9
 
 
-class RecordedRequest(NamedTuple):
+class LoggedRequest(NamedTuple):
     """One logged request on one meter."""
 
     at_ms: float
     """When it was counted, as far as the line says."""
-    earlier_ms: float
+    jitter_ms: float
     """By how much it may have been earlier."""
     amount: float
     told_ms: int
-    taken_back: bool = False
+    is_refunded: bool = False
     """A throttled fetch: what was counted is taken off again."""
     connection: str = ""
     broker_id: int = 0
     """Which broker's log it is from."""
-    at_most_told: bool = False
+    is_upper_bound: bool = False
     """Another limit may have told it: this one's wait was at most that."""
     is_known: bool = True
     """Whether all that was counted before is in the log; otherwise nothing can be learned from its wait."""
@@ -64,14 +64,14 @@ class RecordedRequest(NamedTuple):
     """The limit in force at its time; None: the one that the replay was begun with."""
 
 
-class ReplayedWait(NamedTuple):
+class SettledThrottle(NamedTuple):
     """What the broker told, and what the replay says."""
 
     broker_id: int
     at_ms: float
     told_ms: int
     predicted_ms: int
-    plain_ms: int
+    unguided_ms: int
     is_compared: bool
 
 
@@ -83,7 +83,7 @@ def is_close(predicted_ms: float, told_ms: float) -> bool:
 class _Answers(NamedTuple):
     """Waits since the paths parted, the last first."""
 
-    wait: ReplayedWait
+    wait: SettledThrottle
     before: _Answers | None
 
 
@@ -108,38 +108,38 @@ class RateReplay:
     def __init__(self, limit: float, windows: Windows, *, follow: bool = True) -> None:
         """Take the limit that was in force.
 
-        :param follow: without it nothing is learned from what the broker told: `predicted_ms` is `plain_ms`.
+        :param follow: without it nothing is learned from what the broker told: `predicted_ms` is `unguided_ms`.
         """
         self._limit = limit
         self._follow = follow
         self._settled_after_ms = 2 * (windows.span_ms + windows.size_ms)
         self._plain = SampledRate(windows)
         self._paths = [_Path(SampledRate(windows), 0.0, 0.0, None)]
-        self._held: list[tuple[RecordedRequest, int]] = []
+        self._held: list[tuple[LoggedRequest, int]] = []
 
-    def feed(self, request: RecordedRequest) -> Iterator[ReplayedWait]:
+    def feed(self, request: LoggedRequest) -> Iterator[SettledThrottle]:
         """Count a request; gives the waits that have become certain, of this one or of earlier ones.
 
         Requests that nobody made wait are left out.
         """
         at_ms = _likely_ms(request.at_ms)
-        plain_ms = self._count(self._plain, request, at_ms)
+        unguided_ms = self._count(self._plain, request, at_ms)
         if not self._follow:
-            if plain_ms > 0 or request.told_ms > 0:
-                yield _waited(request, plain_ms, plain_ms)
+            if unguided_ms > 0 or request.told_ms > 0:
+                yield _waited(request, unguided_ms, unguided_ms)
             return
         held = self._held
         if held and (len(held) == MOST_TOGETHER or request.at_ms - held[0][0].at_ms >= TOGETHER_MS):
             yield from self._count_held()
-        self._held.append((request, plain_ms))
+        self._held.append((request, unguided_ms))
 
-    def finish(self) -> Iterator[ReplayedWait]:
+    def finish(self) -> Iterator[SettledThrottle]:
         """The waits that are left."""
         if self._held:
             yield from self._count_held()
         yield from self._settle(self._paths[0])
 
-    def _count_held(self) -> Iterator[ReplayedWait]:
+    def _count_held(self) -> Iterator[SettledThrottle]:
         held, self._held = self._held, []
         orders = _orders(held)
         last_ms = held[-1][0].at_ms
@@ -158,7 +158,7 @@ class RateReplay:
         self._paths = paths
 
     def _continued(
-        self, path: _Path, requests: list[tuple[RecordedRequest, int]], order: int, *, is_last: bool
+        self, path: _Path, requests: list[tuple[LoggedRequest, int]], order: int, *, is_last: bool
     ) -> list[_Path]:
         """The path with these requests in this order, once for each way in which it can go on."""
         path = path if is_last else path.copy()
@@ -166,11 +166,11 @@ class RateReplay:
             path.parted_ms = requests[0][0].at_ms
             path.penalty += 0.02 * (order > 0)
         paths = [path]
-        for request, plain_ms in requests:
-            paths = [continued for one in paths for continued in self._with(one, request, plain_ms)]
+        for request, unguided_ms in requests:
+            paths = [continued for one in paths for continued in self._with(one, request, unguided_ms)]
         return paths
 
-    def _with(self, path: _Path, request: RecordedRequest, plain_ms: int) -> Iterator[_Path]:
+    def _with(self, path: _Path, request: LoggedRequest, unguided_ms: int) -> Iterator[_Path]:
         moments = _moments(path.rate, request)
         for number, at_ms in enumerate(moments):
             one = path if number == len(moments) - 1 else path.copy()
@@ -180,15 +180,15 @@ class RateReplay:
             predicted_ms = self._count(one.rate, request, at_ms)
             if predicted_ms > 0 or request.told_ms > 0:
                 one.penalty += _penalty(request, predicted_ms)
-            if predicted_ms > 0 or request.told_ms > 0 or plain_ms > 0:
-                one.answers = _Answers(_waited(request, predicted_ms, plain_ms), one.answers)
+            if predicted_ms > 0 or request.told_ms > 0 or unguided_ms > 0:
+                one.answers = _Answers(_waited(request, predicted_ms, unguided_ms), one.answers)
             yield one
 
-    def _count(self, rate: SampledRate, request: RecordedRequest, at_ms: int) -> int:
+    def _count(self, rate: SampledRate, request: LoggedRequest, at_ms: int) -> int:
         measured = rate.add(request.amount, at_ms)
         limit = self._limit if request.limit is None else request.limit
         wait_ms = rate_throttle_ms(measured, limit, rate.added_over_ms) if measured > limit else 0
-        if request.taken_back:
+        if request.is_refunded:
             rate.record(-request.amount, at_ms)
         return min(wait_ms, LONGEST_MS)
 
@@ -202,7 +202,7 @@ class RateReplay:
                 found.setdefault(path.rate.state(), path)
         return list(found.values())
 
-    def _settle(self, path: _Path) -> Iterator[ReplayedWait]:
+    def _settle(self, path: _Path) -> Iterator[SettledThrottle]:
         waits = []
         answers, path.answers = path.answers, None
         while answers is not None:
@@ -211,7 +211,7 @@ class RateReplay:
         return reversed(waits)
 
 
-class TokenReplay:
+class BucketReplay:
     """A meter of controller mutations. Give it the requests in the order of their times.
 
     What the broker waited for the controller is on a request's line, and not when in that time the tokens were taken.
@@ -223,9 +223,9 @@ class TokenReplay:
         self._limit = limit
         self._meters = [BucketMeter({}, limit, windows) for _ in range(WAIT_PARTS + 1)]
         self._penalties = [0.0 for _ in self._meters]
-        self._held: deque[tuple[RecordedRequest, list[int]]] = deque()
+        self._held: deque[tuple[LoggedRequest, list[int]]] = deque()
 
-    def feed(self, request: RecordedRequest, *, strict: bool, controller_ms: float) -> Iterator[ReplayedWait]:
+    def feed(self, request: LoggedRequest, *, strict: bool, controller_ms: float) -> Iterator[SettledThrottle]:
         """Take the request's tokens; gives the waits that have become certain, of this one or of earlier ones.
 
         :param controller_ms: what its answer waited for the controller, after `at_ms`.
@@ -242,17 +242,17 @@ class TokenReplay:
         if len(self._held) > WAITS_AHEAD:
             yield self._oldest()
 
-    def finish(self) -> Iterator[ReplayedWait]:
+    def finish(self) -> Iterator[SettledThrottle]:
         """The waits that are left."""
         while self._held:
             yield self._oldest()
 
-    def _oldest(self) -> ReplayedWait:
+    def _oldest(self) -> SettledThrottle:
         request, predicted = self._held.popleft()
         return _waited(request, predicted[self._penalties.index(min(self._penalties))], predicted[0])
 
     def _count(
-        self, meter: BucketMeter, request: RecordedRequest, part_ms: float, controller_ms: float, *, strict: bool
+        self, meter: BucketMeter, request: LoggedRequest, part_ms: float, controller_ms: float, *, strict: bool
     ) -> int:
         # A refusal takes nothing and is told at once: half of the wait was the way there, half the way back. What is
         # written is told about when it is committed.
@@ -273,7 +273,7 @@ def _missing_ms(meter: BucketMeter, at_ms: int) -> int:
     return 0 if throttle is None else throttle.throttle_ms
 
 
-def _orders(held: list[tuple[RecordedRequest, int]]) -> list[list[tuple[RecordedRequest, int]]]:
+def _orders(held: list[tuple[LoggedRequest, int]]) -> list[list[tuple[LoggedRequest, int]]]:
     """The orders in which requests may have been counted: those of one connection never overlap."""
     connections = [request.connection for request, _ in held]
     if len(set(connections)) < 2 or not any(request.told_ms for request, _ in held):
@@ -294,10 +294,10 @@ def _likely_ms(at_ms: float) -> int:
     return floor(at_ms - LOGGING_MS + 0.5)
 
 
-def _moments(rate: SampledRate, request: RecordedRequest) -> list[int]:
+def _moments(rate: SampledRate, request: LoggedRequest) -> list[int]:
     """When it may have been counted, the most likely first: one moment for each thing that it may decide."""
     likely = _likely_ms(request.at_ms)
-    earliest = floor(request.at_ms - LOGGING_MS - request.earlier_ms)
+    earliest = floor(request.at_ms - LOGGING_MS - request.jitter_ms)
     latest = floor(request.at_ms - LOGGING_MS) + 2  # an edge may itself stand a millisecond late
     moments = [likely]
     for edge_ms in rate.edges_ms():
@@ -308,23 +308,23 @@ def _moments(rate: SampledRate, request: RecordedRequest) -> list[int]:
     return moments
 
 
-def _penalty(request: RecordedRequest, predicted_ms: int) -> float:
+def _penalty(request: LoggedRequest, predicted_ms: int) -> float:
     """How badly a prediction fits."""
     if not request.is_known:
         return 0.0
     off_ms = predicted_ms - request.told_ms
-    if request.at_most_told and off_ms <= 0:
+    if request.is_upper_bound and off_ms <= 0:
         return 0.0
     if abs(off_ms) <= 2:
         return 0.0
     return 0.3 if is_close(predicted_ms, request.told_ms) else 1.0
 
 
-def _waited(request: RecordedRequest, predicted_ms: int, plain_ms: int) -> ReplayedWait:
-    is_other_limits = request.at_most_told and (
+def _waited(request: LoggedRequest, predicted_ms: int, unguided_ms: int) -> SettledThrottle:
+    is_other_limits = request.is_upper_bound and (
         predicted_ms <= 0 or (predicted_ms < request.told_ms and not is_close(predicted_ms, request.told_ms))
     )
     is_compared = request.is_known and not is_other_limits
-    return ReplayedWait(
-        request.broker_id, request.at_ms, request.told_ms, max(predicted_ms, 0), max(plain_ms, 0), is_compared
+    return SettledThrottle(
+        request.broker_id, request.at_ms, request.told_ms, max(predicted_ms, 0), max(unguided_ms, 0), is_compared
     )

@@ -10,17 +10,17 @@ from kquota.config import BrokerConfig
 from kquota.metering.meters import RateMeter
 from kquota.metering.requests import is_strict
 from kquota.metering.statistics import Windows
-from kquota.pipeline.calibration.broker_replay import RateReplay, RecordedRequest, ReplayedWait, TokenReplay
+from kquota.pipeline.calibration.broker_replay import BucketReplay, LoggedRequest, RateReplay, SettledThrottle
 from kquota.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
-__all__ = ["MeterRequest", "MeterWaits", "replay_meters"]
+__all__ = ["MeterRequest", "ReplayedThrottle", "replay_meters"]
 
 SHARE_LOGGED: Final = (0.9, 0.7, 0.5)
 """The part of the time on a broker's threads that its log has: the most, the middle and the least that was seen."""
 
 
 class MeterRequest(NamedTuple):
-    """A request on a meter, in the order of `at_ms` within the meter. See :class:`RecordedRequest`."""
+    """A request on a meter, in the order of `at_ms` within the meter. See :class:`LoggedRequest`."""
 
     cluster: str
     meter: str
@@ -38,15 +38,15 @@ class MeterRequest(NamedTuple):
     api_key: int
     api_version: int
     at_ms: float
-    earlier_ms: float
+    jitter_ms: float
     amount: float
     told_ms: int
-    taken_back: bool
+    is_refunded: bool
     remote_ms: float
 
 
-class MeterWaits(NamedTuple):
-    """A wait that was told or predicted, in the columns of `to_replayed_waits`."""
+class ReplayedThrottle(NamedTuple):
+    """A wait that was told or predicted, in the columns of `to_replayed_throttles`."""
 
     cluster: str
     meter: str
@@ -55,7 +55,7 @@ class MeterWaits(NamedTuple):
     at_ms: float
     told_ms: int
     predicted_ms: int
-    plain_ms: int
+    unguided_ms: int
     low_ms: int
     high_ms: int
     is_compared: bool
@@ -63,7 +63,7 @@ class MeterWaits(NamedTuple):
 
 def replay_meters(
     rows: Iterable[tuple[object, ...]], broker_config: BrokerConfig, first_ms: Mapping[tuple[str, int], float]
-) -> Iterator[MeterWaits]:
+) -> Iterator[ReplayedThrottle]:
     """The waits of meters that come one after the other, as rows of :class:`MeterRequest`.
 
     :param first_ms: when the log of each cluster and broker begins.
@@ -85,21 +85,21 @@ def replay_meters(
             yield from _bytes(group, windows, known_from_ms=first_ms[cluster, home] + 2 * windows.span_ms)
 
 
-def _bytes(requests: Iterator[MeterRequest], windows: Windows, *, known_from_ms: float) -> Iterator[MeterWaits]:
+def _bytes(requests: Iterator[MeterRequest], windows: Windows, *, known_from_ms: float) -> Iterator[ReplayedThrottle]:
     replay: RateReplay | None = None
     for one in requests:
         if replay is None:
             replay = RateReplay(one.limit, windows, follow=one.is_throttled)
-        request = RecordedRequest(
+        request = LoggedRequest(
             at_ms=one.at_ms,
-            earlier_ms=one.earlier_ms,
+            jitter_ms=one.jitter_ms,
             amount=one.amount,
             told_ms=one.told_ms,
-            taken_back=one.taken_back,
+            is_refunded=one.is_refunded,
             connection=one.connection,
             broker_id=one.broker_id,
             # The longer of two waits is told, and one for request time is a window long at most.
-            at_most_told=one.is_ambiguous and one.told_ms <= windows.size_ms,
+            is_upper_bound=one.is_ambiguous and one.told_ms <= windows.size_ms,
             is_known=one.at_ms >= known_from_ms,
             limit=one.limit,
         )
@@ -108,9 +108,9 @@ def _bytes(requests: Iterator[MeterRequest], windows: Windows, *, known_from_ms:
         yield from (_wait(one, wait) for wait in replay.finish())
 
 
-def _wait(request: MeterRequest, wait: ReplayedWait) -> MeterWaits:
+def _wait(request: MeterRequest, wait: SettledThrottle) -> ReplayedThrottle:
     """The wait of this request, or of one before it on the same meter."""
-    return MeterWaits(
+    return ReplayedThrottle(
         request.cluster,
         request.meter,
         request.key,
@@ -118,21 +118,21 @@ def _wait(request: MeterRequest, wait: ReplayedWait) -> MeterWaits:
         wait.at_ms,
         wait.told_ms,
         wait.predicted_ms,
-        wait.plain_ms,
+        wait.unguided_ms,
         wait.predicted_ms,
         wait.predicted_ms,
         wait.is_compared,
     )
 
 
-def _mutations(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[MeterWaits]:
-    replay: TokenReplay | None = None
+def _mutations(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[ReplayedThrottle]:
+    replay: BucketReplay | None = None
     for one in requests:
         if replay is None:
-            replay = TokenReplay(one.limit, windows)
-        request = RecordedRequest(
+            replay = BucketReplay(one.limit, windows)
+        request = LoggedRequest(
             at_ms=one.at_ms,
-            earlier_ms=0.0,
+            jitter_ms=0.0,
             amount=one.amount,
             told_ms=one.told_ms,
             broker_id=one.broker_id,
@@ -144,7 +144,7 @@ def _mutations(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[M
         yield from (_wait(one, wait) for wait in replay.finish())
 
 
-def _time(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[MeterWaits]:
+def _time(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[ReplayedThrottle]:
     """An estimate: the log has only a part of the time that is counted."""
     meters: list[RateMeter] = []
     for one in requests:
@@ -158,7 +158,7 @@ def _time(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[MeterW
         )
         is_times = one.told_ms <= windows.size_ms and not one.is_ambiguous
         if high_ms > 0 or one.told_ms > 0:
-            yield MeterWaits(
+            yield ReplayedThrottle(
                 one.cluster, one.meter, one.key, one.broker_id,
                 one.at_ms, one.told_ms, middle_ms, middle_ms, low_ms, high_ms, is_times,
             )  # fmt: skip

@@ -13,19 +13,19 @@ from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, St
 
 from kquota.config import BrokerConfig
 from kquota.pipeline.calibration.broker_replay import CLOSE_MS, CLOSE_SHARE
-from kquota.pipeline.calibration.meters import MeterWaits, replay_meters
+from kquota.pipeline.calibration.meters import ReplayedThrottle, replay_meters
 from kquota.pipeline.dataset.tables import CALIBRATION
-from kquota.pipeline.limits.clients import KEPT_METER
-from kquota.pipeline.limits.counting import counted_by, counted_ms, in_purgatory
+from kquota.pipeline.limits.clients import KAFKA_METER
+from kquota.pipeline.limits.counting import counted_at_ms, counting_broker, in_purgatory
 from kquota.pipeline.limits.identities import METER
-from kquota.pipeline.limits.periods import VALID_FROM_MS, VALID_TO_MS, VALIDITY, have_changed
-from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.pipeline.limits.periods import VALID_FROM_MS, VALID_TO_MS, VALIDITY, has_periods
+from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["to_calibration", "to_replayed_waits"]
+__all__ = ["to_calibration", "to_replayed_throttles"]
 
 _CLIENT: Final = ("cluster", "user", "client_id")
 
@@ -44,7 +44,7 @@ _WAITS: Final = StructType(
         StructField("at_ms", DoubleType()),
         StructField("told_ms", LongType()),
         StructField("predicted_ms", LongType()),
-        StructField("plain_ms", LongType()),
+        StructField("unguided_ms", LongType()),
         StructField("low_ms", LongType()),
         StructField("high_ms", LongType()),
         StructField("is_compared", BooleanType()),
@@ -55,9 +55,9 @@ _WAITS: Final = StructType(
 def to_calibration(waits: DataFrame) -> DataFrame:
     """The `calibration` table: one row per broker, meter and key with limits, that some wait was told or predicted on.
 
-    :param waits: as :func:`to_replayed_waits` gives them.
+    :param waits: as :func:`to_replayed_throttles` gives them.
     """
-    told, predicted, plain = (F.col(name) for name in ("told_ms", "predicted_ms", "plain_ms"))
+    told, predicted, plain = (F.col(name) for name in ("told_ms", "predicted_ms", "unguided_ms"))
     is_estimate = F.col("key") == REQUEST_PERCENTAGE
     compared = F.col("is_compared")
     predicted_of = compared | is_estimate  # an estimate is of all requests, whatever told them to wait
@@ -94,11 +94,11 @@ def _sum_ms(which: Column, column: Column) -> Column:
     return F.coalesce(F.sum(F.when(which, column)), F.lit(0)).cast(LongType())
 
 
-def to_replayed_waits(requests: DataFrame, clients: DataFrame, broker_config: BrokerConfig) -> DataFrame:
+def to_replayed_throttles(requests: DataFrame, clients: DataFrame, broker_config: BrokerConfig) -> DataFrame:
     """Each wait that the broker told under a known limit, or that the replay finds: one row per request and key.
 
-    Columns: cluster, meter, key, broker_id, at_ms, told_ms; predicted_ms, and plain_ms without learning from what was
-    told (see :mod:`kquota.pipeline.calibration.broker_replay`); low_ms and high_ms, between which an estimate lies;
+    Columns: cluster, meter, key, broker_id, at_ms, told_ms; predicted_ms, and unguided_ms without learning from what
+    was told (see :mod:`kquota.pipeline.calibration.broker_replay`); low_ms and high_ms, between which an estimate lies;
     is_compared.
 
     :param requests: rows of the `requests` table.
@@ -107,7 +107,7 @@ def to_replayed_waits(requests: DataFrame, clients: DataFrame, broker_config: Br
     begin = requests.groupBy("cluster", "broker_id").agg(F.min("record_ms").alias("first_ms"))
     first_ms = {(row.cluster, row.broker_id): row.first_ms for row in begin.collect()}
     limited = requests.join(F.broadcast(_limits(clients)), [*_CLIENT, "key"])
-    if have_changed(clients):
+    if has_periods(clients):
         at_ms = F.col("record_ms")
         limited = limited.where(
             (at_ms >= F.coalesce(VALID_FROM_MS, F.lit(0)))
@@ -126,7 +126,7 @@ _PLACE: Final = ("cluster", "home", "key", "meter")
 """Where requests are counted together; `home` is the broker that counts."""
 _REPLAYED: Final = (
     *METER, "home", "broker_id", "limit", "is_throttled", "is_ambiguous",
-    "connection", "api_key", "api_version", "at_ms", "earlier_ms", "amount", "told_ms", "taken_back", "remote_ms",
+    "connection", "api_key", "api_version", "at_ms", "jitter_ms", "amount", "told_ms", "is_refunded", "remote_ms",
 )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def _limits(clients: DataFrame) -> DataFrame:
     """
     known = clients.where(F.col("ip").isNull() & F.col("user").isNotNull() & F.col("client_id").isNotNull())
     validity: tuple[str, ...] = ()
-    if have_changed(clients):
+    if has_periods(clients):
         known, validity = _with_times_without_limit(known), VALIDITY
     of_meter, of_client = Window.partitionBy(*METER), Window.partitionBy(*_CLIENT)
     has_limit = F.col("meter").isNotNull()
@@ -157,12 +157,12 @@ def _with_times_without_limit(clients: DataFrame) -> DataFrame:
     A broker counts on it all the same (``ClientQuotaManager``: under a limit of Long.MAX_VALUE), so that its window, or
     its bucket, is not new when a limit comes.
     """
-    of_kept = Window.partitionBy("cluster", KEPT_METER, "key")
-    counts = F.col(KEPT_METER).isNotNull() & F.max(F.col("meter").isNotNull()).over(of_kept)
+    of_kept = Window.partitionBy("cluster", KAFKA_METER, "key")
+    counts = F.col(KAFKA_METER).isNotNull() & F.max(F.col("meter").isNotNull()).over(of_kept)
     return clients.withColumns(
         {
             "limit": F.when(counts, F.coalesce("limit", F.lit(NO_LIMIT))),
-            "meter": F.when(counts, F.col(KEPT_METER)),
+            "meter": F.when(counts, F.col(KAFKA_METER)),
         }
     )
 
@@ -173,12 +173,12 @@ def _counted(requests: DataFrame) -> DataFrame:
     is_mutation = key == CONTROLLER_MUTATION_RATE
     is_rate = key.isin(PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
     waited = in_purgatory()
-    at_ms = counted_ms()
+    at_ms = counted_at_ms()
     pause_ms = F.col("local_ms") + F.when(waited, F.col("remote_ms")).otherwise(0.0)
-    earlier_ms = F.least(F.greatest(pause_ms, F.lit(JITTER_MS)), F.lit(LONGEST_PAUSE_MS))
+    jitter_ms = F.least(F.greatest(pause_ms, F.lit(JITTER_MS)), F.lit(LONGEST_PAUSE_MS))
     # A throttled fetch stands in the log with nothing: it would have brought what the next one does.
-    taken_back = (key == CONSUMER_BYTE_RATE) & (F.col("throttle_ms") > 0)
-    answered = F.when(~taken_back & (F.col("charged") > EMPTY_ANSWER_BYTES), F.col("charged"))
+    is_refunded = (key == CONSUMER_BYTE_RATE) & (F.col("throttle_ms") > 0)
+    answered = F.when(~is_refunded & (F.col("charged") > EMPTY_ANSWER_BYTES), F.col("charged"))
 
     # Requests of a connection do not overlap, so they were counted in the order in which they were answered.
     connection = ("cluster", "broker_id", "connection")
@@ -191,7 +191,7 @@ def _counted(requests: DataFrame) -> DataFrame:
     next_answer = F.coalesce(
         F.last(answered, ignorenulls=True).over(from_here), F.last(answered, ignorenulls=True).over(so_far)
     )
-    amount = F.when(taken_back, next_answer).otherwise(F.col("charged"))
+    amount = F.when(is_refunded, next_answer).otherwise(F.col("charged"))
     # A limit of time may have made any request wait, and another limit that the request has may have, too.
     is_time = key == REQUEST_PERCENTAGE
     told_ms = F.when(is_time, F.max("throttle_ms").over(same_request))
@@ -199,13 +199,13 @@ def _counted(requests: DataFrame) -> DataFrame:
     return (
         requests.repartition(*connection)  # once, for all of the windows
         .withColumn("at_ms", F.when(is_rate, F.max(at_ms).over(so_far)).otherwise(at_ms))
-        .withColumn("earlier_ms", F.when(is_rate, earlier_ms).otherwise(0.0))
+        .withColumn("jitter_ms", F.when(is_rate, jitter_ms).otherwise(0.0))
         .withColumn("amount", F.when(is_mutation, F.coalesce("charged", F.lit(0.0))).otherwise(amount))
-        .withColumn("taken_back", taken_back)
+        .withColumn("is_refunded", is_refunded)
         .withColumn("told_ms", F.coalesce(told_ms, F.col("throttle_ms")))
         .withColumn("is_ambiguous", F.when(is_time, is_other).otherwise(F.col("is_timed")))
         .where(F.col("meter").isNotNull() & F.col("amount").isNotNull())
-        .withColumn("home", counted_by())
+        .withColumn("home", counting_broker())
     )
 
 
@@ -215,9 +215,9 @@ def _replay(
     schema = to_arrow_schema(_WAITS)
 
     def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        forget_zip_importers()
+        drop_zip_importers()
         rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
-        held: list[MeterWaits] = []
+        held: list[ReplayedThrottle] = []
         for wait in replay_meters(rows, broker_config, first_ms):
             held.append(wait)
             if len(held) == _BATCH_ROWS:
@@ -232,7 +232,7 @@ def _replay(
 _BATCH_ROWS: Final = 16_384
 
 
-def _batch(waits: list[MeterWaits], schema: pa.Schema) -> pa.RecordBatch:
+def _batch(waits: list[ReplayedThrottle], schema: pa.Schema) -> pa.RecordBatch:
     columns = zip(*waits, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema

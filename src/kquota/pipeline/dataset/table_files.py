@@ -25,12 +25,12 @@ from kquota.pipeline.dataset.tables import (
     WHATIF,
     Table,
 )
-from kquota.pipeline.ingest.chunks import StagedFile
+from kquota.pipeline.ingest.chunks import DataFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["NotSharedError", "check_shared", "location", "table_folder", "take_in", "write_table"]
+__all__ = ["NotSharedStorageError", "check_shared", "location", "table_folder", "take_in", "write_table"]
 
 _EMPTY: Final = "empty.parquet"
 _END: Final = b"PAR1"
@@ -75,7 +75,7 @@ def location(folder: Path) -> str:
     return f"file://{folder.absolute()}"
 
 
-class NotSharedError(KquotaError):
+class NotSharedStorageError(KquotaError):
     """What workers wrote does not come to where the driver reads it."""
 
     def __init__(self, folder: Path, written: str, found: str) -> None:
@@ -88,7 +88,7 @@ class NotSharedError(KquotaError):
 def write_table(frame: DataFrame, staging: Path, table: Table) -> None:
     """Write a table under `staging`.
 
-    :raises NotSharedError: the workers wrote it elsewhere.
+    :raises NotSharedStorageError: the workers wrote it elsewhere.
     """
     folder = staging / table.name
     written = Observation()
@@ -96,14 +96,14 @@ def write_table(frame: DataFrame, staging: Path, table: Table) -> None:
     frame.write.partitionBy(*table.partition_by).parquet(location(folder))
     rows = sum(pq.read_metadata(path).num_rows for path in folder.rglob("*.parquet"))
     if rows != written.get["rows"]:
-        raise NotSharedError(folder, f"{written.get['rows']:,} rows", f"{rows:,} are")
+        raise NotSharedStorageError(folder, f"{written.get['rows']:,} rows", f"{rows:,} are")
     _ensure_file(staging, table)
 
 
-def take_in(staging: Path, table: Table, files: Iterable[StagedFile]) -> None:
+def take_in(staging: Path, table: Table, files: Iterable[DataFile]) -> None:
     """Make a table of those of the staged files that were written for it.
 
-    :raises NotSharedError: the workers wrote one elsewhere.
+    :raises NotSharedStorageError: the workers wrote one elsewhere.
     """
     own = [file for file in files if file.kind == table.name]
     check_shared(staging, own)
@@ -115,14 +115,14 @@ def take_in(staging: Path, table: Table, files: Iterable[StagedFile]) -> None:
     _ensure_file(staging, table)
 
 
-def check_shared(staging: Path, files: Iterable[StagedFile]) -> None:
+def check_shared(staging: Path, files: Iterable[DataFile]) -> None:
     """See that files are here that workers say they wrote.
 
-    :raises NotSharedError: one is not.
+    :raises NotSharedStorageError: one is not.
     """
     for file in files:
         if not (staging / file.path).is_file():
-            raise NotSharedError(staging, file.path, "it is not")
+            raise NotSharedStorageError(staging, file.path, "it is not")
 
 
 def _ensure_file(staging: Path, table: Table) -> None:

@@ -1,7 +1,7 @@
-"""What workers hand over: Parquet files in a staging folder, and a small manifest of each stretch of log they read.
+"""What workers hand over: Parquet files in a staging folder, and a small manifest of each chunk of log they read.
 
 Workers write their files themselves, so that no row passes through the JVM only to be written down again. A file
-counts only once its stretch's manifest has reached the driver; what a failed or repeated task left behind is removed
+counts only once its chunk's manifest has reached the driver; what a failed or repeated task left behind is removed
 with the folder. See docs/adr/0005-workers-write-parquet.md.
 """
 
@@ -25,9 +25,9 @@ __all__ = [
     "MUTATIONS_SCHEMA",
     "REJECTED_SCHEMA",
     "REQUESTS_SCHEMA",
-    "StagedFile",
-    "Stretch",
-    "write_staged",
+    "ChunkManifest",
+    "DataFile",
+    "write_data_file",
     "write_usage",
 ]
 
@@ -72,14 +72,14 @@ row with null topic."""
 CONNECTIONS_SCHEMA: Final = pa.schema(
     [("broker_id", pa.int32()), ("connection", pa.string()), ("ip", pa.string()), ("second", pa.int64())]
 )
-"""One row per connection seen in a stretch, with the first second."""
+"""One row per connection seen in a chunk, with the first second."""
 REJECTED_SCHEMA: Final = pa.schema(
     [("range", pa.int64()), ("line", pa.int64()), ("reason", pa.string()), ("sample", pa.string())]
 )
 """One row per rejected line; `line` counts from 1 within its range."""
 
 
-class StagedFile(Struct, frozen=True):
+class DataFile(Struct, frozen=True):
     """A Parquet file under the staging folder; `partition` such as ``date=2026-01-02``, or empty."""
 
     kind: str
@@ -88,7 +88,7 @@ class StagedFile(Struct, frozen=True):
     partition: str = ""
 
 
-class Stretch(Struct, frozen=True):
+class ChunkManifest(Struct, frozen=True):
     """What one worker read in one go: a byte range, or a part of one.
 
     Of the pairs of seconds, both ends included: anything was recorded within `seen`. Cells of seconds in `final` were
@@ -106,7 +106,7 @@ class Stretch(Struct, frozen=True):
     followers: int
     unknown_amounts: int
     versions: dict[str, int]
-    files: list[StagedFile] = field(default_factory=list)
+    files: list[DataFile] = field(default_factory=list)
     seen: tuple[int, int] | None = None
     final: tuple[int, int] | None = None
     open: tuple[int, int] | None = None
@@ -116,19 +116,19 @@ class Stretch(Struct, frozen=True):
     """Those of the broker that clients were connected to, ``host:port``."""
 
 
-def write_usage(folder: str | Path, usage: pa.Table) -> Iterator[StagedFile]:
+def write_usage(folder: str | Path, usage: pa.Table) -> Iterator[DataFile]:
     """Write rows of the `usage` table (``USAGE_SCHEMA``) as staged files, one per UTC day."""
     day_of_row = usage["cell_start_ms"].to_numpy() // _DAY_MS
     for day in np.unique(day_of_row).tolist():
         partition = f"date={_EPOCH + timedelta(days=day)}"
         of_day = usage.filter(pa.array(day_of_row == day))
-        yield write_staged(folder, "usage", of_day, partition=partition)
+        yield write_data_file(folder, "usage", of_day, partition=partition)
 
 
-def write_staged(folder: str | Path, kind: str, table: pa.Table, *, partition: str = "") -> StagedFile:
+def write_data_file(folder: str | Path, kind: str, table: pa.Table, *, partition: str = "") -> DataFile:
     """Write one staged Parquet file (snappy) under a name that no other attempt can have."""
     name = Path(_STAGED, kind, partition, f"{uuid4().hex}.parquet")
     path = Path(folder) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, compression="snappy", store_schema=False)
-    return StagedFile(kind, str(name), table.num_rows, partition)
+    return DataFile(kind, str(name), table.num_rows, partition)

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kquota.pipeline.dataset.table_files import check_shared
-from kquota.pipeline.ingest.merge import finish_rejected, finish_usage
+from kquota.pipeline.ingest.merge import merge_usage, number_rejected
 from kquota.pipeline.ingest.request_log.cells import CELL_MS
-from kquota.pipeline.ingest.request_log.duplicate_logs import Digests, RepeatedLog, digests_of, repeated_logs
-from kquota.pipeline.ingest.request_log.log_files import LogFile, LogRange, cut_into_ranges, group_ranges
+from kquota.pipeline.ingest.request_log.duplicate_logs import Digests, DuplicateLog, digests_of, find_duplicate_logs
+from kquota.pipeline.ingest.request_log.log_files import InputSplit, LogFile, group_splits, to_splits
 from kquota.pipeline.ingest.request_log.overlaps import LogOverlap, ReadLog, find_overlaps
-from kquota.pipeline.ingest.request_log.reading import stage_request_logs
-from kquota.pipeline.ingest.request_log.repeated_hours import RangeStarts, range_starts, with_range_starts
+from kquota.pipeline.ingest.request_log.reading import read_request_logs
+from kquota.pipeline.ingest.request_log.repeated_hours import SplitStarts, split_starts, with_split_starts
 from kquota.pipeline.ingest.request_log.split_reader import IngestOptions
 from kquota.pipeline.ingest.request_log.times import IN_ORDER_MS, LogTimes
-from kquota.pipeline.spark.workers import on_workers
+from kquota.pipeline.spark.workers import run_on_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kquota.pipeline.ingest.chunks import Stretch
+    from kquota.pipeline.ingest.chunks import ChunkManifest
     from kquota.pipeline.progress import Progress
 
 __all__ = ["IngestResult", "estimate_lines", "ingest_logs"]
@@ -78,7 +78,7 @@ class IngestResult:
     """By broker the times of its files, each from its first to its last line: from and up to ms; in any order."""
     set_back: Mapping[int, LogTimes]
     """By broker whose clock was set back while it logged: the file with the largest step."""
-    repeated: tuple[RepeatedLog, ...] = ()
+    repeated: tuple[DuplicateLog, ...] = ()
     """Logs that were not read, because others hold all of their lines."""
     overlaps: tuple[LogOverlap, ...] = ()
     """Logs of one broker that may be of several, or hold the same lines."""
@@ -117,56 +117,56 @@ def ingest_logs(
     :param timezone: IANA name of the zone that the brokers logged in.
     :param keep_requests: None keeps them on up to :data:`AUTO_KEEP_LINES` lines.
     :param topics: partition counts of topics from before the log begins.
-    :raises NotSharedError: the workers do not share `staging` with this machine.
+    :raises NotSharedStorageError: the workers do not share `staging` with this machine.
     """
     parallelism = spark.sparkContext.defaultParallelism
-    repeated = repeated_logs(files, lambda compared: on_workers(spark, digests_of, compared, Digests))
+    repeated = find_duplicate_logs(files, lambda compared: run_on_workers(spark, digests_of, compared, Digests))
     files = [file for place, file in enumerate(files) if place not in repeated]
-    ranges, unknown_hours = with_range_starts(
+    ranges, unknown_hours = with_split_starts(
         files,
-        cut_into_ranges(files, parallelism=parallelism),
+        to_splits(files, parallelism=parallelism),
         timezone,
-        lambda searches: on_workers(spark, range_starts, searches, RangeStarts),
+        lambda searches: run_on_workers(spark, split_starts, searches, SplitStarts),
     )
     estimate = estimate_lines(files)
     keep = keep_requests if keep_requests is not None else estimate <= AUTO_KEEP_LINES
     options = IngestOptions(str(staging), cluster, timezone, keep, default_partitions)
     lines_read = spark.sparkContext.accumulator(0)
     with progress.stage("read the logs", lambda: lines_read.value, estimate):
-        tasks = group_ranges(ranges, parallelism=parallelism)
-        stretches = stage_request_logs(spark, ranges, tasks, options, lines_read=lines_read) if ranges else []
-        check_shared(staging, (file for stretch in stretches for file in stretch.files))
+        tasks = group_splits(ranges, parallelism=parallelism)
+        chunks = read_request_logs(spark, ranges, tasks, options, lines_read=lines_read) if ranges else []
+        check_shared(staging, (file for chunk in chunks for file in chunk.files))
 
-    times = _times_of_files(stretches, ranges)
-    overlaps = find_overlaps(_read_logs(stretches, ranges, times))
+    times = _times_of_files(chunks, ranges)
+    overlaps = find_overlaps(_read_logs(chunks, ranges, times))
     with progress.stage("put the pieces together"), ThreadPoolExecutor(1, "rejected") as pool:
-        rejected = pool.submit(finish_rejected, spark, staging, stretches, ranges, cluster)
-        unknown = finish_usage(spark, staging, stretches, cluster=cluster, topics=topics, keep_requests=keep)
+        rejected = pool.submit(number_rejected, spark, staging, chunks, ranges, cluster)
+        unknown = merge_usage(spark, staging, chunks, cluster=cluster, topics=topics, keep_requests=keep)
     rejected.result()
     counts = Counter[tuple[int, str]]()
-    for stretch in stretches:
-        for version, count in stretch.versions.items():
+    for chunk in chunks:
+        for version, count in chunk.versions.items():
             api, _, number = version.partition(":")
             counts[int(api), number] += count
     versions: dict[str, dict[str, int]] = defaultdict(dict)
     for (api_key, number), count in sorted(counts.items(), key=lambda item: (item[0][0], int(item[0][1]))):
         name = API_NAMES[api_key] if 0 <= api_key < len(API_NAMES) else f"API_{api_key}"
         versions[name][number] = count
-    seen = [stretch.seen for stretch in stretches if stretch.seen is not None]
+    seen = [chunk.seen for chunk in chunks if chunk.seen is not None]
     return IngestResult(
         start_ms=min((CELL_MS * first for first, _ in seen), default=None),
         end_ms=max((CELL_MS * (last + 1) for _, last in seen), default=None),
-        lines=sum(stretch.lines for stretch in stretches),
-        good=sum(stretch.good for stretch in stretches),
-        rejected=sum(stretch.rejected for stretch in stretches),
-        blank=sum(stretch.blank for stretch in stretches),
-        forwarded=sum(stretch.forwarded for stretch in stretches),
-        followers=sum(stretch.followers for stretch in stretches),
-        unknown_amounts=sum(stretch.unknown_amounts for stretch in stretches) + unknown,
+        lines=sum(chunk.lines for chunk in chunks),
+        good=sum(chunk.good for chunk in chunks),
+        rejected=sum(chunk.rejected for chunk in chunks),
+        blank=sum(chunk.blank for chunk in chunks),
+        forwarded=sum(chunk.forwarded for chunk in chunks),
+        followers=sum(chunk.followers for chunk in chunks),
+        unknown_amounts=sum(chunk.unknown_amounts for chunk in chunks) + unknown,
         versions=dict(versions),
         kept_requests=keep,
         tables=("usage", "rejected", "requests") if keep else ("usage", "rejected"),
-        covered=_covered(stretches, ranges),
+        covered=_covered(chunks, ranges),
         set_back=_set_back(times),
         repeated=tuple(repeated.values()),
         overlaps=tuple(overlaps),
@@ -174,38 +174,38 @@ def ingest_logs(
     )
 
 
-def _covered(stretches: Iterable[Stretch], ranges: Sequence[LogRange]) -> dict[int, list[tuple[int, int]]]:
+def _covered(chunks: Iterable[ChunkManifest], ranges: Sequence[InputSplit]) -> dict[int, list[tuple[int, int]]]:
     """As :attr:`IngestResult.covered`. A broker that is silent within a file did nothing, however it was cut."""
     of_file: dict[tuple[int, int], tuple[int, int]] = {}
-    for stretch in stretches:
-        if stretch.seen is not None:
-            place = (stretch.broker_id, ranges[stretch.range].file)
-            first, last = of_file.get(place, stretch.seen)
-            of_file[place] = (min(first, stretch.seen[0]), max(last, stretch.seen[1]))
+    for chunk in chunks:
+        if chunk.seen is not None:
+            place = (chunk.broker_id, ranges[chunk.range].file)
+            first, last = of_file.get(place, chunk.seen)
+            of_file[place] = (min(first, chunk.seen[0]), max(last, chunk.seen[1]))
     covered: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for (broker_id, _), (first, last) in of_file.items():
         covered[broker_id].append((CELL_MS * first, CELL_MS * (last + 1)))
     return covered
 
 
-def _times_of_files(stretches: Iterable[Stretch], ranges: Sequence[LogRange]) -> dict[tuple[int, int], LogTimes]:
+def _times_of_files(chunks: Iterable[ChunkManifest], ranges: Sequence[InputSplit]) -> dict[tuple[int, int], LogTimes]:
     """By broker and file those of its lines."""
     of_file: dict[tuple[int, int], LogTimes] = {}
-    # Ranges of a file are in its order, and so are the stretches of a range.
-    for stretch in sorted(stretches, key=lambda stretch: stretch.range):
-        if stretch.times is not None:
-            place = (stretch.broker_id, ranges[stretch.range].file)
-            of_file[place] = of_file[place].and_those(stretch.times) if place in of_file else stretch.times
+    # Ranges of a file are in its order, and so are the chunks of a range.
+    for chunk in sorted(chunks, key=lambda chunk: chunk.range):
+        if chunk.times is not None:
+            place = (chunk.broker_id, ranges[chunk.range].file)
+            of_file[place] = of_file[place].merged_with(chunk.times) if place in of_file else chunk.times
     return of_file
 
 
 def _read_logs(
-    stretches: Iterable[Stretch], ranges: Sequence[LogRange], times: Mapping[tuple[int, int], LogTimes]
+    chunks: Iterable[ChunkManifest], ranges: Sequence[InputSplit], times: Mapping[tuple[int, int], LogTimes]
 ) -> list[ReadLog]:
     """What each file said of its times, and of the addresses of its broker."""
     addresses: dict[int, set[str]] = defaultdict(set)
-    for stretch in stretches:
-        addresses[ranges[stretch.range].file].update(stretch.addresses)
+    for chunk in chunks:
+        addresses[ranges[chunk.range].file].update(chunk.addresses)
     paths = {piece.file: piece.path for piece in ranges}
     return [
         ReadLog(paths[file], broker_id, of_file, frozenset(addresses[file]))
@@ -217,6 +217,6 @@ def _set_back(of_file: Mapping[tuple[int, int], LogTimes]) -> dict[int, LogTimes
     """As :attr:`IngestResult.set_back`. Of several files of a broker it is not known that one follows the other."""
     worst: dict[int, LogTimes] = {}
     for (broker_id, _), times in sorted(of_file.items()):
-        if times.back_ms > max(IN_ORDER_MS, worst[broker_id].back_ms if broker_id in worst else 0.0):
+        if times.backwards_ms > max(IN_ORDER_MS, worst[broker_id].backwards_ms if broker_id in worst else 0.0):
             worst[broker_id] = times
     return worst

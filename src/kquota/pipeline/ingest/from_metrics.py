@@ -17,15 +17,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from kquota.errors import InputError
 from kquota.pipeline.dataset.table_files import check_shared, take_in
 from kquota.pipeline.dataset.tables import REJECTED, USAGE
-from kquota.pipeline.ingest.chunks import StagedFile, write_usage
+from kquota.pipeline.ingest.chunks import DataFile, write_usage
 from kquota.pipeline.ingest.metrics.metric_files import MetricFile, MetricInputs, find_metric_files
 from kquota.pipeline.ingest.metrics.reader import read_metric_file
 from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
-from kquota.pipeline.ingest.metrics.usage import Conflict, Intervals, MeteredCounts, metered_usage
-from kquota.pipeline.limits.identities import plain_strings
+from kquota.pipeline.ingest.metrics.usage import Conflict, Intervals, ReadingCounts, usage_of_readings
+from kquota.pipeline.limits.identities import decode_dictionaries
 from kquota.pipeline.spark.parquet_source import ParquetSource
-from kquota.pipeline.spark.shuffle import BLOCKS, bucket_count, gather, table_blocks
-from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.pipeline.spark.shuffle import BLOCKS, bucket_count, shuffle_by_bucket, to_blocks
+from kquota.pipeline.spark.workers import drop_zip_importers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,8 +79,8 @@ class MetricSource:
 class _Part(msgspec.Struct, frozen=True):
     """What a worker made of one bucket of meters."""
 
-    files: list[StagedFile]
-    counts: MeteredCounts
+    files: list[DataFile]
+    counts: ReadingCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class MetricsResult:
     """Counts over all files of metrics; a reading is counted as a line is of a log."""
 
     manifests: Sequence[MetricManifest]
-    counts: MeteredCounts
+    counts: ReadingCounts
 
     @property
     def readings(self) -> int:
@@ -158,9 +158,9 @@ def ingest_metrics(
         _check(manifests, files, options)
     with progress.stage("metrics to usage"):
         spans = {broker: Intervals.joined(list(stretches)) for broker, stretches in covered.items()}
-        lone_ms = _usual_step_ms(manifests, files) or window_ms
-        parts = _to_usage(spark, staging, manifests, spans, lone_ms=lone_ms, cluster=cluster)
-    counts = MeteredCounts()
+        default_step_ms = _usual_step_ms(manifests, files) or window_ms
+        parts = _to_usage(spark, staging, manifests, spans, default_step_ms=default_step_ms, cluster=cluster)
+    counts = ReadingCounts()
     for part in parts:
         counts.add(part.counts)
     if counts.conflicts:
@@ -176,7 +176,7 @@ def _read_files(spark: SparkSession, files: Sequence[MetricFile], options: Metri
     tasks = _tasks(files, spark.sparkContext.defaultParallelism)
 
     def work(batches: Batches) -> Iterator[pa.RecordBatch]:
-        forget_zip_importers()
+        drop_zip_importers()
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 for number in tasks[task]:
@@ -253,7 +253,7 @@ def _to_usage(
     manifests: Sequence[MetricManifest],
     covered: Mapping[int, Intervals],
     *,
-    lone_ms: int,
+    default_step_ms: int,
     cluster: str,
 ) -> list[_Part]:
     staged: dict[str, list[Path]] = defaultdict(list)
@@ -266,7 +266,7 @@ def _to_usage(
 
     def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield table_blocks(plain_strings(batch), batch.column("meter").to_numpy() % buckets)
+            yield to_blocks(decode_dictionaries(batch), batch.column("meter").to_numpy() % buckets)
 
     def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
         tables = [pa.ipc.open_stream(block).read_all() for block in blocks]
@@ -274,8 +274,12 @@ def _to_usage(
         series = [table for table in tables if "value" not in table.schema.names]
         if not readings:
             return
-        usage, counts = metered_usage(
-            pa.concat_tables(readings), pa.concat_tables(series), covered=covered, lone_ms=lone_ms, cluster=cluster
+        usage, counts = usage_of_readings(
+            pa.concat_tables(readings),
+            pa.concat_tables(series),
+            covered=covered,
+            default_step_ms=default_step_ms,
+            cluster=cluster,
         )
         part = _Part(list(write_usage(staging, usage)), counts)
         yield pa.RecordBatch.from_pydict({"manifest": [msgspec.json.encode(part).decode()]})
@@ -285,7 +289,7 @@ def _to_usage(
 
     blocks = dealt("readings", READINGS_SCHEMA).union(dealt("series", SERIES_SCHEMA))
     decoder = msgspec.json.Decoder(_Part)
-    return [decoder.decode(row.manifest) for row in gather(blocks, work, _MANIFEST).collect()]
+    return [decoder.decode(row.manifest) for row in shuffle_by_bucket(blocks, work, _MANIFEST).collect()]
 
 
 def _conflict_text(conflict: Conflict) -> str:

@@ -26,13 +26,13 @@ from kquota.pipeline.ingest.chunks import (
     CONNECTIONS_SCHEMA,
     MUTATIONS_SCHEMA,
     REJECTED_SCHEMA,
-    StagedFile,
-    Stretch,
-    write_staged,
+    ChunkManifest,
+    DataFile,
+    write_data_file,
     write_usage,
 )
 from kquota.pipeline.ingest.request_log.cells import CELL_MS, EDGE_SCHEMA, USAGE_SCHEMA
-from kquota.pipeline.ingest.request_log.log_files import LogRange
+from kquota.pipeline.ingest.request_log.log_files import InputSplit
 from kquota.pipeline.ingest.request_log.usage_rows import (
     charge_mutations,
     connection_usage,
@@ -41,16 +41,16 @@ from kquota.pipeline.ingest.request_log.usage_rows import (
     mutation_usage,
     to_mergeable,
 )
-from kquota.pipeline.limits.identities import plain_strings
+from kquota.pipeline.limits.identities import decode_dictionaries
 from kquota.pipeline.spark.parquet_source import ParquetSource
-from kquota.pipeline.spark.shuffle import BLOCKS, bucket_count, gather, table_blocks, table_of
+from kquota.pipeline.spark.shuffle import BLOCKS, bucket_count, from_blocks, shuffle_by_bucket, to_blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kquota.pipeline.spark.parquet_source import Batches
 
-__all__ = ["finish_rejected", "finish_usage"]
+__all__ = ["merge_usage", "number_rejected"]
 
 _Ints = npt.NDArray[np.int64]
 _FILE_ROWS: Final = 262_144
@@ -60,30 +60,30 @@ _MANIFEST: Final = from_arrow_schema(pa.schema([("manifest", pa.string())]))
 class _Part(msgspec.Struct, frozen=True):
     """What a worker made of one bucket."""
 
-    files: list[StagedFile]
+    files: list[DataFile]
     unknown: int = 0
     """Requests that cost an amount that is not known."""
 
 
-def finish_usage(
+def merge_usage(
     spark: SparkSession,
     staging: Path,
-    stretches: Sequence[Stretch],
+    chunks: Sequence[ChunkManifest],
     *,
     cluster: str,
     topics: Mapping[str, int],
     keep_requests: bool,
 ) -> int:
     """Make `usage` (and `requests`) of what was staged; returns how many mutations cost an amount that is not known."""
-    staged: dict[str, list[StagedFile]] = defaultdict(list)
-    mixed = _mixed_stretches(stretches)
-    for index, stretch in enumerate(stretches):
-        for file in stretch.files:
+    staged: dict[str, list[DataFile]] = defaultdict(list)
+    mixed = _overlapping_chunks(chunks)
+    for index, chunk in enumerate(chunks):
+        for file in chunk.files:
             kind = "mixed" if file.kind == "usage" and index in mixed else file.kind
             staged[kind].append(file)
     # Three small jobs: together they keep more cores busy.
     with ThreadPoolExecutor(3, "ingest") as pool:
-        merged = pool.submit(_merge_edges, spark, staging, staged["edges"], staged["mixed"])
+        merged = pool.submit(_merge_edge_cells, spark, staging, staged["edges"], staged["mixed"])
         counted = pool.submit(_count_connections, spark, staging, staged["connections"], cluster)
         charged = pool.submit(
             _charge_mutations, spark, staging, staged["mutations"], topics, keep_requests=keep_requests
@@ -96,8 +96,8 @@ def finish_usage(
     return sum(part.unknown for part in parts)
 
 
-def _merge_edges(
-    spark: SparkSession, staging: Path, edges: Sequence[StagedFile], mixed: Sequence[StagedFile]
+def _merge_edge_cells(
+    spark: SparkSession, staging: Path, edges: Sequence[DataFile], mixed: Sequence[DataFile]
 ) -> list[_Part]:
     """Cells of open seconds: a small part of all, unless files of one broker overlap."""
     if not edges and not mixed:
@@ -106,33 +106,33 @@ def _merge_edges(
 
     def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = to_mergeable(plain_strings(batch))
-            yield table_blocks(rows, rows["cell_start_ms"].to_numpy() // CELL_MS % buckets)
+            rows = to_mergeable(decode_dictionaries(batch))
+            yield to_blocks(rows, rows["cell_start_ms"].to_numpy() // CELL_MS % buckets)
 
     def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        yield _manifest(write_usage(staging, merge_cells(table_of(blocks))))
+        yield _manifest(write_usage(staging, merge_cells(from_blocks(blocks))))
 
     dealt = _read(spark, staging, edges, EDGE_SCHEMA).mapInArrow(deal, BLOCKS)
     if mixed:
         dealt = dealt.union(_read(spark, staging, mixed, USAGE_SCHEMA).mapInArrow(deal, BLOCKS))
-    return _parts(gather(dealt, work, _MANIFEST))
+    return _parts(shuffle_by_bucket(dealt, work, _MANIFEST))
 
 
-def _count_connections(spark: SparkSession, staging: Path, files: Sequence[StagedFile], cluster: str) -> list[_Part]:
+def _count_connections(spark: SparkSession, staging: Path, files: Sequence[DataFile], cluster: str) -> list[_Part]:
     if not files:
         return []
 
     def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        yield _manifest(write_usage(staging, connection_usage(table_of(blocks), cluster=cluster)))
+        yield _manifest(write_usage(staging, connection_usage(from_blocks(blocks), cluster=cluster)))
 
     dealt = _dealt_by(_read(spark, staging, files, CONNECTIONS_SCHEMA), "ip", bucket_count(spark))
-    return _parts(gather(dealt, work, _MANIFEST))
+    return _parts(shuffle_by_bucket(dealt, work, _MANIFEST))
 
 
 def _charge_mutations(
     spark: SparkSession,
     staging: Path,
-    files: Sequence[StagedFile],
+    files: Sequence[DataFile],
     topics: Mapping[str, int],
     *,
     keep_requests: bool,
@@ -143,55 +143,55 @@ def _charge_mutations(
     buckets = bucket_count(spark)
 
     def cost(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        costs = mutation_costs(table_of(blocks), topics)
-        yield table_blocks(costs, np.floor(costs["record_ms"].to_numpy() / CELL_MS).astype(np.int64) % buckets)
+        costs = mutation_costs(from_blocks(blocks), topics)
+        yield to_blocks(costs, np.floor(costs["record_ms"].to_numpy() / CELL_MS).astype(np.int64) % buckets)
 
     def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        requests = charge_mutations(table_of(blocks))
+        requests = charge_mutations(from_blocks(blocks))
         written = list(write_usage(staging, mutation_usage(requests)))
         if keep_requests:
-            written.append(write_staged(staging, "requests", requests))
+            written.append(write_data_file(staging, "requests", requests))
         yield _manifest(written, unknown=requests["charged"].null_count)
 
     dealt = _dealt_by(_read(spark, staging, files, MUTATIONS_SCHEMA), "topic", buckets)
-    return _parts(gather(gather(dealt, cost, BLOCKS), work, _MANIFEST))
+    return _parts(shuffle_by_bucket(shuffle_by_bucket(dealt, cost, BLOCKS), work, _MANIFEST))
 
 
-def _mixed_stretches(stretches: Sequence[Stretch]) -> set[int]:
+def _overlapping_chunks(chunks: Sequence[ChunkManifest]) -> set[int]:
     """Stretches whose final cells may also stand elsewhere: files of one broker overlap in time, or are out of order.
 
     Then rows of the same second, client and key have to be added up, instead of standing side by side.
     """
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for stretch in stretches:
-        of_broker = spans[stretch.broker_id]
-        if stretch.final is None:
-            of_broker += [stretch.open] if stretch.open else []
+    for chunk in chunks:
+        of_broker = spans[chunk.broker_id]
+        if chunk.final is None:
+            of_broker += [chunk.open] if chunk.open else []
             continue
-        final_from, final_to = stretch.final
-        open_from, open_to = stretch.open or stretch.final
-        around = [(open_from, final_from - 1), stretch.final, (final_to + 1, open_to)]
+        final_from, final_to = chunk.final
+        open_from, open_to = chunk.open or chunk.final
+        around = [(open_from, final_from - 1), chunk.final, (final_to + 1, open_to)]
         of_broker += [(start, end) for start, end in around if start <= end]
     starts = {broker: sorted(start for start, _ in of_broker) for broker, of_broker in spans.items()}
     ends = {broker: sorted(end for _, end in of_broker) for broker, of_broker in spans.items()}
     mixed = set()
-    for index, stretch in enumerate(stretches):
-        if stretch.final is None:
+    for index, chunk in enumerate(chunks):
+        if chunk.final is None:
             continue
-        begun = bisect_right(starts[stretch.broker_id], stretch.final[1])
-        over = bisect_left(ends[stretch.broker_id], stretch.final[0])
-        if begun - over > 1:  # more than the stretch's own
+        begun = bisect_right(starts[chunk.broker_id], chunk.final[1])
+        over = bisect_left(ends[chunk.broker_id], chunk.final[0])
+        if begun - over > 1:  # more than the chunk's own
             mixed.add(index)
     return mixed
 
 
-def finish_rejected(
-    spark: SparkSession, staging: Path, stretches: Sequence[Stretch], ranges: Sequence[LogRange], cluster: str
+def number_rejected(
+    spark: SparkSession, staging: Path, chunks: Sequence[ChunkManifest], ranges: Sequence[InputSplit], cluster: str
 ) -> None:
     """Make `rejected` of what was staged: give lines their file and their number in it."""
-    files = [file for stretch in stretches for file in stretch.files if file.kind == "rejected"]
+    files = [file for chunk in chunks for file in chunk.files if file.kind == "rejected"]
     paths = [piece.path for piece in ranges]
-    before = _lines_before(stretches, ranges)
+    before = _lines_before(chunks, ranges)
 
     def place(batch: pa.RecordBatch) -> pa.Table:
         numbers = batch.column("range").to_pylist()
@@ -202,27 +202,27 @@ def finish_rejected(
             "reason": batch.column("reason"),
             "sample": batch.column("sample"),
         }
-        return plain_strings(pa.table(columns))
+        return decode_dictionaries(pa.table(columns))
 
     def work(batches: Batches) -> Iterator[pa.RecordBatch]:
         held: list[pa.Table] = []
         for batch in batches:
             held.append(place(batch))
             if sum(table.num_rows for table in held) >= _FILE_ROWS:
-                yield _manifest([write_staged(staging, REJECTED.name, pa.concat_tables(held))])
+                yield _manifest([write_data_file(staging, REJECTED.name, pa.concat_tables(held))])
                 held.clear()
         if held:
-            yield _manifest([write_staged(staging, REJECTED.name, pa.concat_tables(held))])
+            yield _manifest([write_data_file(staging, REJECTED.name, pa.concat_tables(held))])
 
     parts = _parts(_read(spark, staging, files, REJECTED_SCHEMA).mapInArrow(work, _MANIFEST)) if files else []
     take_in(staging, REJECTED, [file for part in parts for file in part.files])
 
 
-def _lines_before(stretches: Iterable[Stretch], ranges: Sequence[LogRange]) -> list[int]:
+def _lines_before(chunks: Iterable[ChunkManifest], ranges: Sequence[InputSplit]) -> list[int]:
     """By range how many lines its file has before it."""
     lines_of_range = Counter[int]()
-    for stretch in stretches:
-        lines_of_range[stretch.range] += stretch.lines
+    for chunk in chunks:
+        lines_of_range[chunk.range] += chunk.lines
     before: list[int] = []
     for index, piece in enumerate(ranges):
         follows = index > 0 and ranges[index - 1].file == piece.file
@@ -230,7 +230,7 @@ def _lines_before(stretches: Iterable[Stretch], ranges: Sequence[LogRange]) -> l
     return before
 
 
-def _read(spark: SparkSession, staging: Path, files: Iterable[StagedFile], schema: pa.Schema) -> ParquetSource:
+def _read(spark: SparkSession, staging: Path, files: Iterable[DataFile], schema: pa.Schema) -> ParquetSource:
     return ParquetSource(spark, [staging / file.path for file in files], from_arrow_schema(schema))
 
 
@@ -239,8 +239,8 @@ def _dealt_by(source: ParquetSource, column: str, buckets: int) -> DataFrame:
 
     def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = plain_strings(batch)
-            yield table_blocks(rows, _bucket_by_text(rows[column], buckets))
+            rows = decode_dictionaries(batch)
+            yield to_blocks(rows, _bucket_by_text(rows[column], buckets))
 
     return source.mapInArrow(deal, BLOCKS)
 
@@ -253,7 +253,7 @@ def _bucket_by_text(column: pa.ChunkedArray, buckets: int) -> _Ints:
     return bucket_of[numbers]
 
 
-def _manifest(files: Iterable[StagedFile], *, unknown: int = 0) -> pa.RecordBatch:
+def _manifest(files: Iterable[DataFile], *, unknown: int = 0) -> pa.RecordBatch:
     part = msgspec.json.encode(_Part(list(files), unknown)).decode()
     return pa.RecordBatch.from_pydict({"manifest": [part]})
 

@@ -15,10 +15,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from kquota.pipeline.dataset.tables import CLIENTS, USAGE
-from kquota.pipeline.limits.identities import IDENTITY, encoded, plain_strings
-from kquota.pipeline.limits.periods import IS_LAST, VALID_FROM_MS, VALID_TO_MS, VALIDITY
-from kquota.pipeline.spark.shuffle import BLOCKS, gather, table_blocks, table_of
-from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.pipeline.limits.identities import IDENTITY, decode_dictionaries, dictionary_codes
+from kquota.pipeline.limits.periods import IS_LATEST, VALID_FROM_MS, VALID_TO_MS, VALIDITY
+from kquota.pipeline.spark.shuffle import BLOCKS, from_blocks, shuffle_by_bucket, to_blocks
+from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLIENT_TEXT",
-    "KEPT_METER",
+    "KAFKA_METER",
     "Period",
     "to_client_totals",
     "with_limits",
+    "with_limits_by_quota_set",
     "with_limits_over_time",
-    "with_limits_under",
 ]
 
 CLIENT_TEXT = "client"
 """Column with the canonical text of a client, such as ``user=alice,client-id=etl``; an empty half is left out."""
 
-KEPT_METER = "kept_meter"
+KAFKA_METER = "kept_meter"
 """Column with the meter that Kafka keeps for a client and key, limited or not; null where it keeps none."""
 
 
@@ -61,7 +61,7 @@ _TOTALS = {
     "unknown_amounts": "sum",
 }
 """By column how it is summed up."""
-_HELD_ROWS = 1_000_000
+_BUFFERED_ROWS = 1_000_000
 _BUCKETS: Final = 64
 
 
@@ -76,24 +76,24 @@ def to_client_totals(usage: ArrowSource) -> DataFrame:
     def part_sums(batches: Batches) -> Iterator[pa.RecordBatch]:
         held: list[pa.Table] = []
         for batch in batches:
-            held.append(plain_strings(_sums(pa.Table.from_batches([batch]))))
-            if sum(part.num_rows for part in held) > _HELD_ROWS:
+            held.append(decode_dictionaries(_sums(pa.Table.from_batches([batch]))))
+            if sum(part.num_rows for part in held) > _BUFFERED_ROWS:
                 held = [_sums(pa.concat_tables(held))]
-                if held[0].num_rows > _HELD_ROWS // 2:
-                    yield table_blocks(held[0], _buckets(held[0]))
+                if held[0].num_rows > _BUFFERED_ROWS // 2:
+                    yield to_blocks(held[0], _buckets(held[0]))
                     held = []
         if held:
             sums = _sums(pa.concat_tables(held))
-            yield table_blocks(sums, _buckets(sums))
+            yield to_blocks(sums, _buckets(sums))
 
     def all_sums(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        totals = table_of(blocks).group_by(list(IDENTITY), use_threads=False)
+        totals = from_blocks(blocks).group_by(list(IDENTITY), use_threads=False)
         sums = totals.aggregate([("grain", "max"), *_TOTALS.items()])
         named = [*IDENTITY, "grain_max", *_SUMMED]
         yield from sums.select(named).rename_columns(columns).cast(to_arrow_schema(schema)).to_batches()
 
     schema = StructType([USAGE.schema[name] for name in columns])
-    return gather(usage.select(*columns).mapInArrow(part_sums, BLOCKS), all_sums, schema)
+    return shuffle_by_bucket(usage.select(*columns).mapInArrow(part_sums, BLOCKS), all_sums, schema)
 
 
 _SUMMED: Final = tuple(f"{name}_{how}" for name, how in _TOTALS.items())
@@ -108,7 +108,7 @@ def _buckets(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """By row a number that all workers find for the same client."""
     code = np.zeros(rows.num_rows, np.int64)
     for name in ("user", "client_id", "ip"):
-        indices, values = encoded(rows[name])
+        indices, values = dictionary_codes(rows[name])
         code = code * 31 + np.array([crc32((value or "").encode()) for value in values], np.int64)[indices]
     return code % _BUCKETS
 
@@ -125,7 +125,7 @@ class Period(NamedTuple):
 def with_limits(
     identities: DataFrame, snapshot: QuotaSnapshot, *, static_defaults: Mapping[str, float] | None = None
 ) -> DataFrame:
-    """Add limit, limit_source, level and meter (null without a limit), CLIENT_TEXT and KEPT_METER.
+    """Add limit, limit_source, level and meter (null without a limit), CLIENT_TEXT and KAFKA_METER.
 
     The rules are those of :class:`kquota.quotas.QuotaResolver`, called once per row on whole Arrow batches: give it
     distinct identities, not usage. An identity with an unknown half (null) is not resolved: it is not known which
@@ -134,10 +134,10 @@ def with_limits(
 
     :param identities: any columns, among them user, client_id, ip and key, and if need be `grain`.
     """
-    return with_limits_under(identities, {"": snapshot}, static_defaults=static_defaults)
+    return with_limits_by_quota_set(identities, {"": snapshot}, static_defaults=static_defaults)
 
 
-def with_limits_under(
+def with_limits_by_quota_set(
     identities: DataFrame,
     snapshots: Mapping[str, QuotaSnapshot],
     *,
@@ -151,7 +151,7 @@ def with_limits_under(
     columns, endings = identities.columns, list(snapshots)
 
     def resolve(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        forget_zip_importers()
+        drop_zip_importers()
         outcomes_of = [periods.outcomes(number) for number in range(len(endings))]
         for batch in batches:
             rows = list(_identity_rows(batch))
@@ -169,7 +169,7 @@ def with_limits_over_time(
 ) -> DataFrame:
     """As :func:`with_limits`, with a row for each stretch of time in which the same held for an identity.
 
-    Also added: VALID_FROM_MS and VALID_TO_MS of the stretch, and IS_LAST.
+    Also added: VALID_FROM_MS and VALID_TO_MS of the stretch, and IS_LATEST.
 
     :param periods: in the order of time, at least one.
     """
@@ -178,7 +178,7 @@ def with_limits_over_time(
     starts_ms = [period.valid_from_ms for period in periods]
 
     def resolve(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        forget_zip_importers()
+        drop_zip_importers()
         held = list(batches)
         stretches: list[list[list[tuple[int, _Outcome]]]] = [[[] for _ in range(batch.num_rows)] for batch in held]
         for number in range(len(starts_ms)):
@@ -201,9 +201,9 @@ def with_limits_over_time(
             )
             for name, values in ((VALID_FROM_MS, begins), (VALID_TO_MS, ends)):
                 resolved = resolved.append_column(name, pa.array(values, pa.int64()))
-            yield resolved.append_column(IS_LAST, pa.array(is_last, pa.bool_()))
+            yield resolved.append_column(IS_LATEST, pa.array(is_last, pa.bool_()))
 
-    validity = [*(StructField(name, LongType()) for name in VALIDITY), StructField(IS_LAST, BooleanType())]
+    validity = [*(StructField(name, LongType()) for name in VALIDITY), StructField(IS_LATEST, BooleanType())]
     return identities.mapInArrow(resolve, StructType([*identities.schema.fields, *_OUTCOME_FIELDS, *validity]))
 
 
@@ -221,7 +221,7 @@ class _Outcome(NamedTuple):
 _OUTCOME_FIELDS: Final = (
     *(CLIENTS.schema[name] for name in ("limit", "limit_source", "level", "meter")),
     StructField(CLIENT_TEXT, StringType()),
-    StructField(KEPT_METER, StringType()),
+    StructField(KAFKA_METER, StringType()),
 )
 _OUTCOME_TYPES: Final = (pa.float64(), pa.string(), pa.int32(), *(pa.string(),) * 3)
 

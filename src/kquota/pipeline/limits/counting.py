@@ -11,7 +11,7 @@ from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["CONTROLLER", "counted_by", "counted_ms", "in_purgatory"]
+__all__ = ["CONTROLLER", "counted_at_ms", "counting_broker", "in_purgatory"]
 
 CONTROLLER: Final = -1
 """Stands for the broker that counts mutations, whichever the client asked."""
@@ -27,7 +27,7 @@ def in_purgatory() -> Column:
     return F.col("remote_ms") >= _IN_PURGATORY_MS
 
 
-def counted_ms() -> Column:
+def counted_at_ms() -> Column:
     """Of a row of `requests`: when it was counted."""
     key = F.col("key")
     # What came after the controller had begun with it.
@@ -37,6 +37,6 @@ def counted_ms() -> Column:
     return F.col("record_ms") - F.when(before_answer, F.col("remote_ms")).otherwise(0.0)
 
 
-def counted_by() -> Column:
+def counting_broker() -> Column:
     """Of a row of `requests` or `usage`: the broker that counts it, or :data:`CONTROLLER`."""
     return F.when(F.col("key") == CONTROLLER_MUTATION_RATE, CONTROLLER).otherwise(F.col("broker_id"))

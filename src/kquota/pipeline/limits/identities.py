@@ -12,7 +12,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["IDENTITY", "METER", "Identity", "IdentityNumbers", "encoded", "identities", "plain_strings"]
+__all__ = ["IDENTITY", "METER", "Identity", "IdentityIds", "decode_dictionaries", "dictionary_codes", "identities"]
 
 IDENTITY: Final = ("cluster", "user", "client_id", "ip", "key")
 """What a limit is resolved for; null is a value like any other here."""
@@ -32,7 +32,7 @@ def identities(clients: DataFrame) -> DataFrame:
     return clients.select(*IDENTITY, *(name for name in ("grain",) if name in clients.columns))
 
 
-class IdentityNumbers:
+class IdentityIds:
     """Identities, each with a number. Made once, it finds those of whole batches.
 
     Each column's values are numbered, and the numbers of a row's values make one code. Where codes become many, those
@@ -45,7 +45,7 @@ class IdentityNumbers:
         size = 1
         self._columns: list[tuple[dict[str | None, int], Ints | None]] = []
         for name in IDENTITY:
-            indices, values = encoded(identities.column(name))
+            indices, values = dictionary_codes(identities.column(name))
             places: dict[str | None, int] = {}
             place = np.array([places.setdefault(value, len(places)) for value in values], np.int64)[indices]
             codes = codes * len(places) + place
@@ -70,7 +70,7 @@ class IdentityNumbers:
         codes = np.zeros(batch.num_rows, np.int64)
         is_known = np.ones(batch.num_rows, np.bool_)
         for name, (places, known) in zip(IDENTITY, self._columns, strict=True):
-            indices, values = encoded(batch.column(name))
+            indices, values = dictionary_codes(batch.column(name))
             place = np.array([places.get(value, -1) for value in values], np.int64)
             # One value for all rows is looked up once.
             is_one = len(values) == 1 or (len(values) == 2 and not batch.column(name).null_count)
@@ -86,7 +86,7 @@ class IdentityNumbers:
         return np.where(is_known, self._numbers[codes], -1)
 
 
-def encoded(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[str | None]]:
+def dictionary_codes(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[str | None]]:
     """A column of strings as indices into its values; the last value stands for null."""
     if isinstance(column, pa.ChunkedArray):
         column = column.unify_dictionaries().combine_chunks()
@@ -97,7 +97,7 @@ def encoded(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, list[str | None]]
     return indices.to_numpy(zero_copy_only=False).astype(np.int64), values
 
 
-def plain_strings(batch: pa.RecordBatch | pa.Table) -> pa.Table:
+def decode_dictionaries(batch: pa.RecordBatch | pa.Table) -> pa.Table:
     """The same rows without dictionaries, which Spark does not take."""
     columns = {
         name: column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column

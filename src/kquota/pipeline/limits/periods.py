@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
-    "IS_LAST",
+    "IS_LATEST",
     "VALIDITY",
     "VALID_FROM_MS",
     "VALID_TO_MS",
     "LimitPeriods",
-    "Tracks",
-    "have_changed",
-    "last_limits",
+    "MeterTimelines",
+    "has_periods",
+    "latest_limits",
 ]
 
 VALID_FROM_MS: Final = "valid_from_ms"
@@ -35,7 +35,7 @@ VALID_FROM_MS: Final = "valid_from_ms"
 VALID_TO_MS: Final = "valid_to_ms"
 """Column with its end; null for one that ended after the log did."""
 
-IS_LAST: Final = "is_last"
+IS_LATEST: Final = "is_last"
 """Column: whether this is what is told of the client where only one limit can be: the last one that it had."""
 
 VALIDITY: Final = (VALID_FROM_MS, VALID_TO_MS)
@@ -43,17 +43,17 @@ VALIDITY: Final = (VALID_FROM_MS, VALID_TO_MS)
 Ints = npt.NDArray[np.int64]
 
 
-def have_changed(clients: DataFrame) -> bool:
+def has_periods(clients: DataFrame) -> bool:
     """Whether resolved clients have a row for each stretch of time, and not one for all of it."""
     return VALID_FROM_MS in clients.columns
 
 
-def last_limits(clients: DataFrame) -> DataFrame:
+def latest_limits(clients: DataFrame) -> DataFrame:
     """Of resolved clients one row for each client and key, with the last limit that was in force for it."""
-    return clients.where(IS_LAST) if have_changed(clients) else clients
+    return clients.where(IS_LATEST) if has_periods(clients) else clients
 
 
-class Tracks(NamedTuple):
+class MeterTimelines(NamedTuple):
     """What identities count on, period by period. Identities that always count on the same share a track."""
 
     numbers: dict[Identity, int]
@@ -101,13 +101,13 @@ class LimitPeriods:
     def _starting(self, at_ms: int | None, otherwise: int) -> int:
         return otherwise if at_ms is None else int(np.searchsorted(self.starts_ms, at_ms, side="right"))
 
-    def tracks(
+    def timelines(
         self, identities: Sequence[Identity], rows: Sequence[Mapping[str, Any]], numbers: Sequence[int]
-    ) -> Tracks:
+    ) -> MeterTimelines:
         """What each identity counts on, from rows of resolved clients with the number of what each counts on."""
         none = np.full((1, self.count), -1, np.int64)
         if self.count == 1:
-            return Tracks(
+            return MeterTimelines(
                 dict(zip(identities, range(len(rows)), strict=True)),
                 np.concatenate([np.array(numbers, np.int64).reshape(-1, 1), none]),
             )
@@ -115,7 +115,9 @@ class LimitPeriods:
         for identity, row, number in zip(identities, rows, numbers, strict=True):
             self.fill(by_identity.setdefault(identity, [-1] * self.count), row, number)
         shared: dict[tuple[int, ...], int] = {}
-        tracks = {
+        timelines = {
             identity: shared.setdefault(tuple(of_period), len(shared)) for identity, of_period in by_identity.items()
         }
-        return Tracks(tracks, np.concatenate([np.array(list(shared), np.int64).reshape(-1, self.count), none]))
+        return MeterTimelines(
+            timelines, np.concatenate([np.array(list(shared), np.int64).reshape(-1, self.count), none])
+        )

@@ -14,7 +14,7 @@ from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER
 if TYPE_CHECKING:
     import altair
 
-__all__ = ["chart_of", "draw_agreement", "is_low", "mark_of"]
+__all__ = ["chart_of", "draw_calibration_chart", "is_low", "mark_of"]
 
 _MOSTLY: Final = 0.9
 """A meter with a smaller share of its waits reproduced has a filled mark; the others do not hide one another."""
@@ -52,7 +52,7 @@ def mark_of(key: str) -> int:
     return _MARKS.get(key, len(_SHAPES) - 1)
 
 
-def draw_agreement(calibration: model.Calibration) -> str:
+def draw_calibration_chart(calibration: model.Calibration) -> str:
     """The plot as SVG text, to be put into HTML as it is; '' where no wait was compared."""
     drawn = [row for row in calibration.rows if _is_drawn(row)]
     if not drawn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["advice_for"]
+__all__ = ["rejection_hint"]
 
 _ADVICE: Final = {
     "text format of kafka before 2.8": (
@@ -33,7 +33,7 @@ _GENERAL: Final = (
 )
 
 
-def advice_for(reason: str) -> str:
+def rejection_hint(reason: str) -> str:
     """One or two sentences for the person who has the log."""
     lower = reason.lower()
     for words, text in _ADVICE.items():

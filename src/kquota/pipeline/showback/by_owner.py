@@ -17,9 +17,9 @@ from pyspark.sql.types import DateType, LongType, StringType, StructField, Struc
 from pyspark.sql.window import Window
 
 from kquota.pipeline.dataset.tables import SHOWBACK, USAGE
-from kquota.pipeline.limits.identities import IDENTITY, plain_strings
-from kquota.pipeline.limits.periods import VALID_FROM_MS, VALID_TO_MS, have_changed
-from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.pipeline.limits.identities import IDENTITY, decode_dictionaries
+from kquota.pipeline.limits.periods import VALID_FROM_MS, VALID_TO_MS, has_periods
+from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.policy import UNOWNED, OwnerMap
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
@@ -36,7 +36,7 @@ LAST_MS: Final = "last_ms"
 
 _DAY: Final = (*IDENTITY, "date")
 _SUMS: Final = (("amount", "sum"), ("unknown_amounts", "sum"), (LAST_MS, "max"))
-_HELD_ROWS: Final = 1_000_000
+_BUFFERED_ROWS: Final = 1_000_000
 _MINUTE_MS: Final = 60_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -82,16 +82,16 @@ def to_client_days(usage: ArrowSource, zone: ZoneInfo) -> DataFrame:
         )
 
     def part_sums(batches: Batches) -> Iterator[pa.RecordBatch]:
-        forget_zip_importers()
+        drop_zip_importers()
         held = None
         for batch in batches:
             rows = pa.Table.from_batches([batch]).rename_columns(
                 [LAST_MS if name == "cell_start_ms" else name for name in columns]
             )
             dates = local_dates(rows[LAST_MS].to_numpy(), zone)
-            summed = plain_strings(sums(rows.append_column("date", pa.array(dates, pa.date32()))))
+            summed = decode_dictionaries(sums(rows.append_column("date", pa.array(dates, pa.date32()))))
             held = summed if held is None else sums(pa.concat_tables([held, summed]))
-            if held.num_rows > _HELD_ROWS:
+            if held.num_rows > _BUFFERED_ROWS:
                 yield from held.to_batches()
                 held = None
         if held is not None:
@@ -114,8 +114,8 @@ def with_owners(clients: DataFrame, owners: OwnerMap) -> DataFrame:
     columns = clients.columns
 
     def add(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        forget_zip_importers()
-        owner = lru_cache(_HELD_ROWS)(owners.owner)  # a client has a row for each of its keys and days
+        drop_zip_importers()
+        owner = lru_cache(_BUFFERED_ROWS)(owners.owner)  # a client has a row for each of its keys and days
         for batch in batches:
             names = zip(*(batch.column(name).to_pylist() for name in ("user", "client_id", "ip")), strict=True)
             found = pa.array([owner(*row) for row in names], pa.string())
@@ -166,7 +166,7 @@ def _with_meters(of_day: DataFrame, limits: DataFrame | None) -> DataFrame:
         return F.col(f"limited.{name}")
 
     conditions = [F.col(f"used.{name}").eqNullSafe(of_limit(name)) for name in IDENTITY]
-    if have_changed(limits):
+    if has_periods(limits):
         conditions.append(F.col(LAST_MS) >= F.coalesce(of_limit(VALID_FROM_MS), F.lit(0)))
         conditions.append(of_limit(VALID_TO_MS).isNull() | (F.col(LAST_MS) < of_limit(VALID_TO_MS)))
     same = reduce(lambda one, other: one & other, conditions)

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from kquota.pipeline.analysis import read_table, read_usage
 from kquota.pipeline.dataset.output_directory import OutputDirectory
-from kquota.pipeline.dataset.quotas import last_quotas
+from kquota.pipeline.dataset.quotas import latest_quotas
 from kquota.pipeline.dataset.table_files import write_table
 from kquota.pipeline.dataset.tables import CLIENTS, LIMITS, SHOWBACK
 from kquota.pipeline.jobs import JobOptions, add_to, check_time_zone, spark_for
@@ -41,7 +41,7 @@ def showback(rules: Sequence[OwnerRule], timezone: str, options: JobOptions) -> 
     directory = options.out
     with OutputDirectory.existing(directory, SHOWBACK.name) as output, spark_for(options, progress) as spark:
         has_quotas = (directory / "quotas.yaml").is_file()
-        owners = OwnerMap(rules, last_quotas(directory) if has_quotas else None)
+        owners = OwnerMap(rules, latest_quotas(directory) if has_quotas else None)
         limits = next((table for table in (LIMITS, CLIENTS) if (directory / table.name).is_dir()), None)
         with progress.stage("add up by owner"):
             days = keep(with_owners(to_client_days(read_usage(spark, directory), ZoneInfo(timezone)), owners))

@@ -21,14 +21,14 @@ import numpy.typing as npt
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 
 __all__ = [
-    "ANSWERED_MS",
+    "ANSWER_IN_HAND_MS",
     "ENVELOPE_BYTES",
     "IN_FLIGHT",
-    "NOTHING",
+    "NO_THROTTLING",
     "ArrivalModel",
     "Arrivals",
     "Outcome",
-    "most_at_a_time",
+    "peak_backlog",
 ]
 
 IN_FLIGHT: Final = {PRODUCER_BYTE_RATE: 5, CONSUMER_BYTE_RATE: 1}
@@ -44,7 +44,7 @@ partition)."""
 Floats = npt.NDArray[np.float64]
 
 
-ANSWERED_MS: Final = 10.0
+ANSWER_IN_HAND_MS: Final = 10.0
 """A request that came so long after another had that one's answer in hand, whatever else may have been in flight."""
 
 
@@ -88,10 +88,10 @@ class Outcome(NamedTuple):
     """The largest of the rates that the limit was compared with, by the limit; for mutations, of the tokens used."""
 
 
-NOTHING: Final = Outcome(0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NO_THROTTLING: Final = Outcome(0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def most_at_a_time(came_ms: Floats, left_ms: Floats, amounts: Floats) -> float:
+def peak_backlog(arrived_ms: Floats, left_ms: Floats, amounts: Floats) -> float:
     """The largest sum of what had come and had not left."""
-    order = np.argsort(np.concatenate([left_ms, came_ms]), kind="stable")  # who leaves makes room for who comes then
+    order = np.argsort(np.concatenate([left_ms, arrived_ms]), kind="stable")  # who leaves makes room for who comes then
     return float(np.cumsum(np.concatenate([-amounts, amounts])[order]).max(initial=0.0))

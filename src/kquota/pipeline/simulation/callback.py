@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from kquota.config import BrokerConfig
 from kquota.metering.callback import ClientQuotaType, Cluster
-from kquota.metering.engine import Housekeeping, QuotaManagers, client_quotas
+from kquota.metering.engine import PeriodicTasks, QuotaManagers, client_quotas
 from kquota.metering.loading import load_callback
 from kquota.metering.meters import UNLIMITED
 from kquota.pipeline.simulation.arrivals import ENVELOPE_BYTES, Outcome
-from kquota.pipeline.simulation.requests import Connection, Counted, Counter, Passage, outcome_of, passages
+from kquota.pipeline.simulation.requests import Charged, Connection, Limiter, QueueTurn, outcome_of, queue_turns
 from kquota.quotas import QuotaSnapshot
 
-__all__ = ["CallbackOutcome", "CallbackSetup", "held_by_callback"]
+__all__ = ["CallbackOutcome", "CallbackSetup", "simulate_callback"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ class CallbackOutcome(NamedTuple):
     outcome: Outcome
 
 
-class _Managed(Counter):
+class _Managed(Limiter):
     """The meter that a broker's manager gives to the requests of one client, which may be another each time."""
 
     def __init__(
-        self, managers: QuotaManagers, chores: Housekeeping, key: str, client: tuple[str, str], *, is_strict: bool
+        self, managers: QuotaManagers, chores: PeriodicTasks, key: str, client: tuple[str, str], *, is_strict: bool
     ) -> None:
         super().__init__(key, None, is_strict=is_strict)
         self.envelope = ENVELOPE_BYTES.get(key)
@@ -80,8 +80,8 @@ class _Managed(Counter):
             return inf
         return self._managers.fetch.max_value_in_quota_window(*self._client) or inf
 
-    def count(self, amount: float, now_ms: int) -> Counted:
-        self._chores.pass_until(now_ms)
+    def count(self, amount: float, now_ms: int) -> Charged:
+        self._chores.run_until(now_ms)
         self.meter = self._manager.meter(*self._client)
         return super().count(amount, now_ms)
 
@@ -93,7 +93,7 @@ class _Managed(Counter):
         return meter.key.to_text(), None if meter.limit == UNLIMITED else meter.limit
 
 
-def held_by_callback(
+def simulate_callback(
     connections: Sequence[Connection],
     clients: Sequence[tuple[str, str]],
     key: str,
@@ -107,15 +107,15 @@ def held_by_callback(
     :param clients: user and client id of each connection.
     :param in_flight: how many requests a connection has in flight; with 0 they come as they were recorded.
     """
-    chores = Housekeeping(managers)
+    chores = PeriodicTasks(managers)
     counters = [
         _Managed(managers, chores, key, client, is_strict=one.is_strict)
         for one, client in zip(connections, clients, strict=True)
     ]
-    turns: dict[str, list[Passage]] = {}
+    turns: dict[str, list[QueueTurn]] = {}
     limits: dict[str, float | None] = {}
     members: dict[str, set[int]] = {}
-    for turn in passages(connections, counters, in_flight=in_flight, end_ms=end_ms):
+    for turn in queue_turns(connections, counters, in_flight=in_flight, end_ms=end_ms):
         meter, limits[meter] = counters[turn.connection].name_and_limit()
         turns.setdefault(meter, []).append(turn)
         members.setdefault(meter, set()).add(turn.connection)

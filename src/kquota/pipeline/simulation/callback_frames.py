@@ -13,18 +13,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.pipeline.simulation.request_frames import with_counting
-from kquota.pipeline.simulation.simulated import HELD, Replay
-from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.pipeline.simulation.simulated import SIMULATED, Recording
+from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.quotas import KAFKA, USER
 
 if TYPE_CHECKING:
     from kquota.pipeline.simulation.callback import CallbackSetup
     from kquota.pipeline.spark.parquet_source import Batches
 
-__all__ = ["callback_bindings", "held_by_callback"]
+__all__ = ["callback_bindings", "simulate_callback_frames"]
 
 _MEMBERS: Final = pa.list_(pa.struct([("user", pa.string()), ("client_id", pa.string())]))
-_HELD: Final = pa.schema([*HELD, ("members", _MEMBERS)])
+_HELD: Final = pa.schema([*SIMULATED, ("members", _MEMBERS)])
 _PLACE: Final = ("cluster", "home", "key")
 
 
@@ -44,8 +44,8 @@ class _Request(NamedTuple):
     told: bool
 
 
-def held_by_callback(requests: DataFrame, setup: CallbackSetup, replay: Replay) -> DataFrame:
-    """Columns of :data:`~kquota.pipeline.simulation.simulated.HELD`, and members: clients that counted on the meter.
+def simulate_callback_frames(requests: DataFrame, setup: CallbackSetup, replay: Recording) -> DataFrame:
+    """Columns of :data:`~kquota.pipeline.simulation.simulated.SIMULATED`, and members: who counted on the meter.
 
     A callback sees all that a broker does, so all requests of one on a key are one task.
 
@@ -65,7 +65,7 @@ def held_by_callback(requests: DataFrame, setup: CallbackSetup, replay: Replay) 
 def callback_bindings(held: DataFrame, bindings: DataFrame) -> DataFrame:
     """Clients with the meters that a callback gave them, beside what they are bound by under `bindings`.
 
-    :param held: as :func:`held_by_callback` gives it.
+    :param held: as :func:`simulate_callback_frames` gives it.
     :param bindings: as :func:`~kquota.pipeline.advice.what_if.to_bindings` gives it, of all clients.
     """
     members = held.select("cluster", "key", "meter", "limit", F.explode("members").alias("client")).select(
@@ -86,12 +86,12 @@ def callback_bindings(held: DataFrame, bindings: DataFrame) -> DataFrame:
     )
 
 
-def _held(setup: CallbackSetup, replay: Replay) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _held(setup: CallbackSetup, replay: Recording) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def work(batches: Batches) -> Iterator[pa.RecordBatch]:
-        forget_zip_importers()
+        drop_zip_importers()
         rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
         for _, group in groupby(map(_Request._make, rows), key=lambda one: (one.cluster, one.home, one.key)):
-            found = list(_held_broker(list(group), setup, replay))
+            found = list(_simulated_broker(list(group), setup, replay))
             columns = zip(*found, strict=True) if found else [()] * len(_HELD)
             arrays = [pa.array(column, field.type) for column, field in zip(columns, _HELD, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=_HELD)
@@ -99,8 +99,10 @@ def _held(setup: CallbackSetup, replay: Replay) -> Callable[[Iterable[pa.RecordB
     return work
 
 
-def _held_broker(requests: Sequence[_Request], setup: CallbackSetup, replay: Replay) -> Iterator[tuple[object, ...]]:
-    from kquota.pipeline.simulation.callback import held_by_callback
+def _simulated_broker(
+    requests: Sequence[_Request], setup: CallbackSetup, replay: Recording
+) -> Iterator[tuple[object, ...]]:
+    from kquota.pipeline.simulation.callback import simulate_callback
     from kquota.pipeline.simulation.requests import Connection
 
     one = requests[0]
@@ -118,7 +120,7 @@ def _held_broker(requests: Sequence[_Request], setup: CallbackSetup, replay: Rep
             clients.append((user, client_id))
             unknown = sum(request.is_unknown for request in group)
             told.append((sum(request.told for request in group), len(group), unknown))
-    found = held_by_callback(
+    found = simulate_callback(
         connections,
         clients,
         one.key,

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kquota.pipeline.limits.identities import IDENTITY, METER, IdentityNumbers, encoded
+from kquota.pipeline.limits.identities import IDENTITY, METER, IdentityIds, dictionary_codes
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["QuotaColumns", "Tried", "TriedMeters"]
+__all__ = ["Candidate", "CandidateMeters", "QuotaColumns"]
 
 _OF_CLIENT: Final = ("cluster", "key")
 
@@ -33,7 +33,7 @@ class QuotaColumns(NamedTuple):
     limit: str = "limit"
 
 
-class Tried(NamedTuple):
+class Candidate(NamedTuple):
     """A limit that is tried, infinite for none."""
 
     limit: float
@@ -42,7 +42,7 @@ class Tried(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TriedMeters:
+class CandidateMeters:
     """Meters, numbered, and which identities count on them.
 
     One that other clients count on under other quotas is here once for each: its usage is not the same.
@@ -52,9 +52,9 @@ class TriedMeters:
     """Columns METER: one row per meter."""
     are_mutations: Bools
     """Whether the controller counts them, by meter."""
-    tried: Sequence[Sequence[Tried]]
+    tried: Sequence[Sequence[Candidate]]
     """By meter."""
-    identities: IdentityNumbers
+    identities: IdentityIds
     counted: Sequence[Ints]
     """By identity a meter that it counts on, or -1, as is the last element, which is of no identity. More than one of
     these where some identity counts on several."""
@@ -91,7 +91,7 @@ class TriedMeters:
             pa.table(names).select(METER),
             pc.equal(names["key"], CONTROLLER_MUTATION_RATE).to_numpy(),
             [_tried(those) for those in limits.tolist()],
-            IdentityNumbers(rows, np.arange(rows.num_rows)),
+            IdentityIds(rows, np.arange(rows.num_rows)),
             counted,
         )
 
@@ -106,17 +106,17 @@ def _codes(rows: pa.Table, meters: Sequence[str]) -> Ints:
     code = pc.fill_null(meter, -1).to_numpy(zero_copy_only=False).astype(np.int64).reshape(len(meters), rows.num_rows)
     is_none = code < 0
     for name in _OF_CLIENT:
-        place, values = encoded(rows[name])
+        place, values = dictionary_codes(rows[name])
         code = code * len(values) + place
     code[is_none] = -1
     codes: Ints = code
     return codes
 
 
-def _tried(limits: Sequence[float]) -> list[Tried]:
+def _tried(limits: Sequence[float]) -> list[Candidate]:
     """From the limit under each of the quotas, no number where none of them has the meter."""
     under: dict[float, int] = {}
     for place, limit in enumerate(limits):
         if not isnan(limit):
             under[limit] = under.get(limit, 0) | 1 << place
-    return [Tried(*found) for found in under.items()]
+    return [Candidate(*found) for found in under.items()]

@@ -14,11 +14,11 @@ from kquota.metering.statistics import Windows
 from kquota.pipeline.limits.counting import CONTROLLER
 from kquota.pipeline.limits.identities import IDENTITY
 from kquota.pipeline.simulation.arrivals import ArrivalModel, Outcome
-from kquota.pipeline.simulation.candidate_limits import QuotaColumns, TriedMeters
-from kquota.pipeline.simulation.simulated import HELD, Candidates, Replay, only_its_limit
-from kquota.pipeline.spark.group_by_meter import Cells, Floats, Ints, gather_by_meter
+from kquota.pipeline.simulation.candidate_limits import CandidateMeters, QuotaColumns
+from kquota.pipeline.simulation.simulated import SIMULATED, Candidates, Recording, own_limit_only
+from kquota.pipeline.spark.group_by_meter import Cells, Floats, Ints, group_by_meter
 from kquota.pipeline.spark.persisted_frames import keep
-from kquota.pipeline.spark.shuffle import order_of, starts_of
+from kquota.pipeline.spark.shuffle import group_starts, sort_order
 from kquota.pipeline.utilisation.rates import window_rates
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from kquota.pipeline.spark.parquet_source import ArrowSource
 
-__all__ = ["CELL", "held_by_cells", "held_by_cells_under", "sampled_rates"]
+__all__ = ["CELL", "sampled_rates", "simulate_cell_frames", "simulate_cell_frames_by_quota_set"]
 
 _UNDER: Final = "under"
-_HELD: Final = pa.schema([*HELD, (_UNDER, pa.int32())])
+_HELD: Final = pa.schema([*SIMULATED, (_UNDER, pa.int32())])
 """And which quotas set the limit, a bit for each."""
 
 _COUNTS: Final = ("requests", "throttled_requests", "unknown_amounts")
@@ -49,45 +49,45 @@ CELL: Final = np.dtype(
 """A cell of usage, with the numbers of its client, and of the meter that it counts on."""
 
 
-def held_by_cells(
-    usage: ArrowSource, clients: DataFrame, replay: Replay, candidates: Candidates = only_its_limit
+def simulate_cell_frames(
+    usage: ArrowSource, clients: DataFrame, replay: Recording, candidates: Candidates = own_limit_only
 ) -> DataFrame:
-    """Columns of :data:`~kquota.pipeline.simulation.simulated.HELD`, from cells.
+    """Columns of :data:`~kquota.pipeline.simulation.simulated.SIMULATED`, from cells.
 
     :param usage: rows of the `usage` table; those of other clients are left aside.
     :param clients: one row per cluster, user, client_id, ip and key, with meter, and limit (null: none).
     """
-    return _held(usage, TriedMeters.of(clients), clients.sparkSession, replay, candidates).drop(_UNDER)
+    return _held(usage, CandidateMeters.of(clients), clients.sparkSession, replay, candidates).drop(_UNDER)
 
 
-def held_by_cells_under(
-    usage: ArrowSource, clients: DataFrame, quotas: Sequence[QuotaColumns], replay: Replay
+def simulate_cell_frames_by_quota_set(
+    usage: ArrowSource, clients: DataFrame, quotas: Sequence[QuotaColumns], replay: Recording
 ) -> list[DataFrame]:
-    """For each of some quotas what :func:`held_by_cells` gives, from one pass over the usage.
+    """For each of some quotas what :func:`simulate_cell_frames` gives, from one pass over the usage.
 
     :param clients: one row per cluster, user, client_id, ip and key, with the columns that `quotas` name.
     """
-    meters = TriedMeters.of(clients, quotas)
-    held = keep(_held(usage, meters, clients.sparkSession, replay, only_its_limit))
+    meters = CandidateMeters.of(clients, quotas)
+    held = keep(_held(usage, meters, clients.sparkSession, replay, own_limit_only))
     return [held.where(F.col(_UNDER).bitwiseAND(1 << place) != 0).drop(_UNDER) for place in range(len(quotas))]
 
 
 def _held(
-    usage: ArrowSource, meters: TriedMeters, spark: SparkSession, replay: Replay, candidates: Candidates
+    usage: ArrowSource, meters: CandidateMeters, spark: SparkSession, replay: Recording, candidates: Candidates
 ) -> DataFrame:
     known = spark.sparkContext.broadcast(meters)
     by_client = replay.arrivals.model is ArrivalModel.CLOSED
-    return gather_by_meter(
+    return group_by_meter(
         spark,
         usage,
         (*IDENTITY, *_COLUMNS),
         lambda batch: _cells(batch, known.value, by_client=by_client),
-        lambda cells: _held_cells(cells, known.value, replay, candidates),
+        lambda cells: _simulated_cells(cells, known.value, replay, candidates),
         _HELD,
     )
 
 
-def _cells(batch: pa.RecordBatch, meters: TriedMeters, *, by_client: bool) -> Cells:
+def _cells(batch: pa.RecordBatch, meters: CandidateMeters, *, by_client: bool) -> Cells:
     """Of usage rows those that count on a meter; all of a meter's clients are one unless `by_client`."""
     client = meters.identities.of(batch)
     columns = {name: batch.column(name) for name in _COLUMNS}
@@ -111,14 +111,14 @@ def _cells(batch: pa.RecordBatch, meters: TriedMeters, *, by_client: bool) -> Ce
     return found[0] if len(found) == 1 else np.concatenate(found)
 
 
-def _held_cells(cells: Cells, meters: TriedMeters, replay: Replay, candidates: Candidates) -> pa.Table:
+def _simulated_cells(cells: Cells, meters: CandidateMeters, replay: Recording, candidates: Candidates) -> pa.Table:
     # Compiled code is loaded where it is needed, not wherever a plan is made.
-    from kquota.pipeline.simulation.cells import MeterCells, outcomes_of_cells
+    from kquota.pipeline.simulation.cells import MeterCells, simulate_cells
     from kquota.pipeline.simulation.summed_cells import summed
 
     if not len(cells):
         return _HELD.empty_table()
-    order = order_of(cells["cell_start_ms"], cells["client"], cells["broker_id"], cells["meter"])
+    order = sort_order(cells["cell_start_ms"], cells["client"], cells["broker_id"], cells["meter"])
     start_ms, size_ms, amount, counted, client, found = summed(cells, order)
     names = meters.names.take(pa.array(found["meter"]))
     places = zip(names["cluster"].to_pylist(), found["broker_id"].tolist(), strict=True)
@@ -129,13 +129,13 @@ def _held_cells(cells: Cells, meters: TriedMeters, replay: Replay, candidates: C
     keys = names["key"].to_pylist()
     # Those of large recordings take their time.
     rates = np.zeros((len(found), 2))
-    if candidates is not only_its_limit:
+    if candidates is not own_limit_only:
         rates = sampled_rates(start_ms, size_ms, amount, first, [replay.windows(key) for key in keys])
     tried = [
         [(limit, under) for own, under in meters.tried[meter] for limit in candidates(own, mean, highest)]
         for meter, (mean, highest) in zip(found["meter"].tolist(), rates.tolist(), strict=True)
     ]
-    outcomes = outcomes_of_cells(
+    outcomes = simulate_cells(
         MeterCells(
             start_ms,
             size_ms,
@@ -152,7 +152,10 @@ def _held_cells(cells: Cells, meters: TriedMeters, replay: Replay, candidates: C
         replay.arrivals.in_flight_of,
     )
     rows = np.repeat(np.arange(len(found)), [len(those) for those in tried])
-    recorded = {name: found[name] for name in ("broker_id", "told_requests", "requests", "cell_ms", "unknown_amounts")}
+    recorded = {
+        name: found[name]
+        for name in ("broker_id", "throttled_requests_logged", "requests", "cell_ms", "unknown_amounts")
+    }
     recorded |= {"recorded": found["amount"], "largest": largest, "recorded_ms": last_ms - first_ms}
     columns = {name: column[rows] for name, column in recorded.items()}
     columns["limit"] = np.array([limit for those in tried for limit, _ in those])
@@ -173,10 +176,10 @@ def sampled_rates(start_ms: Ints, size_ms: Ints, amount: Floats, first: Ints, wi
     """
     meter = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(amount))))
     order = np.lexsort((start_ms, meter))
-    cells = starts_of(meter[order], start_ms[order])
+    cells = group_starts(meter[order], start_ms[order])
     meter, start_ms = meter[order][cells], start_ms[order][cells]
     size_ms, amount = np.maximum.reduceat(size_ms[order], cells), np.add.reduceat(amount[order], cells)
-    starts = starts_of(meter)
+    starts = group_starts(meter)
     # Windows need not begin where cells do.
     reach_ms = np.array([one.span_ms for one in windows], np.int64)[meter] + size_ms
     rates = window_rates(start_ms, size_ms, amount, reach_ms, starts)

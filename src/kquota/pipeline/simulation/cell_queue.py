@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kquota.pipeline.simulation.compiled_meter import (
+    AMOUNT,
     BACKLOG_MAX,
     BYTES,
     FETCHED,
-    LET_THROUGH,
     MAX_DELAY_MS,
     TOTAL_DELAY_MS,
     Floats,
@@ -144,18 +144,18 @@ def _replay_open(cells: Floats, rule: Rule, out: Floats) -> float:
     gone = waiting = 0.0
     is_waiting = False
     free_ms = -math.inf
-    most_held = 0.0
+    peak_sum = 0.0
     while cell < last:
         parts = int(cells[cell, _PARTS])
         each = cells[cell, _EACH]
-        came_ms = _came_ms(cells, cell, part)
-        is_idle = came_ms >= free_ms
+        arrived_ms = _came_ms(cells, cell, part)
+        is_idle = arrived_ms >= free_ms
         if is_idle:
             is_waiting = False
             if part == 0 and gone == 0.0 and held(meter) + parts * each <= rule.far:
-                most_held = max(most_held, held(meter) + parts * each)
+                peak_sum = max(peak_sum, held(meter) + parts * each)
                 record_evenly(meter, rule, each, cells[cell, _START_MS], cells[cell, _EVERY_MS], parts)
-                out[LET_THROUGH] += parts * each
+                out[AMOUNT] += parts * each
                 cell += 1
                 continue
         else:
@@ -165,8 +165,8 @@ def _replay_open(cells: Floats, rule: Rule, out: Floats) -> float:
             tail_cell, tail_part, more = _came_before(cells, last, tail_cell, tail_part, free_ms)
             waiting += more
             out[BACKLOG_MAX] = max(out[BACKLOG_MAX], waiting)
-        most_held = math.inf
-        at_ms = max(came_ms, free_ms)
+        peak_sum = math.inf
+        at_ms = max(arrived_ms, free_ms)
         if at_ms > rule.end_ms:
             break
         left = each - gone
@@ -178,13 +178,13 @@ def _replay_open(cells: Floats, rule: Rule, out: Floats) -> float:
         free_ms, is_through = turn(meter, rule, charged, at_ms, out)
         if not is_through:
             continue
-        out[LET_THROUGH] += turned
+        out[AMOUNT] += turned
         waiting -= turned
         gone = 0.0 if joined else gone + turned
         cell, part = _wait(cells, last, cell, part, joined, at_ms, out)
         is_waiting = is_waiting and (cell < tail_cell or (cell == tail_cell and part < tail_part))
     _wait(cells, last, cell, part, _ALL, rule.end_ms, out)
-    return most_held
+    return peak_sum
 
 
 _ALL: Final = 2**62
@@ -204,25 +204,25 @@ def _replay_closed(cells: Floats, clients: Ints, rule: Rule, out: Floats) -> Non
     cell = np.concatenate((np.full(1, begin), changes))
     last = np.concatenate((changes, np.full(1, end)))
     part = np.zeros(len(last), np.int64)
-    came_ms, left = np.zeros(len(last)), np.zeros(len(last))
+    arrived_ms, left = np.zeros(len(last)), np.zeros(len(last))
     turns = [(math.inf, -1)]
     for client in range(len(last)):
         left[client] = cells[cell[client], _EACH]
-        came_ms[client] = _came_ms(cells, cell[client], 0)
-        heappush(turns, (came_ms[client], client))
+        arrived_ms[client] = _came_ms(cells, cell[client], 0)
+        heappush(turns, (arrived_ms[client], client))
     waiting = 0.0
     while turns[0][0] <= rule.end_ms:
         now_ms, client = turns[0]
         turned = min(left[client], rule.most)
         free_ms, is_through = turn(meter, rule, turned, now_ms, out)
-        was_waiting = now_ms > came_ms[client]
+        was_waiting = now_ms > arrived_ms[client]
         if is_through:
-            out[LET_THROUGH] += turned
+            out[AMOUNT] += turned
             left[client] -= turned
             waiting -= turned if was_waiting else 0.0
         if left[client] <= 0.0:
             here = cell[client]
-            waited_ms = now_ms - came_ms[client]
+            waited_ms = now_ms - arrived_ms[client]
             out[MAX_DELAY_MS] = max(out[MAX_DELAY_MS], waited_ms)
             out[TOTAL_DELAY_MS] += waited_ms * cells[here, _STANDS_FOR]
             later_ms = now_ms - _came_ms(cells, here, part[client])
@@ -235,16 +235,16 @@ def _replay_closed(cells: Floats, clients: Ints, rule: Rule, out: Floats) -> Non
                     heappop(turns)
                     continue
             left[client] = cells[here, _EACH]
-            came_ms[client] = max(came_ms[client], _came_ms(cells, here, part[client]) + later_ms)
+            arrived_ms[client] = max(arrived_ms[client], _came_ms(cells, here, part[client]) + later_ms)
             was_waiting = False
-        turn_ms = max(came_ms[client], free_ms)
-        if turn_ms > came_ms[client] and not was_waiting:
+        turn_ms = max(arrived_ms[client], free_ms)
+        if turn_ms > arrived_ms[client] and not was_waiting:
             waiting += left[client]
             out[BACKLOG_MAX] = max(out[BACKLOG_MAX], waiting)
         heapreplace(turns, (turn_ms, client))
     for _, client in turns:
-        if client >= 0 and came_ms[client] <= rule.end_ms:
-            waited_ms = rule.end_ms - came_ms[client]
+        if client >= 0 and arrived_ms[client] <= rule.end_ms:
+            waited_ms = rule.end_ms - arrived_ms[client]
             out[MAX_DELAY_MS] = max(out[MAX_DELAY_MS], waited_ms)
             out[TOTAL_DELAY_MS] += waited_ms * cells[cell[client], _STANDS_FOR]
 
@@ -258,13 +258,13 @@ def replay_all(cells: Floats, clients: Ints, rules: Any, out: Floats) -> None:
     :param cells: as :func:`to_parts` writes them.
     :param clients: of each cell.
     """
-    same, most_held = 0, math.inf
+    same, peak_sum = 0, math.inf
     for number in range(len(rules)):
         rule, other = rules[number], rules[same]
-        is_same = most_held < math.inf and other.first == rule.first and other.last == rule.last
+        is_same = peak_sum < math.inf and other.first == rule.first and other.last == rule.last
         if rule.in_flight > 0:
             _replay_closed(cells, clients, rule, out[number])
-        elif is_same and most_held <= rule.far:
+        elif is_same and peak_sum <= rule.far:
             out[number] = out[same]
         else:
-            same, most_held = number, _replay_open(cells, rule, out[number])
+            same, peak_sum = number, _replay_open(cells, rule, out[number])

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kquota.metering.statistics import Windows
-from kquota.pipeline.simulation.arrivals import ANSWERED_MS, ENVELOPE_BYTES, NOTHING, Outcome, most_at_a_time
+from kquota.pipeline.simulation.arrivals import ANSWER_IN_HAND_MS, ENVELOPE_BYTES, NO_THROTTLING, Outcome, peak_backlog
 from kquota.pipeline.simulation.cell_queue import PART_COLUMNS, replay_all, to_parts
 from kquota.pipeline.simulation.compiled_meter import BYTES, CONNECTIONS, FETCHED, RULE, TIME, TOKENS, Floats, Ints
-from kquota.pipeline.simulation.mutation_waits import missing_tokens, mutation_waits_ms
+from kquota.pipeline.simulation.mutation_waits import mutation_delays_ms, token_deficit
 from kquota.quotas import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
@@ -30,7 +30,7 @@ from kquota.quotas import (
     REQUEST_PERCENTAGE,
 )
 
-__all__ = ["REQUESTS_PER_CELL", "MeterCells", "outcomes_of_cells"]
+__all__ = ["REQUESTS_PER_CELL", "MeterCells", "simulate_cells"]
 
 REQUESTS_PER_CELL: Final = 16
 """In each second of it: so many stand for more."""
@@ -64,7 +64,7 @@ class MeterCells(NamedTuple):
     """When the recording ends."""
 
 
-def outcomes_of_cells(
+def simulate_cells(
     cells: MeterCells,
     limits: Sequence[Sequence[float]],
     windows_of: Callable[[str], Windows],
@@ -157,21 +157,21 @@ def _shorten_ends(cells: MeterCells, is_closed: npt.NDArray[np.bool_], start_ms:
     length_ms[is_closed & (begins != ends)] /= 2
     single = is_closed & begins & ends
     parts = np.clip(cells.requests[single], 1, REQUESTS_PER_CELL)
-    length_ms[single] = np.minimum(parts * ANSWERED_MS, half_ms[single])
+    length_ms[single] = np.minimum(parts * ANSWER_IN_HAND_MS, half_ms[single])
 
 
 def _mutations(parts: Floats, limits: Floats, windows: Windows, end_ms: float) -> list[Outcome]:
     """Of mutations that come as recorded, by the closed form."""
     if not len(parts):
-        return [NOTHING] * len(limits)
+        return [NO_THROTTLING] * len(limits)
     start_ms, every_ms, counts, each, stands_for = parts.T
     counts = counts.astype(np.int64)
     number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     at_ms = np.repeat(start_ms, counts) + (number + 0.5) * np.repeat(every_ms, counts)
     amounts, requests = np.repeat(each, counts), np.repeat(stands_for, counts)
     outcomes = []
-    waits = mutation_waits_ms(np.floor(at_ms), amounts, limits, windows)
-    used = (missing_tokens(np.floor(at_ms), amounts, limits) + amounts).max(axis=1)
+    waits = mutation_delays_ms(np.floor(at_ms), amounts, limits, windows)
+    used = (token_deficit(np.floor(at_ms), amounts, limits) + amounts).max(axis=1)
     for limit, waited_ms, most_used in zip(limits.tolist(), waits, used, strict=True):
         done_ms = at_ms + waited_ms
         turn_ms = np.maximum(at_ms, np.concatenate([[-np.inf], done_ms[:-1]]))
@@ -187,7 +187,7 @@ def _mutations(parts: Floats, limits: Floats, windows: Windows, end_ms: float) -
                 float(muted_ms.sum()),
                 float(shown_ms.max()),
                 float((shown_ms * requests).sum()),
-                most_at_a_time(at_ms[waiting], done_ms[waiting], amounts[waiting]),
+                peak_backlog(at_ms[waiting], done_ms[waiting], amounts[waiting]),
                 float(most_used / (limit * windows.span_ms / 1000)),
             )
         )

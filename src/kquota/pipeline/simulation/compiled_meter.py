@@ -19,11 +19,11 @@ from numba import njit
 from kquota.metering.throttling import LONGEST_MS
 
 __all__ = [
+    "AMOUNT",
     "BACKLOG_MAX",
     "BYTES",
     "CONNECTIONS",
     "FETCHED",
-    "LET_THROUGH",
     "MAX_DELAY_MS",
     "PEAK",
     "RULE",
@@ -44,7 +44,7 @@ __all__ = [
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-LET_THROUGH, _THROTTLED, _THROTTLED_MS, _MUTED_MS, MAX_DELAY_MS, TOTAL_DELAY_MS, BACKLOG_MAX, PEAK = range(8)
+AMOUNT, _THROTTLED, _THROTTLED_MS, _MUTED_MS, MAX_DELAY_MS, TOTAL_DELAY_MS, BACKLOG_MAX, PEAK = range(8)
 """The fields of an :class:`~kquota.pipeline.simulation.arrivals.Outcome`, in an array."""
 
 BYTES, FETCHED, TIME, TOKENS, CONNECTIONS = range(5)

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from kquota.metering.statistics import Windows
 
-__all__ = ["missing_tokens", "mutation_waits_ms"]
+__all__ = ["mutation_delays_ms", "token_deficit"]
 
 Floats = npt.NDArray[np.float64]
 
 
-def missing_tokens(at_ms: Floats, amounts: Floats, limits: Floats) -> Floats:
+def token_deficit(at_ms: Floats, amounts: Floats, limits: Floats) -> Floats:
     """What is missing from a full bucket before each request: a row for each limit, a column for each request.
 
     :param at_ms: in order.
@@ -29,13 +29,13 @@ def missing_tokens(at_ms: Floats, amounts: Floats, limits: Floats) -> Floats:
     return missing
 
 
-def mutation_waits_ms(at_ms: Floats, amounts: Floats, limits: Floats, windows: Windows) -> Floats:
+def mutation_delays_ms(at_ms: Floats, amounts: Floats, limits: Floats, windows: Windows) -> Floats:
     """How long each request waits, in whole ms: a row for each limit, a column for each request.
 
-    Requests are done in their order. Parameters as for :func:`missing_tokens`.
+    Requests are done in their order. Parameters as for :func:`token_deficit`.
     """
     burst = windows.span_ms / 1000 * limits[:, np.newaxis]
     # Of a few tokens too many that were computed, and not asked for, nobody waits.
-    missing = np.maximum(missing_tokens(at_ms, amounts, limits) - burst - 1e-9 * burst, 0.0)
+    missing = np.maximum(token_deficit(at_ms, amounts, limits) - burst - 1e-9 * burst, 0.0)
     waits_ms: Floats = np.ceil(missing / limits[:, np.newaxis] * 1000)
     return waits_ms

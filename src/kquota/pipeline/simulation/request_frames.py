@@ -13,15 +13,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.metering.requests import STRICT_SINCE
-from kquota.pipeline.limits.counting import counted_by, counted_ms
-from kquota.pipeline.simulation.arrivals import NOTHING
-from kquota.pipeline.simulation.simulated import HELD, Replay
-from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.pipeline.limits.counting import counted_at_ms, counting_broker
+from kquota.pipeline.simulation.arrivals import NO_THROTTLING
+from kquota.pipeline.simulation.simulated import SIMULATED, Recording
+from kquota.pipeline.spark.workers import drop_zip_importers
 
 if TYPE_CHECKING:
     from kquota.pipeline.spark.parquet_source import Batches
 
-__all__ = ["held_by_requests", "with_counting"]
+__all__ = ["simulate_request_frames", "with_counting"]
 
 _PLACE: Final = ("cluster", "home", "key", "meter")
 
@@ -42,11 +42,11 @@ class _Request(NamedTuple):
     told: bool
 
 
-def held_by_requests(requests: DataFrame, clients: DataFrame, replay: Replay) -> DataFrame:
-    """Columns of :data:`~kquota.pipeline.simulation.simulated.HELD`, from requests, each meter with its own limit.
+def simulate_request_frames(requests: DataFrame, clients: DataFrame, replay: Recording) -> DataFrame:
+    """Columns of :data:`~kquota.pipeline.simulation.simulated.SIMULATED`, from requests, each meter with its own limit.
 
     :param requests: rows of the `requests` table.
-    :param clients: as for :func:`~kquota.pipeline.simulation.cell_frames.held_by_cells`.
+    :param clients: as for :func:`~kquota.pipeline.simulation.cell_frames.simulate_cell_frames`.
     """
     on_meters = clients.where(F.col("meter").isNotNull() & F.col("user").isNotNull() & F.col("client_id").isNotNull())
     limits = on_meters.select("cluster", "user", "client_id", "key", "meter", "limit")
@@ -57,7 +57,7 @@ def held_by_requests(requests: DataFrame, clients: DataFrame, replay: Replay) ->
         .repartition(*_PLACE)
         .sortWithinPartitions(*_PLACE, "connection", "is_strict", "at_ms", "seq")
         .select(*_Request._fields)
-        .mapInArrow(_held_requests(replay), from_arrow_schema(HELD))
+        .mapInArrow(_simulated_requests(replay), from_arrow_schema(SIMULATED))
     )
 
 
@@ -68,8 +68,8 @@ def with_counting(requests: DataFrame) -> DataFrame:
         is_strict |= (F.col("api_key") == api_key) & (F.col("api_version") >= version)
     return requests.withColumns(
         {
-            "home": counted_by(),
-            "at_ms": counted_ms(),
+            "home": counting_broker(),
+            "at_ms": counted_at_ms(),
             "amount": F.coalesce("charged", F.lit(0.0)),
             "is_unknown": F.col("charged").isNull(),
             "told": F.col("throttle_ms") > 0,
@@ -78,20 +78,20 @@ def with_counting(requests: DataFrame) -> DataFrame:
     )
 
 
-def _held_requests(replay: Replay) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _simulated_requests(replay: Recording) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def work(batches: Batches) -> Iterator[pa.RecordBatch]:
-        forget_zip_importers()
+        drop_zip_importers()
         rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
         requests = map(_Request._make, rows)
         for place, group in groupby(requests, key=lambda one: (one.cluster, one.home, one.meter, one.key)):
-            yield from _held_table([(*place, *_held_meter(list(group), replay))]).to_batches()
+            yield from _simulated_table([(*place, *_simulated_meter(list(group), replay))]).to_batches()
 
     return work
 
 
-def _held_meter(requests: Sequence[_Request], replay: Replay) -> tuple[object, ...]:
+def _simulated_meter(requests: Sequence[_Request], replay: Recording) -> tuple[object, ...]:
     # The module counts with numpy, which a plan does not need.
-    from kquota.pipeline.simulation.requests import Connection, held_requests
+    from kquota.pipeline.simulation.requests import Connection, simulate_requests
 
     one = requests[0]
     first_ms, last_ms = replay.spans[one.cluster, one.home]
@@ -101,10 +101,10 @@ def _held_meter(requests: Sequence[_Request], replay: Replay) -> tuple[object, .
         if counted:  # a throttled fetch brought nothing, and came again
             at_ms, amounts = zip(*counted, strict=True)
             connections.append(Connection(at_ms, amounts, is_strict))
-    outcome = NOTHING
+    outcome = NO_THROTTLING
     if connections:
         in_flight = replay.arrivals.in_flight_of(one.key)
-        outcome = held_requests(
+        outcome = simulate_requests(
             connections, one.key, one.limit, replay.windows(one.key), in_flight=in_flight, end_ms=last_ms
         )
     return (
@@ -120,6 +120,8 @@ def _held_meter(requests: Sequence[_Request], replay: Replay) -> tuple[object, .
     )
 
 
-def _held_table(rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    columns = zip(*rows, strict=True) if rows else [()] * len(HELD)
-    return pa.table([pa.array(column, field.type) for column, field in zip(columns, HELD, strict=True)], schema=HELD)
+def _simulated_table(rows: Sequence[tuple[object, ...]]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [()] * len(SIMULATED)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, SIMULATED, strict=True)], schema=SIMULATED
+    )

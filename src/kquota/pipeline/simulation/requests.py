@@ -18,9 +18,18 @@ from kquota.metering.callback import ClientQuotaType
 from kquota.metering.meters import BucketMeter, Meter, RateMeter
 from kquota.metering.requests import charge
 from kquota.metering.statistics import Windows
-from kquota.pipeline.simulation.arrivals import ANSWERED_MS, ENVELOPE_BYTES, NOTHING, Outcome, most_at_a_time
+from kquota.pipeline.simulation.arrivals import ANSWER_IN_HAND_MS, ENVELOPE_BYTES, NO_THROTTLING, Outcome, peak_backlog
 
-__all__ = ["Connection", "Counted", "Counter", "Passage", "counters_for", "held_requests", "outcome_of", "passages"]
+__all__ = [
+    "Charged",
+    "Connection",
+    "Limiter",
+    "QueueTurn",
+    "limiters_for",
+    "outcome_of",
+    "queue_turns",
+    "simulate_requests",
+]
 
 
 class Connection(NamedTuple):
@@ -34,7 +43,7 @@ class Connection(NamedTuple):
     """The largest of its requests, to which what has queued up is joined; None: the largest of `amounts`."""
 
 
-class Counted(NamedTuple):
+class Charged(NamedTuple):
     """What comes of counting a request."""
 
     throttle_ms: int
@@ -43,7 +52,7 @@ class Counted(NamedTuple):
     """What the limit was compared with, by the limit."""
 
 
-class Counter:
+class Limiter:
     """The meter that the requests of a connection are counted on; other connections may share it."""
 
     def __init__(self, key: str, meter: Meter | None, *, is_strict: bool, largest: float = inf) -> None:
@@ -60,22 +69,22 @@ class Counter:
         """More than this much does not go into one request, whatever its client asks for."""
         return self._largest
 
-    def count(self, amount: float, now_ms: int) -> Counted:
+    def count(self, amount: float, now_ms: int) -> Charged:
         """Count a request, by the one rule of charge."""
         meter = self.meter
         if meter is None:
             return _NOT_COUNTED
         throttle, accepted = charge(meter, self._quota_type, amount, now_ms, strict=self._is_strict)
         if throttle is None:
-            return Counted(0, True, _level(meter))
+            return Charged(0, True, _level(meter))
         # Who is refused for no time at all comes again after a millisecond.
-        return Counted(max(throttle.throttle_ms, 0 if accepted else 1), accepted, _level(meter))
+        return Charged(max(throttle.throttle_ms, 0 if accepted else 1), accepted, _level(meter))
 
 
-_NOT_COUNTED: Final = Counted(0, is_let_through=True, level=0.0)
+_NOT_COUNTED: Final = Charged(0, is_let_through=True, level=0.0)
 
 
-class Passage(NamedTuple):
+class QueueTurn(NamedTuple):
     """A moment at which it was a connection's turn."""
 
     at_ms: float
@@ -83,14 +92,14 @@ class Passage(NamedTuple):
     amount: float
     """What was let through, 0 where nothing was."""
     throttle_ms: int
-    came_ms: Sequence[float]
+    arrived_ms: Sequence[float]
     """When those requests came that were let through, joined."""
     level: float
 
 
-def counters_for(
+def limiters_for(
     key: str, limit: float | None, windows: Windows, connections: Sequence[Connection]
-) -> Sequence[Counter]:
+) -> Sequence[Limiter]:
     """What Kafka counts the requests of these connections on, all on one meter.
 
     :param windows: of byte rates and request time, or of mutations, by the key.
@@ -105,10 +114,10 @@ def counters_for(
             meter = RateMeter({}, limit, windows, windows.size_ms if quota_type is ClientQuotaType.REQUEST else None)
         if quota_type is ClientQuotaType.FETCH:
             largest = windows.max_value(limit) or inf  # no answer is larger than what a whole window lets pass
-    return [Counter(key, meter, is_strict=one.is_strict, largest=largest) for one in connections]
+    return [Limiter(key, meter, is_strict=one.is_strict, largest=largest) for one in connections]
 
 
-def held_requests(
+def simulate_requests(
     connections: Sequence[Connection],
     key: str,
     limit: float | None,
@@ -123,8 +132,8 @@ def held_requests(
     :param in_flight: how many requests a connection has in flight; with 0 they come as they were recorded.
     """
     if limit is None or _is_far_below(connections, limit, windows):
-        return NOTHING._replace(amount=sum(sum(one.amounts) for one in connections))
-    turns = passages(connections, counters_for(key, limit, windows, connections), in_flight=in_flight, end_ms=end_ms)
+        return NO_THROTTLING._replace(amount=sum(sum(one.amounts) for one in connections))
+    turns = queue_turns(connections, limiters_for(key, limit, windows, connections), in_flight=in_flight, end_ms=end_ms)
     return outcome_of(connections, turns, end_ms=end_ms)
 
 
@@ -142,15 +151,15 @@ def _is_far_below(connections: Sequence[Connection], limit: float, windows: Wind
     return most <= limit * (windows.samples - 1) * windows.size_ms / 1000 * _NEAR
 
 
-def passages(
-    connections: Sequence[Connection], counters: Sequence[Counter], *, in_flight: int, end_ms: float
-) -> Iterator[Passage]:
+def queue_turns(
+    connections: Sequence[Connection], counters: Sequence[Limiter], *, in_flight: int, end_ms: float
+) -> Iterator[QueueTurn]:
     """Each turn of a connection up to `end_ms`, in the order of their times, and last what still waits then.
 
     :param counters: one for each connection.
     :param in_flight: how many requests a connection has in flight; with 0 they come as they were recorded.
     """
-    waiting = [_Waiting(one, in_flight) for one in connections]
+    waiting = [_ConnectionQueue(one, in_flight) for one in connections]
     turns = [(one.next_ms(), number) for number, one in enumerate(waiting) if len(one.at_ms)]
     heapify(turns)
     while turns and turns[0][0] <= end_ms:
@@ -161,19 +170,19 @@ def passages(
         charged = amount if requests < 2 else one.charged(amount, requests, counter)
         counted = counter.count(charged, floor(now_ms))
         one.muted_until_ms = now_ms + counted.throttle_ms
-        came_ms = one.let_through(now_ms, amount, requests) if counted.is_let_through else ()
-        yield Passage(
-            now_ms, number, amount if counted.is_let_through else 0.0, counted.throttle_ms, came_ms, counted.level
+        arrived_ms = one.let_through(now_ms, amount, requests) if counted.is_let_through else ()
+        yield QueueTurn(
+            now_ms, number, amount if counted.is_let_through else 0.0, counted.throttle_ms, arrived_ms, counted.level
         )
         if one.is_done():
             heappop(turns)
         else:
             heapreplace(turns, (one.next_ms(), number))
     for _, number in turns:
-        yield Passage(end_ms, number, 0.0, 0, waiting[number].left_at(end_ms), 0.0)
+        yield QueueTurn(end_ms, number, 0.0, 0, waiting[number].left_at(end_ms), 0.0)
 
 
-def outcome_of(connections: Sequence[Connection], turns: Iterable[Passage], *, end_ms: float) -> Outcome:
+def outcome_of(connections: Sequence[Connection], turns: Iterable[QueueTurn], *, end_ms: float) -> Outcome:
     """What came of the turns of a meter's connections, all of them or some."""
     amount = throttled_ms = muted_ms = peak = 0.0
     throttled_requests = 0
@@ -191,9 +200,9 @@ def outcome_of(connections: Sequence[Connection], turns: Iterable[Passage], *, e
             until_ms = min(turn.at_ms + turn.throttle_ms, end_ms)
             muted_ms += max(0.0, until_ms - max(turn.at_ms, muted_until_ms))
             muted_until_ms = max(muted_until_ms, until_ms)
-        for came_ms in turn.came_ms:
-            if turn.at_ms > came_ms:
-                came.append(came_ms)
+        for arrived_ms in turn.arrived_ms:
+            if turn.at_ms > arrived_ms:
+                came.append(arrived_ms)
                 left.append(turn.at_ms)
                 amounts.append(connections[turn.connection].amounts[passed[turn.connection]])
             passed[turn.connection] += 1
@@ -205,12 +214,12 @@ def outcome_of(connections: Sequence[Connection], turns: Iterable[Passage], *, e
         muted_ms,
         float(waited_ms.max(initial=0.0)),
         float(waited_ms.sum()),
-        most_at_a_time(np.array(came), np.array(left), np.array(amounts)),
+        peak_backlog(np.array(came), np.array(left), np.array(amounts)),
         peak,
     )
 
 
-class _Waiting:
+class _ConnectionQueue:
     """A connection whose requests wait for their turn."""
 
     __slots__ = (
@@ -243,7 +252,7 @@ class _Waiting:
     def is_done(self) -> bool:
         return self._first == len(self.at_ms)
 
-    def head(self, now_ms: float, counter: Counter) -> tuple[float, int]:
+    def head(self, now_ms: float, counter: Limiter) -> tuple[float, int]:
         """How much goes into its next request, and how many of the recorded ones that is."""
         joins, most = counter.envelope is not None, counter.largest
         if joins:
@@ -257,7 +266,7 @@ class _Waiting:
             last += 1
         return amount, last - self._first
 
-    def charged(self, amount: float, requests: int, counter: Counter) -> float:
+    def charged(self, amount: float, requests: int, counter: Limiter) -> float:
         """What a request of so much counts for, into which so many were joined, two at least."""
         return max(amount - (requests - 1) * (counter.envelope or 0.0), self._left)
 
@@ -267,24 +276,24 @@ class _Waiting:
             self._left -= amount
             return ()
         first, self._first = self._first, self._first + requests
-        came_ms = [self._came_ms] if self._in_flight else self.at_ms[first : self._first]
+        arrived_ms = [self._came_ms] if self._in_flight else self.at_ms[first : self._first]
         if self._in_flight:
             self._passed_ms.append(now_ms)
         if not self.is_done():
             self._left = self._amounts[self._first]
             self._came_ms = self._came(self._first, self._came_ms)
-        return came_ms
+        return arrived_ms
 
     def left_at(self, end_ms: float) -> Sequence[float]:
         """When those requests came that still wait."""
-        came_ms, came = [], self._came_ms
+        arrived_ms, came = [], self._came_ms
         last = min(self._first + self._in_flight, len(self.at_ms)) if self._in_flight else len(self.at_ms)
         for number in range(self._first, last):
             came = came if number == self._first else self._came(number, came)
             if came > end_ms:
                 break
-            came_ms.append(came)
-        return came_ms
+            arrived_ms.append(came)
+        return arrived_ms
 
     def _came(self, number: int, before_ms: float) -> float:
         """When a request came, the one before it having come at `before_ms`; infinite where that is not known yet."""
@@ -293,7 +302,9 @@ class _Waiting:
             return at_ms
         # It was sent with the answer in hand to the last one that had come well before it.
         answered = number - 1
-        while answered >= 0 and answered > number - self._in_flight and self.at_ms[answered] > at_ms - ANSWERED_MS:
+        while (
+            answered >= 0 and answered > number - self._in_flight and self.at_ms[answered] > at_ms - ANSWER_IN_HAND_MS
+        ):
             answered -= 1
         if answered < 0:
             return max(before_ms, at_ms)

@@ -18,15 +18,15 @@ from kquota.config import BrokerConfig
 from kquota.metering.statistics import Windows
 from kquota.pipeline.limits.counting import CONTROLLER
 from kquota.pipeline.simulation.arrivals import Arrivals
-from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
 if TYPE_CHECKING:
     from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 
-__all__ = ["HELD", "Candidates", "Replay", "only_its_limit", "recorded_times"]
+__all__ = ["SIMULATED", "Candidates", "Recording", "own_limit_only", "recording_spans"]
 
-HELD: Final = pa.schema(
+SIMULATED: Final = pa.schema(
     [
         ("cluster", pa.string()),
         ("broker_id", pa.int32()),
@@ -34,7 +34,7 @@ HELD: Final = pa.schema(
         ("key", pa.string()),
         ("limit", pa.float64()),
         ("recorded", pa.float64()),
-        ("told_requests", pa.int64()),
+        ("throttled_requests_logged", pa.int64()),
         ("requests", pa.int64()),
         ("largest", pa.float64()),
         ("recorded_ms", pa.int64()),
@@ -50,8 +50,9 @@ HELD: Final = pa.schema(
         ("peak", pa.float64()),
     ]
 )
-"""`limit` is the candidate, infinite for none. Of the recording: `recorded` is the amount, `told_requests` are those
-that were told to wait then, `largest` is the largest request, `recorded_ms` how long it lasted,
+"""`limit` is the candidate, infinite for none. Of the recording: `recorded` is the amount,
+`throttled_requests_logged` are those that were throttled then,
+`largest` is the largest request, `recorded_ms` how long it lasted,
 `cell_ms` the longest cell, null for requests, `unknown_amounts` the requests whose amount is not known, and of which
 the replay knows nothing. The rest is an
 :class:`~kquota.pipeline.simulation.arrivals.Outcome`."""
@@ -68,20 +69,20 @@ class Candidates(Protocol):
         """
 
 
-def only_its_limit(limit: float, mean: float, highest: float) -> Sequence[float]:
+def own_limit_only(limit: float, mean: float, highest: float) -> Sequence[float]:
     """The one that the meter has."""
     del mean, highest
     return [limit]
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class Recording:
     """What all meters of a recording have in common."""
 
     arrivals: Arrivals
     broker_config: BrokerConfig
     spans: Mapping[tuple[str, int], Span]
-    """By cluster and broker, first and last millisecond of the recording: see :func:`recorded_times`."""
+    """By cluster and broker, first and last millisecond of the recording: see :func:`recording_spans`."""
 
     def windows(self, key: str) -> Windows:
         """Over which a key is measured."""
@@ -96,14 +97,14 @@ _SPAN: Final = pa.schema(
 )
 
 
-def recorded_times(usage: ArrowSource) -> dict[tuple[str, int], Span]:
+def recording_spans(usage: ArrowSource) -> dict[tuple[str, int], Span]:
     """When the recording of each cluster and broker begins and ends; the controller's is its cluster's.
 
     :param usage: rows of the `usage` table.
     """
 
     def ends(batches: Batches) -> Iterator[pa.RecordBatch]:
-        forget_zip_importers()
+        drop_zip_importers()
         found: list[pa.Table] = []
         for batch in batches:
             last = pc.add(batch.column("cell_start_ms"), batch.column("cell_ms").cast(pa.int64()))

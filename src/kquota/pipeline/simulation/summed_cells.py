@@ -19,7 +19,7 @@ _METER: Final = np.dtype(
         ("amount", np.float64),
         ("largest", np.float64),
         ("requests", np.int64),
-        ("told_requests", np.int64),
+        ("throttled_requests_logged", np.int64),
         ("cell_ms", np.int64),
         ("unknown_amounts", np.int64),
     ]
@@ -37,8 +37,7 @@ class SummedCells(NamedTuple):
     client: Ints
     meters: npt.NDArray[np.void]
     """By meter and broker: these two, its `first` cell, and what is summed of all of them: amount, requests,
-    unknown_amounts, and told_requests, those that were throttled; and `largest` amount of a request, and longest
-    `cell_ms`."""
+    unknown_amounts, and throttled_requests_logged; and `largest` amount of a request, and longest `cell_ms`."""
 
 
 def summed(cells: npt.NDArray[np.void], order: Ints) -> SummedCells:
@@ -93,7 +92,17 @@ def _sum(
 
 @inlined
 def _note(
-    meter: Any, amount: float, largest: float, requests: int, told_requests: int, unknown_amounts: int, cell_ms: int
+    meter: Any,
+    amount: float,
+    largest: float,
+    requests: int,
+    throttled_requests_logged: int,
+    unknown_amounts: int,
+    cell_ms: int,
 ) -> None:
     meter.amount, meter.largest, meter.requests = amount, largest, requests
-    meter.told_requests, meter.unknown_amounts, meter.cell_ms = told_requests, unknown_amounts, cell_ms
+    meter.throttled_requests_logged, meter.unknown_amounts, meter.cell_ms = (
+        throttled_requests_logged,
+        unknown_amounts,
+        cell_ms,
+    )

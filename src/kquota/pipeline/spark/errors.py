@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from kquota.errors import InputError, KquotaError
 
-__all__ = ["explained"]
+__all__ = ["to_kquota_error"]
 
 _DAMAGED: Final = re.compile(r"while reading file (?:file:/*(?=/))?(.+?\.parquet)")
 _NOT_FOUND: Final = re.compile(r"FileNotFoundError: .*?'(.+?)'|FileNotFoundException: File file:(/.+?) does not exist")
 _TRACEBACK: Final = "Traceback (most recent call last):"
 
 
-def explained(error: Exception) -> Exception:
+def to_kquota_error(error: Exception) -> Exception:
     """An error of Spark as one of ours, in a line; any other as it is."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException

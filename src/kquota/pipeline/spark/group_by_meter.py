@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.pipeline.spark.packed_rows import PackedRows, unpacked
-from kquota.pipeline.spark.shuffle import BLOCKS, blocks_of, bucket_count, by_bucket, gather
+from kquota.pipeline.spark.shuffle import BLOCKS, block_batch, bucket_count, partition_rows, shuffle_by_bucket
 
 if TYPE_CHECKING:
     from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 
-__all__ = ["Bools", "Cells", "Floats", "Ints", "gather_by_meter"]
+__all__ = ["Bools", "Cells", "Floats", "Ints", "group_by_meter"]
 
 Cells = npt.NDArray[np.void]
 """Structured rows with a field `meter`, a number."""
@@ -28,7 +28,7 @@ Bools = npt.NDArray[np.bool_]
 _BLOCK_ROWS: Final = 250_000
 
 
-def gather_by_meter(
+def group_by_meter(
     spark: SparkSession,
     usage: ArrowSource,
     columns: Sequence[str],
@@ -57,7 +57,7 @@ def gather_by_meter(
     def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
         yield from transform(_joined([unpacked(block) for block in blocks])).cast(schema).to_batches()
 
-    return gather(usage.select(*columns).mapInArrow(pack, BLOCKS), work, from_arrow_schema(schema))
+    return shuffle_by_bucket(usage.select(*columns).mapInArrow(pack, BLOCKS), work, from_arrow_schema(schema))
 
 
 def _joined(cells: Sequence[Cells]) -> Cells:
@@ -66,5 +66,5 @@ def _joined(cells: Sequence[Cells]) -> Cells:
 
 def _packed(cells: Cells, buckets: int) -> pa.RecordBatch:
     """Blocks of cells of whole meters."""
-    order, starts, bucket = by_bucket(cells["meter"] % buckets)
-    return blocks_of(bucket, PackedRows(cells).parts(order, starts))
+    order, starts, bucket = partition_rows(cells["meter"] % buckets)
+    return block_batch(bucket, PackedRows(cells).parts(order, starts))

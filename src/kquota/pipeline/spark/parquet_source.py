@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructType
 
 from kquota.errors import InputError
 from kquota.pipeline.dataset.tables import Table
-from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.pipeline.spark.workers import drop_zip_importers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +86,7 @@ class ParquetSource:
                         yield batch.select(columns)
 
         def work(batches: Batches) -> Iterator[pa.RecordBatch]:
-            forget_zip_importers()
+            drop_zip_importers()
             for batch in batches:
                 for task in batch.column(0).to_pylist():
                     yield from func(read(tasks[task]))

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["freeing_frames", "keep"]
+__all__ = ["keep", "unpersisting"]
 
 _KEPT: Final[ContextVar[list[DataFrame]]] = ContextVar("kept frames")
 
 
 def keep(frame: DataFrame) -> DataFrame:
-    """Persist a frame, within :func:`freeing_frames` until that ends."""
+    """Persist a frame, within :func:`unpersisting` until that ends."""
     frame = frame.persist()
     _KEPT.get([]).append(frame)
     return frame
 
 
 @contextmanager
-def freeing_frames() -> Iterator[None]:
+def unpersisting() -> Iterator[None]:
     """What is kept within is unpersisted at the end, the last first."""
     kept: list[DataFrame] = []
     outer = _KEPT.set(kept)

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from kquota.pipeline.spark.session import SHUFFLE_PARTITIONS
-from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.pipeline.spark.workers import drop_zip_importers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCKS",
-    "blocks_of",
+    "block_batch",
     "bucket_count",
-    "by_bucket",
-    "gather",
-    "order_of",
-    "starts_of",
-    "table_blocks",
-    "table_of",
+    "from_blocks",
+    "group_starts",
+    "partition_rows",
+    "shuffle_by_bucket",
+    "sort_order",
+    "to_blocks",
 ]
 
 _BLOCKS: Final = pa.schema([("bucket", pa.int32()), ("block", pa.binary())])
@@ -53,7 +53,7 @@ def bucket_count(spark: SparkSession) -> int:
     return (int(partitions) if partitions.isdigit() else _PARTITIONS) * _BUCKETS_PER_PARTITION
 
 
-def gather(
+def shuffle_by_bucket(
     blocks: DataFrame, work: Callable[[Sequence[pa.Buffer]], Iterator[pa.RecordBatch]], schema: StructType
 ) -> DataFrame:
     """Apply `work` to all blocks of one bucket after the other.
@@ -63,7 +63,7 @@ def gather(
     """
 
     def each(batches: Batches) -> Iterator[pa.RecordBatch]:
-        forget_zip_importers()
+        drop_zip_importers()
         held: list[pa.Buffer] = []
         current = None
         for batch in batches:
@@ -80,14 +80,14 @@ def gather(
     return blocks.repartition(partitions, "bucket").sortWithinPartitions("bucket").mapInArrow(each, schema)
 
 
-def by_bucket(bucket: Ints) -> tuple[Ints, Ints, Ints]:
+def partition_rows(bucket: Ints) -> tuple[Ints, Ints, Ints]:
     """How to part rows: their order, where in it each bucket begins, and which that is."""
     order = np.argsort(bucket.astype(np.uint16 if len(bucket) and bucket.max() < 2**16 else np.uint32), kind="stable")
-    starts = starts_of(bucket[order])
+    starts = group_starts(bucket[order])
     return order, starts, bucket[order][starts]
 
 
-def starts_of(*columns: npt.NDArray[np.generic]) -> Ints:
+def group_starts(*columns: npt.NDArray[np.generic]) -> Ints:
     """The rows at which any of the columns changes."""
     changes = np.zeros(len(columns[0]), np.bool_)
     changes[:1] = True
@@ -96,7 +96,7 @@ def starts_of(*columns: npt.NDArray[np.generic]) -> Ints:
     return np.flatnonzero(changes)
 
 
-def order_of(at_ms: Ints, *groups: Ints) -> Ints:
+def sort_order(at_ms: Ints, *groups: Ints) -> Ints:
     """How to order rows: by the last of the groups first, by the first after the others, and by time within."""
     code, size = np.zeros(len(at_ms), np.int64), 1
     for group in reversed(groups):
@@ -130,7 +130,7 @@ def _numbered(group: Ints) -> tuple[Ints, int]:
     return (np.cumsum(is_there) - 1)[group] if count > 1 else group, count
 
 
-def blocks_of(buckets: Ints, blocks: Sequence[bytes]) -> pa.RecordBatch:
+def block_batch(buckets: Ints, blocks: Sequence[bytes]) -> pa.RecordBatch:
     """Rows of :data:`BLOCKS`."""
     ends = np.cumsum([0, *map(len, blocks)])
     # Made of buffers: to make an array of values takes longer than all else that is done with them.
@@ -139,13 +139,13 @@ def blocks_of(buckets: Ints, blocks: Sequence[bytes]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(buckets, pa.int32()), values], schema=_BLOCKS)
 
 
-def table_blocks(table: pa.Table, bucket: Ints) -> pa.RecordBatch:
-    """The rows of a table in blocks by bucket; :func:`table_of` makes tables of them again."""
-    order, starts, buckets = by_bucket(bucket)
+def to_blocks(table: pa.Table, bucket: Ints) -> pa.RecordBatch:
+    """The rows of a table in blocks by bucket; :func:`from_blocks` makes tables of them again."""
+    order, starts, buckets = partition_rows(bucket)
     rows = table.take(pa.array(order))
     ends = np.append(starts, len(order))[1:]
     parts = (rows.slice(start, end - start) for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
-    return blocks_of(buckets, [_written(part) for part in parts])
+    return block_batch(buckets, [_written(part) for part in parts])
 
 
 def _written(table: pa.Table) -> bytes:
@@ -156,6 +156,6 @@ def _written(table: pa.Table) -> bytes:
     return block
 
 
-def table_of(blocks: Sequence[pa.Buffer]) -> pa.Table:
+def from_blocks(blocks: Sequence[pa.Buffer]) -> pa.Table:
     """The rows of some blocks."""
     return pa.concat_tables([pa.ipc.open_stream(block).read_all() for block in blocks])

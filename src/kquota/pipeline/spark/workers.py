@@ -13,13 +13,13 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["forget_zip_importers", "on_workers"]
+__all__ = ["drop_zip_importers", "run_on_workers"]
 
 _Input = TypeVar("_Input")
 _Output = TypeVar("_Output")
 
 
-def on_workers(
+def run_on_workers(
     spark: SparkSession, work: Callable[[_Input], _Output], inputs: Sequence[_Input], kind: type[_Output]
 ) -> list[_Output]:
     """What a function gives for each input, in their order: a Spark task each.
@@ -29,7 +29,7 @@ def on_workers(
     inputs = tuple(inputs)
 
     def each(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        forget_zip_importers()
+        drop_zip_importers()
         for batch in batches:
             places = batch.column(0).to_pylist()
             found = [msgspec.json.encode(work(inputs[place])).decode() for place in places]
@@ -41,7 +41,7 @@ def on_workers(
     return [decoder.decode(row.found) for row in sorted(rows, key=lambda row: row.place)]
 
 
-def forget_zip_importers() -> None:
+def drop_zip_importers() -> None:
     """Call this at the start of whatever runs on a worker.
 
     Before each task Spark has a reused worker refresh all importers (``importlib.invalidate_caches``), and each of the

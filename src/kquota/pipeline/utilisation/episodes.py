@@ -16,10 +16,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from kquota.config import BrokerConfig
 from kquota.pipeline.dataset.tables import THROTTLED
 from kquota.pipeline.limits.clients import CLIENT_TEXT
-from kquota.pipeline.limits.identities import IDENTITY, Identity, IdentityNumbers
-from kquota.pipeline.limits.periods import VALIDITY, LimitPeriods, have_changed
-from kquota.pipeline.spark.group_by_meter import Cells, Ints, gather_by_meter
-from kquota.pipeline.spark.shuffle import starts_of
+from kquota.pipeline.limits.identities import IDENTITY, Identity, IdentityIds
+from kquota.pipeline.limits.periods import VALIDITY, LimitPeriods, has_periods
+from kquota.pipeline.spark.group_by_meter import Cells, Ints, group_by_meter
+from kquota.pipeline.spark.shuffle import group_starts
 from kquota.pipeline.utilisation.meter_series import is_sampled, known_sums, to_counts
 from kquota.pipeline.utilisation.rates import window_seconds
 from kquota.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
@@ -70,24 +70,24 @@ def to_throttled(usage: ArrowSource, clients: DataFrame, broker_config: BrokerCo
     :param clients: the resolved totals of the same usage.
     """
     spark = clients.sparkSession
-    suspects = spark.sparkContext.broadcast(_Suspects.of(clients))
+    candidates = spark.sparkContext.broadcast(_ThrottleCandidates.of(clients))
     return THROTTLED.conform(
-        gather_by_meter(
+        group_by_meter(
             spark,
             usage,
             _COLUMNS,
-            lambda batch: _blamed(batch, suspects.value, broker_config),
-            lambda cells: _episodes(cells, suspects.value, broker_config),
+            lambda batch: _attribute(batch, candidates.value, broker_config),
+            lambda cells: _episodes(cells, candidates.value, broker_config),
             _SCHEMA,
         )
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Suspects:
+class _ThrottleCandidates:
     """Throttled identities, numbered, and the meters that each may have been throttled by, period by period."""
 
-    numbers: IdentityNumbers
+    numbers: IdentityIds
     periods: LimitPeriods
     own: Ints
     """By identity and period: the meter of its key, or what stands for none."""
@@ -108,7 +108,7 @@ class _Suspects:
         """Those of resolved clients. Like all that is broadcast they have to fit into the driver and each worker."""
         is_other = F.col("key").isin(*_OTHERS) & F.col("meter").isNotNull()
         is_throttled = F.greatest(*(F.coalesce(name, F.lit(0)) for name in _COUNTS)) > 0
-        columns = [*IDENTITY, "meter", CLIENT_TEXT, *(VALIDITY if have_changed(clients) else ())]
+        columns = [*IDENTITY, "meter", CLIENT_TEXT, *(VALIDITY if has_periods(clients) else ())]
         wanted = clients.where(is_throttled | is_other)
         rows = wanted.select(*columns, is_throttled.alias("is_throttled")).toArrow().to_pylist()
         periods = LimitPeriods.of(rows)
@@ -143,7 +143,7 @@ class _Suspects:
         named = pa.schema([_SCHEMA.field(name) for name in ("cluster", "meter", "key")])
         names = [dict(zip(named.names, meter, strict=True)) for meter in meters]
         return cls(
-            numbers=IdentityNumbers.of_mapping(numbers),
+            numbers=IdentityIds.of_mapping(numbers),
             periods=periods,
             own=np.array(own, np.int64).reshape(-1, periods.count),
             percentage=np.array(percentage, np.int64).reshape(-1, periods.count),
@@ -158,31 +158,31 @@ def _client_of(row: dict[str, str | None]) -> tuple[str | None, ...]:
     return tuple(row[name] for name in IDENTITY if name != "key")
 
 
-def _blamed(batch: pa.RecordBatch, suspects: _Suspects, broker_config: BrokerConfig) -> Cells:
+def _attribute(batch: pa.RecordBatch, candidates: _ThrottleCandidates, broker_config: BrokerConfig) -> Cells:
     """Of usage rows the throttled ones, once for each meter that may have been the cause.
 
     :raises ValueError: a client is not among the resolved ones.
     """
     is_throttled = [pc.fill_null(pc.greater(batch.column(name), 0), False) for name in _COUNTS]
     batch = batch.filter(pc.or_(pc.or_(*is_throttled[:2]), is_throttled[2]))
-    identity = suspects.numbers.of(batch)
+    identity = candidates.numbers.of(batch)
     if (identity < 0).any():
         raise ValueError("throttled usage of a client that was not resolved: resolve the clients of this usage")
     columns = {
         name: pc.fill_null(batch.column(name).cast(pa.float64()), np.nan).to_numpy(zero_copy_only=False)
         for name in _COUNTS
     }
-    columns["client"] = suspects.client[identity]
+    columns["client"] = candidates.client[identity]
     columns["broker_id"] = batch.column("broker_id").to_numpy(zero_copy_only=False)
     columns["start_ms"] = batch.column("cell_start_ms").to_numpy(zero_copy_only=False)
     columns["end_ms"] = columns["start_ms"] + batch.column("cell_ms").to_numpy(zero_copy_only=False)
 
-    period = suspects.periods.at(columns["start_ms"])
+    period = candidates.periods.at(columns["start_ms"])
     # A log tells throttles on the key of the API, whichever limit they are of; metrics tell them on the limit's, but
     # those of mutations on the request time (KafkaApis, ControllerMutationQuotaManager).
-    own, is_told = suspects.own[identity, period], is_sampled(batch.column("source"))
-    other = np.where(is_told, suspects.mutation[identity, period], suspects.percentage[identity, period])
-    is_limited = suspects.meters["meter"].is_valid().to_numpy()[own]
+    own, is_told = candidates.own[identity, period], is_sampled(batch.column("source"))
+    other = np.where(is_told, candidates.mutation[identity, period], candidates.percentage[identity, period])
+    is_limited = candidates.meters["meter"].is_valid().to_numpy()[own]
     # A request percentage throttles for one window at most (ClientRequestQuotaManager).
     is_too_long = columns["throttle_max_ms"] > broker_config.quota_window_size_seconds * 1000
     are_all_too_long = is_too_long & (columns["throttled_requests"] == 1)
@@ -205,13 +205,13 @@ def _blamed(batch: pa.RecordBatch, suspects: _Suspects, broker_config: BrokerCon
     )
 
 
-def _episodes(cells: Cells, suspects: _Suspects, broker_config: BrokerConfig) -> pa.Table:
+def _episodes(cells: Cells, candidates: _ThrottleCandidates, broker_config: BrokerConfig) -> pa.Table:
     """Rows of the `throttled` table from the cells of some meters."""
     cells = cells.take(np.lexsort((cells["start_ms"], cells["broker_id"], cells["meter"])))
-    names = suspects.meters
+    names = candidates.meters
     pause_ms = window_seconds(names["key"], broker_config)[cells["meter"]] * 1000
     begins = np.zeros(len(cells), np.bool_)
-    begins[starts_of(cells["meter"], cells["broker_id"])] = True
+    begins[group_starts(cells["meter"], cells["broker_id"])] = True
     begins[1:] |= cells["start_ms"][1:] - cells["end_ms"][:-1] >= pause_ms[1:]
     starts = np.flatnonzero(begins)
     of_episode = names.take(pa.array(cells["meter"][starts]))
@@ -227,7 +227,7 @@ def _episodes(cells: Cells, suspects: _Suspects, broker_config: BrokerConfig) ->
         "requests": to_counts(known_sums(cells["throttled_requests"], starts)),
         "throttle_ms": to_counts(known_sums(cells["throttle_ms"], starts)),
         "throttle_max_ms": to_counts(np.fmax.reduceat(cells["throttle_max_ms"], starts)),
-        "clients": _clients(np.cumsum(begins) - 1, cells["client"], suspects.clients),
+        "clients": _clients(np.cumsum(begins) - 1, cells["client"], candidates.clients),
     }
     return pa.table({name: columns[name] for name in _SCHEMA.names})
 
@@ -235,9 +235,9 @@ def _episodes(cells: Cells, suspects: _Suspects, broker_config: BrokerConfig) ->
 def _clients(episode: Ints, client: Ints, texts: Sequence[str]) -> pa.ListArray:
     """By episode the distinct texts of its clients, sorted; at most :data:`MAX_CLIENTS`."""
     distinct = np.unique(episode << 32 | client)  # by episode, and by text: their numbers are in order
-    starts = starts_of(distinct >> 32)
+    starts = group_starts(distinct >> 32)
     place = np.arange(len(distinct)) - np.repeat(starts, np.diff(np.append(starts, len(distinct))))
     kept = distinct[place < MAX_CLIENTS]
-    offsets = np.append(starts_of(kept >> 32), len(kept))
+    offsets = np.append(group_starts(kept >> 32), len(kept))
     values = pa.array(texts, pa.string()).take(pa.array(kept & 0xFFFFFFFF))
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)

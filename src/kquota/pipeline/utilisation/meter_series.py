@@ -13,18 +13,18 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from kquota.pipeline.limits.clients import KEPT_METER
-from kquota.pipeline.limits.identities import IDENTITY, IdentityNumbers
+from kquota.pipeline.limits.clients import KAFKA_METER
+from kquota.pipeline.limits.identities import IDENTITY, IdentityIds
 from kquota.pipeline.limits.periods import (
     VALID_FROM_MS,
     VALID_TO_MS,
     VALIDITY,
     LimitPeriods,
-    Tracks,
-    have_changed,
+    MeterTimelines,
+    has_periods,
 )
-from kquota.pipeline.spark.group_by_meter import Bools, Cells, Floats, Ints, gather_by_meter
-from kquota.pipeline.spark.shuffle import starts_of
+from kquota.pipeline.spark.group_by_meter import Bools, Cells, Floats, Ints, group_by_meter
+from kquota.pipeline.spark.shuffle import group_starts
 
 if TYPE_CHECKING:
     from kquota.pipeline.spark.parquet_source import ArrowSource
@@ -62,7 +62,7 @@ class Meters:
     """Limited meters, numbered, and which identities count on them, when."""
 
     periods: LimitPeriods
-    tracks: Tracks
+    timelines: MeterTimelines
     """By identity and period the number of a meter."""
     names: pa.Table
     """cluster, meter, key, and the last limit and limit_source that were in force: one row per meter."""
@@ -75,10 +75,10 @@ class Meters:
     def of(cls, clients: DataFrame) -> Self:
         """Those of resolved clients. Like all that is broadcast they have to fit into the driver and each worker."""
         wanted, columns = F.col("meter").isNotNull(), [*IDENTITY, "meter", "limit", "limit_source"]
-        if have_changed(clients):
+        if has_periods(clients):
             # What counted on a meter while it had no limit is still in its window when it gets one.
             wanted |= F.col(VALID_FROM_MS).isNotNull() | F.col(VALID_TO_MS).isNotNull()
-            columns += [KEPT_METER, *VALIDITY]
+            columns += [KAFKA_METER, *VALIDITY]
         rows = clients.where(wanted).select(*columns).toArrow().to_pylist()
         periods = LimitPeriods.of(rows)
         meters = [_meter_of(row) for row in rows]
@@ -105,12 +105,12 @@ class Meters:
             limits[number, span], is_limited[number, span] = row["limit"], True
             names[number] = {name: row[name] for name in _NAMES.names}
         counted = [numbers.get(meter, -1) for meter in meters]
-        tracks = periods.tracks([tuple(row[name] for name in IDENTITY) for row in rows], rows, counted)
-        return cls(periods, tracks, pa.Table.from_pylist(names, _NAMES), limits, is_limited)
+        timelines = periods.timelines([tuple(row[name] for name in IDENTITY) for row in rows], rows, counted)
+        return cls(periods, timelines, pa.Table.from_pylist(names, _NAMES), limits, is_limited)
 
     def of_cells(self, track: Ints, at_ms: Ints) -> Ints:
         """By track of an identity and time the meter that it counts on, -1 for none."""
-        return self.tracks.of_period[track, self.periods.at(at_ms)]
+        return self.timelines.of_period[track, self.periods.at(at_ms)]
 
     def limits_of(self, series: Series) -> Floats:
         """The limit in force at the time of each row; no number where there was none."""
@@ -125,7 +125,7 @@ class Meters:
 
 def _meter_of(row: dict[str, Any]) -> tuple[str | None, ...]:
     """cluster, meter and key of a row of resolved clients, also where the meter has no limit at the time."""
-    return row["cluster"], row["meter"] if row["meter"] is not None else row.get(KEPT_METER), row["key"]
+    return row["cluster"], row["meter"] if row["meter"] is not None else row.get(KAFKA_METER), row["key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Series:
     @property
     def starts(self) -> Ints:
         """The rows at which another meter, or another broker, begins."""
-        return starts_of(self.meter, self.broker_id)
+        return group_starts(self.meter, self.broker_id)
 
     def where(self, chosen: Bools) -> Series:
         """Some of the rows."""
@@ -172,8 +172,8 @@ def series_by_meter(
     """
     spark = clients.sparkSession
     known = Meters.of(clients)
-    meters = spark.sparkContext.broadcast((known, IdentityNumbers.of_mapping(known.tracks.numbers)))
-    return gather_by_meter(
+    meters = spark.sparkContext.broadcast((known, IdentityIds.of_mapping(known.timelines.numbers)))
+    return group_by_meter(
         spark,
         usage,
         (*IDENTITY, *_COLUMNS),
@@ -183,9 +183,9 @@ def series_by_meter(
     )
 
 
-def _cells(batch: pa.RecordBatch, meters: Meters, tracks: IdentityNumbers) -> Cells:
+def _cells(batch: pa.RecordBatch, meters: Meters, timelines: IdentityIds) -> Cells:
     """Of usage rows those that count on a meter."""
-    track = tracks.of(batch)
+    track = timelines.of(batch)
     meter = meters.of_cells(track, batch.column("cell_start_ms").to_numpy(zero_copy_only=False))
     rows = np.flatnonzero(meter >= 0)
     cells = np.empty(len(rows), _CELL)
@@ -213,7 +213,7 @@ def _to_series(cells: Cells) -> Series:
     ends_ms = cells["cell_start_ms"] + cells["cell_ms"]
     order = np.lexsort((ends_ms, cells["is_sampled"], cells["broker_id"], cells["meter"]))
     columns = {name: cells[name][order] for name in cells.dtype.names or ()}
-    starts = starts_of(columns["meter"], columns["broker_id"], columns["is_sampled"], ends_ms[order])
+    starts = group_starts(columns["meter"], columns["broker_id"], columns["is_sampled"], ends_ms[order])
     return Series(
         meter=columns["meter"][starts],
         broker_id=columns["broker_id"][starts],

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from kquota.config import BrokerConfig
 from kquota.pipeline.dataset.tables import UTILISATION
 from kquota.pipeline.spark.group_by_meter import Bools, Floats, Ints
-from kquota.pipeline.spark.shuffle import starts_of
+from kquota.pipeline.spark.shuffle import group_starts
 from kquota.pipeline.utilisation.meter_series import Meters, Series, known_sums, series_by_meter, to_counts
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
@@ -109,7 +109,7 @@ def _named(
 def _limited(series: Series, meters: Meters, broker_config: BrokerConfig) -> tuple[Series, Floats]:
     """The cells in which a limit was in force, and the rate at the end of each."""
     reach_ms = window_seconds(meters.names["key"], broker_config)[series.meter] * 1000
-    starts = starts_of(series.meter, series.broker_id, series.is_sampled)
+    starts = group_starts(series.meter, series.broker_id, series.is_sampled)
     windows = window_rates(series.cell_start_ms, series.cell_ms, series.amount, reach_ms, starts)
     rates = np.where(series.is_sampled, series.rate, windows)
     are_limited = meters.are_limited(series)

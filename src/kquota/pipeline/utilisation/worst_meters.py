@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from kquota.pipeline.limits.periods import VALID_FROM_MS, have_changed
+from kquota.pipeline.limits.periods import VALID_FROM_MS, has_periods
 from kquota.pipeline.utilisation.episodes import AMBIGUOUS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["MeterLine", "UnexplainedLine", "unexplained_throttles", "worst_meters"]
+__all__ = ["UnexplainedThrottle", "WorstMeter", "unexplained_throttles", "worst_meters"]
 
 _METER = ("cluster", "broker_id", "meter", "key")
 
 
 @dataclass(frozen=True, slots=True)
-class MeterLine:
+class WorstMeter:
     """One meter of one broker. Rates are in the unit of the key; times in milliseconds.
 
     `throttled_requests` and `throttle_ms` are what this limit caused in its `episodes`, or may have caused where
@@ -46,7 +46,7 @@ class MeterLine:
 
 
 @dataclass(frozen=True, slots=True)
-class UnexplainedLine:
+class UnexplainedThrottle:
     """Throttles of an API's key that no limit given could have caused."""
 
     broker_id: int
@@ -55,7 +55,7 @@ class UnexplainedLine:
     throttle_ms: int | None
 
 
-def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFrame, *, count: int) -> list[MeterLine]:
+def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFrame, *, count: int) -> list[WorstMeter]:
     """The `count` meters that were throttled longest, then those that came closest to their limit.
 
     :param clients: resolved clients.
@@ -71,7 +71,7 @@ def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFram
         )
     )
     limited = clients.where(F.col("meter").isNotNull()).groupBy("cluster", "meter", "key")
-    if have_changed(clients):
+    if has_periods(clients):
         since = F.coalesce(VALID_FROM_MS, F.lit(0))
         of_meter = limited.agg(
             F.count_distinct(F.struct("user", "client_id", "ip")).alias("_clients"),
@@ -92,7 +92,7 @@ def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFram
         .limit(count)
     )
     return [
-        MeterLine(
+        WorstMeter(
             broker_id=row.broker_id,
             meter=row.meter,
             key=row.key,
@@ -114,7 +114,7 @@ def worst_meters(utilisation: DataFrame, throttled: DataFrame, clients: DataFram
     ]
 
 
-def unexplained_throttles(throttled: DataFrame) -> list[UnexplainedLine]:
+def unexplained_throttles(throttled: DataFrame) -> list[UnexplainedThrottle]:
     """Throttles without a limit that explains them, by broker and key (as many rows as there are of those)."""
     rows = (
         throttled.where(F.col("meter").isNull())
@@ -122,4 +122,4 @@ def unexplained_throttles(throttled: DataFrame) -> list[UnexplainedLine]:
         .agg(F.sum("requests").alias("requests"), F.sum("throttle_ms").alias("throttle_ms"))
         .orderBy(F.col("throttle_ms").desc_nulls_last())
     )
-    return [UnexplainedLine(row.broker_id, row.key, row.requests, row.throttle_ms) for row in rows.collect()]
+    return [UnexplainedThrottle(row.broker_id, row.key, row.requests, row.throttle_ms) for row in rows.collect()]

@@ -12,10 +12,10 @@ from kquota.metering.meters import BucketMeter, RateMeter
 from kquota.metering.statistics import SampledRate, Windows
 from kquota.pipeline.calibration.broker_replay import (
     LOGGING_MS,
+    BucketReplay,
+    LoggedRequest,
     RateReplay,
-    RecordedRequest,
-    ReplayedWait,
-    TokenReplay,
+    SettledThrottle,
     is_close,
 )
 from kquota.pipeline.calibration.meters import MeterRequest, replay_meters
@@ -25,10 +25,10 @@ START_MS = 1_800_000_000_000
 WINDOWS = Windows()
 
 
-def recorded(at_ms: float, amount: float, told_ms: int, **more: object) -> RecordedRequest:
+def recorded(at_ms: float, amount: float, told_ms: int, **more: object) -> LoggedRequest:
     """A request counted at `at_ms`, as a log tells of it that is exact."""
-    given = {"earlier_ms": 0.0, **more}
-    return RecordedRequest(at_ms=at_ms + LOGGING_MS, amount=amount, told_ms=told_ms, **given)  # type: ignore[arg-type]
+    given = {"jitter_ms": 0.0, **more}
+    return LoggedRequest(at_ms=at_ms + LOGGING_MS, amount=amount, told_ms=told_ms, **given)  # type: ignore[arg-type]
 
 
 def told(meter: RateMeter | BucketMeter, amount: float, at_ms: int) -> int:
@@ -36,13 +36,13 @@ def told(meter: RateMeter | BucketMeter, amount: float, at_ms: int) -> int:
     return 0 if throttle is None else throttle.throttle_ms
 
 
-def replayed(requests: list[RecordedRequest], limit: float, *, follow: bool = True) -> list[ReplayedWait]:
+def replayed(requests: list[LoggedRequest], limit: float, *, follow: bool = True) -> list[SettledThrottle]:
     replay = RateReplay(limit, WINDOWS, follow=follow)
     waits = [wait for request in requests for wait in replay.feed(request)]
     return [*waits, *replay.finish()]
 
 
-def share_close(waits: list[ReplayedWait]) -> float:
+def share_close(waits: list[SettledThrottle]) -> float:
     return sum(is_close(wait.predicted_ms, wait.told_ms) for wait in waits) / len(waits)
 
 
@@ -76,13 +76,13 @@ def test_where_the_log_is_exact_every_wait_is_the_meters(
         requests.append(recorded(now_ms, amount, told(meter, amount, now_ms)))
     waits = replayed(requests, limit, follow=follow)
     assert [wait.told_ms for wait in waits] == [request.told_ms for request in requests if request.told_ms]
-    assert all(wait.plain_ms == wait.predicted_ms == wait.told_ms and wait.is_compared for wait in waits)
+    assert all(wait.unguided_ms == wait.predicted_ms == wait.told_ms and wait.is_compared for wait in waits)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_throttled_fetch_is_taken_back(seed: int) -> None:
     requests = greedy(10_000, 60, seed=seed)
-    waits = replayed([recorded(at, amount, ms, taken_back=ms > 0) for at, amount, ms in requests], 10_000)
+    waits = replayed([recorded(at, amount, ms, is_refunded=ms > 0) for at, amount, ms in requests], 10_000)
     assert [wait.predicted_ms for wait in waits] == [ms for _, _, ms in requests if ms]
 
 
@@ -94,11 +94,11 @@ def test_a_log_in_whole_milliseconds_that_runs_late_is_seen_through(seed: int) -
     before_ms = 0.0
     for at, amount, ms in greedy(10_000, 180, seed=seed):
         before_ms = max(before_ms, at + chance.choice((0.0, 0.0, 0.0, 0.9, 1.8)))  # one connection: in order
-        late.append(recorded(before_ms, amount, ms, taken_back=ms > 0, earlier_ms=2.0))
+        late.append(recorded(before_ms, amount, ms, is_refunded=ms > 0, jitter_ms=2.0))
     waits = replayed(late, 10_000)
     assert len(waits) > 100
     assert share_close(waits) >= 0.9
-    plain = sum(is_close(wait.plain_ms, wait.told_ms) for wait in waits) / len(waits)
+    plain = sum(is_close(wait.unguided_ms, wait.told_ms) for wait in waits) / len(waits)
     assert plain < 0.9
 
 
@@ -118,7 +118,7 @@ def test_two_connections_within_a_millisecond_may_have_been_counted_in_either_or
     waits = replayed(logged, 1_000)
     assert sorted((wait.told_ms, wait.predicted_ms) for wait in waits[:2]) == [(0, 0), (waited_ms, waited_ms)]
     # In the log's own order the large one waits less, and the small one waits, too.
-    assert sorted(wait.plain_ms for wait in waits[:2]) == [waited_ms - 400, waited_ms]
+    assert sorted(wait.unguided_ms for wait in waits[:2]) == [waited_ms - 400, waited_ms]
 
 
 def test_one_connections_requests_keep_their_order() -> None:
@@ -135,9 +135,9 @@ def test_a_wait_that_another_limit_may_have_told_is_compared_only_where_this_one
     meter = RateMeter({}, 1_000, WINDOWS, None)
     predicted = told(meter, 10_300, START_MS), told(meter, 100, START_MS + 100)
     logged = [
-        recorded(START_MS, 10_300, predicted[0] + 500, at_most_told=True),  # told by the other
-        recorded(START_MS + 100, 100, predicted[1], at_most_told=True),
-        recorded(START_MS + 60_000, 100, 700, at_most_told=True),  # nothing here to wait for
+        recorded(START_MS, 10_300, predicted[0] + 500, is_upper_bound=True),  # told by the other
+        recorded(START_MS + 100, 100, predicted[1], is_upper_bound=True),
+        recorded(START_MS + 60_000, 100, 700, is_upper_bound=True),  # nothing here to wait for
     ]
     waits = replayed(logged, 1_000)
     assert [wait.is_compared for wait in waits] == [False, True, False]
@@ -184,13 +184,13 @@ def test_between_its_edges_a_rate_cares_for_milliseconds_only_as_time_that_passe
             assert rate.state()[0] == before.state()[0]
 
 
-def mutation(at_ms: float, amount: float, told_ms: int) -> RecordedRequest:
+def mutation(at_ms: float, amount: float, told_ms: int) -> LoggedRequest:
     return recorded(START_MS + at_ms, amount, told_ms)
 
 
 def test_mutations_wait_for_tokens_less_what_their_answer_took() -> None:
     """Strict: the request that empties the bucket passes, the next is refused; the told time has the commit in it."""
-    replay = TokenReplay(2.0, WINDOWS)
+    replay = BucketReplay(2.0, WINDOWS)
     waits = [
         wait
         for request, strict, controller_ms in (
@@ -206,7 +206,7 @@ def test_mutations_wait_for_tokens_less_what_their_answer_took() -> None:
         for wait in replay.feed(request, strict=strict, controller_ms=controller_ms)
     ]
     waits += replay.finish()
-    assert [(wait.predicted_ms, wait.plain_ms) for wait in waits] == [(wait.told_ms, wait.told_ms) for wait in waits]
+    assert [(wait.predicted_ms, wait.unguided_ms) for wait in waits] == [(wait.told_ms, wait.told_ms) for wait in waits]
     assert [wait.told_ms for wait in waits] == [3_900, 3_880, 2_500, 2_400, 3_499]
 
 
@@ -214,7 +214,7 @@ def test_mutations_wait_for_tokens_less_what_their_answer_took() -> None:
 def test_when_a_controller_took_the_first_tokens_shows_in_later_waits(counted_after_ms: int, limit: int) -> None:
     """The broker waited 64 ms for it. A full bucket gains nothing until some are taken: all later waits show when."""
     meter = BucketMeter({}, limit, WINDOWS)
-    replay = TokenReplay(limit, WINDOWS)
+    replay = BucketReplay(limit, WINDOWS)
     first = limit * 11 + 40
     meter.record_unchecked(first, START_MS + counted_after_ms)
     waits = list(replay.feed(mutation(0, first, 0), strict=True, controller_ms=64.0))
@@ -225,7 +225,7 @@ def test_when_a_controller_took_the_first_tokens_shows_in_later_waits(counted_af
     waits += replay.finish()
     assert len(waits) == 38
     assert all(abs(wait.predicted_ms - wait.told_ms) <= 3 for wait in waits)
-    assert all(wait.plain_ms == pytest.approx(wait.told_ms - counted_after_ms, abs=1) for wait in waits)
+    assert all(wait.unguided_ms == pytest.approx(wait.told_ms - counted_after_ms, abs=1) for wait in waits)
 
 
 FIRST_MS = {("", 1): START_MS - 60_000.0, ("", 2): START_MS - 60_000.0}
@@ -235,8 +235,8 @@ def request(at_ms: float, amount: float, told_ms: int = 0, **changes: object) ->
     given = {
         "cluster": "", "meter": "user=a", "key": "producer_byte_rate", "home": 1, "broker_id": 1, "limit": 1_000.0,
         "is_throttled": True, "is_ambiguous": False, "connection": "c", "api_key": 0,
-        "api_version": 9, "at_ms": START_MS + at_ms + LOGGING_MS, "earlier_ms": 0.0, "amount": amount,
-        "told_ms": told_ms, "taken_back": False, "remote_ms": 0.0,
+        "api_version": 9, "at_ms": START_MS + at_ms + LOGGING_MS, "jitter_ms": 0.0, "amount": amount,
+        "told_ms": told_ms, "is_refunded": False, "remote_ms": 0.0,
     }  # fmt: skip
     return tuple(MeterRequest(**(given | changes)))  # type: ignore[arg-type]
 
@@ -282,7 +282,7 @@ def test_request_time_is_an_estimate_between_two() -> None:
 def test_replays_of_a_stretch_and_of_the_whole_agree_where_they_overlap() -> None:
     """After two windows nothing is left of how a replay began."""
     requests = greedy(10_000, 120, seed=3)
-    logged = [recorded(at, amount, ms, taken_back=ms > 0) for at, amount, ms in requests]
+    logged = [recorded(at, amount, ms, is_refunded=ms > 0) for at, amount, ms in requests]
     whole = {wait.at_ms: wait for wait in replayed(logged, 10_000)}
     later = [one for one in logged if one.at_ms > START_MS + 40_000]
     settled = [wait for wait in replayed(later, 10_000) if wait.at_ms > START_MS + 70_000]

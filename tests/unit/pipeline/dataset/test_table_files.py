@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kquota.errors import InputError
-from kquota.pipeline.dataset.table_files import NotSharedError, check_shared, table_folder, take_in
+from kquota.pipeline.dataset.table_files import NotSharedStorageError, check_shared, table_folder, take_in
 from kquota.pipeline.dataset.tables import OCCASIONAL, TABLES, USAGE, UTILISATION
-from kquota.pipeline.ingest.chunks import write_staged
+from kquota.pipeline.ingest.chunks import write_data_file
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_steps_are_named_as_the_command_line_has_them(tmp_path: Path) -> None:
 def test_files_that_workers_wrote_elsewhere(tmp_path: Path) -> None:
     """They say which they wrote; what is not here is no table without rows."""
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
-    files = [write_staged(folder, USAGE.name, pa.table({"x": [1]})) for folder in (here, elsewhere)]
+    files = [write_data_file(folder, USAGE.name, pa.table({"x": [1]})) for folder in (here, elsewhere)]
     message = r"wrote staged/usage/.* and it is not here: the directory has to be on a file system"
-    with pytest.raises(NotSharedError, match=message):
+    with pytest.raises(NotSharedStorageError, match=message):
         check_shared(here, files)
-    with pytest.raises(NotSharedError, match=message):
+    with pytest.raises(NotSharedStorageError, match=message):
         take_in(here, USAGE, files)
     assert not (here / USAGE.name).exists()
     take_in(here, USAGE, files[:1])

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.errors import InputError
-from kquota.pipeline.ingest.request_log import duplicate_logs as repeated_logs_module
-from kquota.pipeline.ingest.request_log.duplicate_logs import Comparison, Digests, digests_of, repeated_logs
+from kquota.pipeline.ingest.request_log import duplicate_logs as duplicate_logs_module
+from kquota.pipeline.ingest.request_log.duplicate_logs import Comparison, Digests, digests_of, find_duplicate_logs
 from kquota.pipeline.ingest.request_log.log_files import find_log_files, read_chunks
 
 LINES = [b"[2026-01-02 03:04:%02d,000] DEBUG Completed request:{%d}\n" % (second, second) for second in range(60)]
@@ -24,7 +24,7 @@ def compared(files: Sequence[Comparison]) -> list[Digests]:
 
 
 def repeated(*patterns: str) -> dict[str, str]:
-    found = repeated_logs(find_log_files(patterns), compared)
+    found = find_duplicate_logs(find_log_files(patterns), compared)
     return {Path(one.path).name: Path(one.of).name for one in found.values()}
 
 
@@ -68,7 +68,7 @@ def test_nothing_is_compared_without_need(tmp_path: Path) -> None:
     def never(files: Sequence[Comparison]) -> list[Digests]:
         raise AssertionError(files)
 
-    assert repeated_logs(find_log_files([f"{tmp_path}/*"]), never) == {}
+    assert find_duplicate_logs(find_log_files([f"{tmp_path}/*"]), never) == {}
 
 
 def test_one_log_cannot_be_that_of_two_brokers(tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_what_is_read_holds_each_log_that_is_not(
     for place, text in enumerate(texts):
         (folder / f"{place}").write_bytes(gzip.compress(text) if packed[place] else text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repeated_logs_module, "read_chunks", partial(read_chunks, chunk_bytes=chunk_bytes))
+        patch.setattr(duplicate_logs_module, "read_chunks", partial(read_chunks, chunk_bytes=chunk_bytes))
         files = find_log_files([f"{folder}/*"] if texts else [])
-        found = repeated_logs(files, compared)
+        found = find_duplicate_logs(files, compared)
     left = [text for place, text in enumerate(texts) if place not in found]
     assert len(set(left)) == len(left)
     for place, text in enumerate(texts):

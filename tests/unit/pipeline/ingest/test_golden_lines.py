@@ -58,8 +58,8 @@ def test_charged_sizes_are_those_of_the_wire(version: str) -> None:
         else:
             assert isinstance(request, FetchLine)
             assert isinstance(request.response, FetchResponse)
-            taken_back = request.throttleTimeMs > 0 or request.is_follower
-            charged = 0 if taken_back else fetch_charge(request.response, header.requestApiVersion)
+            is_refunded = request.throttleTimeMs > 0 or request.is_follower
+            charged = 0 if is_refunded else fetch_charge(request.response, header.requestApiVersion)
         assert charged == size["charged"], size
         checked.add((header.requestApiKey, header.requestApiVersion))
     newest = {"2.8.2": (9, 12), "3.9.1": (11, 17), "4.3.0": (13, 18)}[version]

@@ -13,24 +13,24 @@ from hypothesis import strategies as st
 from kquota.errors import InputError
 from kquota.pipeline.ingest.from_logs import estimate_lines
 from kquota.pipeline.ingest.request_log.log_files import (
-    MAX_RANGE_BYTES,
+    MAX_SPLIT_BYTES,
+    InputSplit,
     LogFile,
-    LogRange,
-    cut_into_ranges,
     find_log_files,
-    group_ranges,
+    group_splits,
     read_blocks,
+    to_splits,
 )
 
 lines_of_bytes = st.lists(st.binary(max_size=40).map(lambda text: text.replace(b"\n", b"~")), max_size=12)
 
 
-def plain(path: Path, start: int, end: int) -> LogRange:
-    return LogRange(0, str(path), 0, start, end, compressed=False, weight=1)
+def plain(path: Path, start: int, end: int) -> InputSplit:
+    return InputSplit(0, str(path), 0, start, end, compressed=False, weight=1)
 
 
-def compressed(path: Path) -> LogRange:
-    return LogRange(0, str(path), 0, 0, path.stat().st_size, compressed=True, weight=1)
+def compressed(path: Path) -> InputSplit:
+    return InputSplit(0, str(path), 0, 0, path.stat().st_size, compressed=True, weight=1)
 
 
 def flat(blocks: Iterable[bytes]) -> list[bytes]:
@@ -97,7 +97,7 @@ def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
     path.touch()
     [file] = find_log_files([str(path)])
-    assert cut_into_ranges([file], parallelism=2) == []
+    assert to_splits([file], parallelism=2) == []
     packed = tmp_path / "b.gz"
     packed.write_bytes(gzip.compress(b""))
     assert flat(read_blocks(compressed(packed))) == []
@@ -151,20 +151,20 @@ def test_one_file_cannot_be_of_two_brokers(tmp_path: Path) -> None:
 
 
 @given(
-    sizes=st.lists(st.integers(0, 5 * MAX_RANGE_BYTES), max_size=20),
+    sizes=st.lists(st.integers(0, 5 * MAX_SPLIT_BYTES), max_size=20),
     packed=st.booleans(),
     parallelism=st.integers(1, 16),
 )
 def test_ranges_and_tasks_cover_everything_once(sizes: list[int], packed: bool, parallelism: int) -> None:
     """Ranges tile each file, tasks hold each range once, and no plain range is too large."""
     files = [LogFile(f"f{index}", 0, size, packed) for index, size in enumerate(sizes)]
-    ranges = cut_into_ranges(files, parallelism=parallelism)
+    ranges = to_splits(files, parallelism=parallelism)
     for index, file in enumerate(files):
         of_file = [piece for piece in ranges if piece.file == index]
         assert sum(piece.end - piece.start for piece in of_file) == file.size_bytes
         assert all(earlier.end == later.start for earlier, later in pairwise(of_file))
-        assert packed or all(piece.end - piece.start <= MAX_RANGE_BYTES for piece in of_file)
-    tasks = group_ranges(ranges, parallelism=parallelism)
+        assert packed or all(piece.end - piece.start <= MAX_SPLIT_BYTES for piece in of_file)
+    tasks = group_splits(ranges, parallelism=parallelism)
     assert sorted(index for task in tasks for index in task) == list(range(len(ranges)))
     assert all(task == list(range(task[0], task[-1] + 1)) for task in tasks)
 
@@ -175,7 +175,7 @@ def test_files_are_read_in_the_order_of_their_first_times(tmp_path: Path) -> Non
     for name, hour in names.items():
         (tmp_path / name).write_bytes(b"not a line\n[2026-01-02 %02d:04:05,678] DEBUG ...\n" % hour)
     (tmp_path / "kafka-request.log.11.gz").write_bytes(gzip.compress(b"[2026-01-02 01:04:05,678] DEBUG ...\n" * 9999))
-    ranges = cut_into_ranges(find_log_files([f"{tmp_path}/*"]), parallelism=1)
+    ranges = to_splits(find_log_files([f"{tmp_path}/*"]), parallelism=1)
     assert [Path(piece.path).name for piece in ranges] == [
         "kafka-request.log.11.gz",
         "kafka-request.log.10",

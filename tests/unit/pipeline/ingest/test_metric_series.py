@@ -10,7 +10,7 @@ from kquota.pipeline.ingest.metrics.mapping import Reading, parse_metric_rules
 from kquota.pipeline.ingest.metrics.mbean_names import jmx_unquote, parse_mbean
 from kquota.pipeline.ingest.metrics.series import (
     LeftOut,
-    LeftOutError,
+    NotUsageError,
     QuotaSeries,
     SeriesNames,
     series_of_mbean,
@@ -71,10 +71,10 @@ def test_other_metrics_are_none_and_those_beside_usage_say_so() -> None:
     assert read("kafka_server_brokertopicmetrics_bytesin_total", topic="t") is None
     assert read("kafka_server_quota_byte_rate", resource="Other", user="a") is None
     for name in ("kafka_server_produce_queue_size", "kafka_server_request_exempt_request_time"):
-        with pytest.raises(LeftOutError) as left_out:
+        with pytest.raises(NotUsageError) as left_out:
             read(name)
         assert left_out.value.why is LeftOut.BESIDE
-    with pytest.raises(LeftOutError) as left_out:
+    with pytest.raises(NotUsageError) as left_out:
         read("kafka_server_produce_byte_rate", group="payments")
     assert left_out.value.why is LeftOut.NO_TAGS
 
@@ -83,7 +83,7 @@ def test_connections_are_of_an_address() -> None:
     name = "kafka_server_socket_server_metrics_connection_accept_rate"
     expected = QuotaSeries(RATE, "connection_creation_rate", "meter", None, None, "0:0:0:0:0:0:0:1")
     assert read(name, ip='"0:0:0:0:0:0:0:1"') == read(name, ip="0:0:0:0:0:0:0:1", listener="") == expected
-    with pytest.raises(LeftOutError):
+    with pytest.raises(NotUsageError):
         read(name, listener="PLAINTEXT")
 
 
@@ -126,7 +126,7 @@ def test_mbeans_of_others_and_of_callbacks() -> None:
     assert series("kafka.network:type=Request,user=a", "request-time") is None
     shuffled = series("kafka.server:client-id=c,type=Produce,user=u", "byte-rate")
     assert shuffled == QuotaSeries(RATE, "producer_byte_rate", "client", "u", "c")
-    with pytest.raises(LeftOutError) as left_out:
+    with pytest.raises(NotUsageError) as left_out:
         series("kafka.server:type=Produce,group=payments", "byte-rate")
     assert left_out.value.why is LeftOut.OTHER_TAGS
 
@@ -152,9 +152,9 @@ def test_the_mapping_for_redpanda_reads_its_counters() -> None:
     throttled = names.read(labels | {"__name__": "redpanda_kafka_quotas_client_quota_throttle_time_ms_by_entity"})
     assert throttled is not None
     assert throttled[0].reading is Reading.THROTTLE_TOTAL
-    with pytest.raises(LeftOutError):
+    with pytest.raises(NotUsageError):
         names.read(labels | {"redpanda_quota_group_name": "etl-"})
-    with pytest.raises(LeftOutError):
+    with pytest.raises(NotUsageError):
         names.read(labels | {"redpanda_quota_type": "something else"})
 
 

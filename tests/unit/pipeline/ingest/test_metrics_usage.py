@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kquota.pipeline.ingest.metrics.mapping import Reading, parse_metric_rules
 from kquota.pipeline.ingest.metrics.metric_files import MetricInputs
 from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, SERIES_SCHEMA, Origin
-from kquota.pipeline.ingest.metrics.usage import Intervals, MeteredCounts, metered_usage
+from kquota.pipeline.ingest.metrics.usage import Intervals, ReadingCounts, usage_of_readings
 from kquota.pipeline.ingest.request_log.cells import USAGE_SCHEMA
 from tests.kit.metrics import answer, usage_of
 
@@ -26,7 +26,7 @@ FAR = [(T + 15 * number, 10.0) for number in range(5)]
 
 def usage(
     tmp_path: Path, *answers: str, covered: dict[int, list[tuple[int, int]]] | None = None, **inputs: Any
-) -> tuple[list[dict[str, Any]], MeteredCounts]:
+) -> tuple[list[dict[str, Any]], ReadingCounts]:
     for number, text in enumerate(answers):
         (tmp_path / f"{number}.json").write_text(text)
     return usage_of(tmp_path, MetricInputs(prometheus=(str(tmp_path / "*.json"),), **inputs), covered=covered)
@@ -207,7 +207,9 @@ def test_cells_never_overlap_and_rates_are_kept(
         READINGS_SCHEMA,
     )
     covered = [(T * 1000 + start, T * 1000 + start + length) for start, length in logged]
-    found, counts = metered_usage(table, series, covered={1: Intervals.joined(covered)}, lone_ms=11_000, cluster="c")
+    found, counts = usage_of_readings(
+        table, series, covered={1: Intervals.joined(covered)}, default_step_ms=11_000, cluster="c"
+    )
     assert found.schema == USAGE_SCHEMA
     result = sorted((row["cell_start_ms"], row["cell_ms"], row["amount"]) for row in found.to_pylist())
     for (start, length, _), (after, _, _) in itertools.pairwise(result):

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from kquota.pipeline.ingest.request_log import log_files
 from kquota.pipeline.ingest.request_log.clock import LogClock
 from kquota.pipeline.ingest.request_log.line import logged_time
-from kquota.pipeline.ingest.request_log.log_files import cut_into_ranges, find_log_files, read_blocks
-from kquota.pipeline.ingest.request_log.repeated_hours import RangeStarts, Search, range_starts, with_range_starts
+from kquota.pipeline.ingest.request_log.log_files import find_log_files, read_blocks, to_splits
+from kquota.pipeline.ingest.request_log.repeated_hours import Search, SplitStarts, split_starts, with_split_starts
 
 ENDS = {
     "Europe/Berlin": (datetime(2026, 10, 25, 1, tzinfo=UTC), 60),
@@ -33,17 +33,17 @@ def lines_of(times_ms: Sequence[int], zone: str) -> list[bytes]:
     return [f"[{text}] DEBUG Completed request:{{}} (kafka.request.logger)\n".encode() for text in logged]
 
 
-def searched(searches: Sequence[Search]) -> list[RangeStarts]:
-    return [range_starts(search) for search in searches]
+def searched(searches: Sequence[Search]) -> list[SplitStarts]:
+    return [split_starts(search) for search in searches]
 
 
 def read(path: Path, zone: str, range_bytes: int) -> tuple[list[int], list[str]]:
     """Times as workers read them, each range by itself; and the files of which the hour is not known."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("MIN_RANGE_BYTES", "MAX_RANGE_BYTES"):
+        for name in ("MIN_SPLIT_BYTES", "MAX_SPLIT_BYTES"):
             patch.setattr(log_files, name, range_bytes)
         files = find_log_files([str(path)])
-        ranges, unknown = with_range_starts(files, cut_into_ranges(files, parallelism=1), zone, searched)
+        ranges, unknown = with_split_starts(files, to_splits(files, parallelism=1), zone, searched)
     times_ms: list[float] = []
     for piece in ranges:
         clock, before_ms = LogClock(ZoneInfo(zone)), piece.before_ms
@@ -104,14 +104,14 @@ def test_nothing_is_looked_through_without_need(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"".join(lines_of(written, "Europe/Berlin")))
 
-    def never(searches: Sequence[Search]) -> list[RangeStarts]:
+    def never(searches: Sequence[Search]) -> list[SplitStarts]:
         raise AssertionError(searches)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("MIN_RANGE_BYTES", "MAX_RANGE_BYTES"):
+        for name in ("MIN_SPLIT_BYTES", "MAX_SPLIT_BYTES"):
             patch.setattr(log_files, name, 500)
         files = find_log_files([str(path)])
-        ranges = cut_into_ranges(files, parallelism=1)
+        ranges = to_splits(files, parallelism=1)
     assert len(ranges) > 5
     for zone in ("UTC", "Europe/Berlin"):
-        assert with_range_starts(files, ranges, zone, never) == (ranges, [])
+        assert with_split_starts(files, ranges, zone, never) == (ranges, [])

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.pipeline.ingest.chunks import Stretch
+from kquota.pipeline.ingest.chunks import ChunkManifest
 from kquota.pipeline.ingest.from_logs import _set_back, _times_of_files
-from kquota.pipeline.ingest.request_log.log_files import LogRange
+from kquota.pipeline.ingest.request_log.log_files import InputSplit
 from kquota.pipeline.ingest.request_log.times import LogTimes
 
 START_MS = 1_800_000_000_000.0
@@ -25,17 +25,17 @@ def test_pieces_together_are_the_whole(end_ms: list[float], cuts: list[int]) -> 
     assert found is not None
     for piece in pieces[1:]:
         assert piece is not None
-        found = found.and_those(piece)
+        found = found.merged_with(piece)
     steps = [latest - at for latest, at in zip(accumulate(end_ms, max), end_ms, strict=True)]
-    assert (found.earliest_ms, found.latest_ms, found.back_ms) == (min(end_ms), max(end_ms), max(steps))
-    assert found.back_from_ms - found.back_ms in end_ms
+    assert (found.earliest_ms, found.latest_ms, found.backwards_ms) == (min(end_ms), max(end_ms), max(steps))
+    assert found.backwards_from_ms - found.backwards_ms in end_ms
     assert found == LogTimes.of(np.array(end_ms))
     assert LogTimes.of(np.empty(0)) is None
 
 
-def stretch(range_index: int, broker_id: int, *seconds: float) -> Stretch:
+def chunk(range_index: int, broker_id: int, *seconds: float) -> ChunkManifest:
     times = LogTimes.of(START_MS + np.array(seconds) * 1000)
-    return Stretch(
+    return ChunkManifest(
         range=range_index,
         broker_id=broker_id,
         lines=len(seconds),
@@ -53,20 +53,22 @@ def stretch(range_index: int, broker_id: int, *seconds: float) -> Stretch:
 def test_a_clock_that_was_set_back_is_told_by_broker() -> None:
     """Within a file, in whatever order its pieces come. Files may overlap, and lines be a bit out of order."""
     files = [(0, 1), (0, 1), (0, 1), (1, 1), (2, 2), (3, 3)]
-    ranges = [LogRange(file, f"{file}.log", broker, 0, 1, compressed=False, weight=1) for file, broker in files]
+    ranges = [InputSplit(file, f"{file}.log", broker, 0, 1, compressed=False, weight=1) for file, broker in files]
     times = _times_of_files(
         [
-            stretch(2, 1, 25, 30),
-            stretch(0, 1, 0, 10),
-            stretch(0, 1, 11, 40),
-            stretch(1, 1),
-            stretch(3, 1, 5, 20, 19),
-            stretch(4, 2, 0, 50, 48.5, 60),
-            stretch(5, 3, 3600, 7199, 3601, 3602),
+            chunk(2, 1, 25, 30),
+            chunk(0, 1, 0, 10),
+            chunk(0, 1, 11, 40),
+            chunk(1, 1),
+            chunk(3, 1, 5, 20, 19),
+            chunk(4, 2, 0, 50, 48.5, 60),
+            chunk(5, 3, 3600, 7199, 3601, 3602),
         ],
         ranges,
     )
-    assert {broker: (one.back_from_ms - START_MS, one.back_ms) for broker, one in _set_back(times).items()} == {
+    assert {
+        broker: (one.backwards_from_ms - START_MS, one.backwards_ms) for broker, one in _set_back(times).items()
+    } == {
         1: (40_000.0, 15_000.0),
         3: (7_199_000.0, 3_598_000.0),
     }

@@ -17,7 +17,7 @@ from kquota.pipeline.ingest.request_log.usage_rows import (
     mutation_usage,
     to_mergeable,
 )
-from kquota.pipeline.spark.shuffle import table_blocks, table_of
+from kquota.pipeline.spark.shuffle import from_blocks, to_blocks
 
 
 def cell(**changes: Any) -> dict[str, Any]:
@@ -181,9 +181,9 @@ def test_blocks_hold_all_rows_of_their_bucket(rows: list[tuple[int, str | None]]
     """What is dealt into blocks by bucket comes back, each bucket's rows together and in order."""
     numbers = pa.array([number for number, _ in rows], pa.int64())
     table = pa.table({"bucket": numbers, "text": pa.array([text for _, text in rows], pa.string())})
-    blocks = table_blocks(table, table["bucket"].to_numpy())
+    blocks = to_blocks(table, table["bucket"].to_numpy())
     assert blocks.column("bucket").to_pylist() == sorted({number for number, _ in rows})
     for bucket, block in zip(blocks.column("bucket").to_pylist(), blocks.column("block"), strict=True):
-        back = table_of([block.as_buffer()])
+        back = from_blocks([block.as_buffer()])
         assert back["text"].to_pylist() == [text for number, text in rows if number == bucket]
         assert set(back["bucket"].to_pylist()) == {bucket}

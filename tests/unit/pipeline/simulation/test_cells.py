@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from benchmarks import baseline_json
 from kquota.metering.statistics import TokenBucket, Windows
 from kquota.metering.throttling import bucket_throttle_ms
-from kquota.pipeline.simulation.arrivals import NOTHING, Outcome
-from kquota.pipeline.simulation.cells import REQUESTS_PER_CELL, MeterCells, outcomes_of_cells
-from kquota.pipeline.simulation.mutation_waits import mutation_waits_ms
-from kquota.pipeline.simulation.requests import Connection, held_requests
+from kquota.pipeline.simulation.arrivals import NO_THROTTLING, Outcome
+from kquota.pipeline.simulation.cells import REQUESTS_PER_CELL, MeterCells, simulate_cells
+from kquota.pipeline.simulation.mutation_waits import mutation_delays_ms
+from kquota.pipeline.simulation.requests import Connection, simulate_requests
 from kquota.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -66,7 +66,7 @@ def held(
         np.concatenate(column) for column in list(zip(*cells, strict=True))[:5]
     )
     first = np.cumsum([0, *(len(one.amount) for one in cells)])
-    found = outcomes_of_cells(
+    found = simulate_cells(
         MeterCells(
             start_ms, size_ms, amount, requests, client, first, [key for _, key, _ in meters],
             np.array([one.largest for one in cells]), np.full(len(cells), end_ms),
@@ -141,7 +141,7 @@ def test_cells_go_through_the_metering_classes_step_by_step(
 ) -> None:
     connection = as_connection(cells, is_closed=in_flight > 0)
     (found,) = held_one(cells, key, [limit], windows, in_flight=in_flight, end_ms=end_of(cells))
-    wanted = held_requests(
+    wanted = simulate_requests(
         [connection], key, None if limit == inf else limit, windows, in_flight=in_flight, end_ms=end_of(cells)
     )
     if key == CONTROLLER_MUTATION_RATE and not in_flight and 0 < limit < inf:
@@ -175,7 +175,7 @@ def test_clients_that_wait_for_their_answers_each_do_so_alone(
     )
     end_ms = max(end_of(one) for one in clients)
     (found,) = held_one(merged, key, [limit], Windows(), in_flight=1, end_ms=end_ms)
-    wanted = held_requests(
+    wanted = simulate_requests(
         [as_connection(one, is_closed=True) for one in clients],
         key,
         None if limit == inf else limit,
@@ -199,15 +199,15 @@ def test_the_closed_form_of_mutations_is_the_token_bucket(
 ) -> None:
     at_ms = START_MS + np.cumsum([gap_ms for gap_ms, _ in requests]).astype(np.float64)
     amounts = np.array([amount for _, amount in requests], np.float64)
-    (waits_ms,) = mutation_waits_ms(at_ms, amounts, np.array([limit]), windows)
+    (waits_ms,) = mutation_delays_ms(at_ms, amounts, np.array([limit]), windows)
     bucket = TokenBucket(windows)
     free_ms = 0.0
-    for came_ms, amount, waited_ms in zip(at_ms, amounts, waits_ms, strict=True):
-        free_ms = max(free_ms, came_ms)
+    for arrived_ms, amount, waited_ms in zip(at_ms, amounts, waits_ms, strict=True):
+        free_ms = max(free_ms, arrived_ms)
         while (tokens := bucket.measure(int(free_ms), limit)) < 0:
             free_ms += max(bucket_throttle_ms(tokens, limit), 1)
         bucket.record(float(amount), int(free_ms), limit)
-        assert free_ms - came_ms == pytest.approx(waited_ms, abs=1)
+        assert free_ms - arrived_ms == pytest.approx(waited_ms, abs=1)
 
 
 @given(cells=traffic(), key=st.sampled_from(KEYS), in_flight=st.sampled_from([0, 3]))
@@ -237,7 +237,7 @@ def test_no_work_is_made_and_none_is_lost(cells: OfOneMeter, key: str, limit: fl
     assert found.amount <= total * (1 + 1e-9)
     if not found.throttled_requests:
         assert found.amount == pytest.approx(total)
-        assert found == NOTHING._replace(amount=found.amount, peak=found.peak)
+        assert found == NO_THROTTLING._replace(amount=found.amount, peak=found.peak)
     # Long after the end everything is through, but under a limit of nothing.
     (later,) = held_one(cells, key, [max(limit, 1e-3)], Windows(), in_flight=in_flight, end_ms=end_of(cells) + 10**14)
     assert later.amount == pytest.approx(total)
@@ -259,7 +259,7 @@ def assert_as_the_classes(cells: OfOneMeter, key: str, limits: Sequence[float], 
     end_ms = end_of(cells)
     found = held_one(cells, key, limits, windows, in_flight=in_flight, end_ms=end_ms)
     for limit, one in zip(limits, found, strict=True):
-        wanted = held_requests([connection], key, limit, windows, in_flight=in_flight, end_ms=end_ms)
+        wanted = simulate_requests([connection], key, limit, windows, in_flight=in_flight, end_ms=end_ms)
         assert one.throttled_requests == wanted.throttled_requests
         assert one.throttled_ms == pytest.approx(wanted.throttled_ms, abs=wanted.throttled_requests)
         # The last one may come a millionth of a second before the end, or after it.

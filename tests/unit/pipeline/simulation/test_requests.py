@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.statistics import Windows
 from kquota.pipeline.simulation.arrivals import Outcome
-from kquota.pipeline.simulation.callback import held_by_callback
-from kquota.pipeline.simulation.requests import Connection, counters_for, held_requests, outcome_of, passages
+from kquota.pipeline.simulation.callback import simulate_callback
+from kquota.pipeline.simulation.requests import Connection, limiters_for, outcome_of, queue_turns, simulate_requests
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from tests.kit.one_quota import CLIENT, OneQuota
 
@@ -28,7 +28,7 @@ def replay(
     in_flight: int = 0,
     s: float = 60,
 ) -> Outcome:
-    return held_requests(connections, key, limit, Windows(), in_flight=in_flight, end_ms=START_MS + s * 1000)
+    return simulate_requests(connections, key, limit, Windows(), in_flight=in_flight, end_ms=START_MS + s * 1000)
 
 
 def at(*seconds: float) -> list[float]:
@@ -46,10 +46,10 @@ def test_a_request_over_the_limit_mutes_its_connection_and_the_next_waits() -> N
 
 def test_what_waits_goes_out_joined_up_to_the_largest_request() -> None:
     connection = Connection(at(0, 1, 2, 3), [2000.0, 800.0, 800.0, 800.0])
-    turns = list(passages([connection], counters_for(PRODUCER_BYTE_RATE, 100.0, Windows(), [connection]),
+    turns = list(queue_turns([connection], limiters_for(PRODUCER_BYTE_RATE, 100.0, Windows(), [connection]),
                           in_flight=0, end_ms=START_MS + 60_000))  # fmt: skip
     assert [turn.amount for turn in turns] == [2000.0, 1600.0, 800.0]
-    assert [len(turn.came_ms) for turn in turns] == [1, 2, 1]
+    assert [len(turn.arrived_ms) for turn in turns] == [1, 2, 1]
     # 2,000 + 1,600 bytes, less the envelope that two have in common, over 10 s: 24.8 s too many. Then 800 more.
     assert [turn.throttle_ms for turn in turns] == [10_000, 24_800, 0]
 
@@ -85,8 +85,8 @@ def test_nobody_waits_for_request_time_for_longer_than_a_window() -> None:
 
 def test_a_client_that_waits_for_its_answers_comes_later_with_all_that_follows() -> None:
     connection = Connection(at(0, 0.5, 20, 40), [2000.0, 10.0, 10.0, 10.0])
-    counters = counters_for(PRODUCER_BYTE_RATE, 100.0, Windows(), [connection])
-    turns = list(passages([connection], counters, in_flight=1, end_ms=START_MS + 100_000))
+    counters = limiters_for(PRODUCER_BYTE_RATE, 100.0, Windows(), [connection])
+    turns = list(queue_turns([connection], counters, in_flight=1, end_ms=START_MS + 100_000))
     # The second came 0.5 s after the answer to the first, and waited for the mute of 10 s; all that
     # follows is as much later.
     assert [(turn.at_ms - START_MS) / 1000 for turn in turns] == [0.0, 10.0, 29.5, 49.5]
@@ -94,9 +94,9 @@ def test_a_client_that_waits_for_its_answers_comes_later_with_all_that_follows()
 
 def test_a_client_with_several_in_flight_sends_them_without_answers() -> None:
     connection = Connection(at(0, 0.001, 0.002, 20), [2000.0, 10.0, 10.0, 10.0])
-    counters = counters_for(PRODUCER_BYTE_RATE, 100.0, Windows(), [connection])
-    turns = list(passages([connection], counters, in_flight=5, end_ms=START_MS + 100_000))
-    assert [round(turn.came_ms[0] - START_MS) for turn in turns[:3]] == [0, 1, 2]
+    counters = limiters_for(PRODUCER_BYTE_RATE, 100.0, Windows(), [connection])
+    turns = list(queue_turns([connection], counters, in_flight=5, end_ms=START_MS + 100_000))
+    assert [round(turn.arrived_ms[0] - START_MS) for turn in turns[:3]] == [0, 1, 2]
     # The last had all the answers in hand, so it comes as long after the last of them as it did.
     assert turns[3].at_ms - turns[2].at_ms == pytest.approx(19_998, abs=1)
 
@@ -128,7 +128,7 @@ def test_all_work_is_done_in_the_end_and_none_is_made_up(
     connections: list[Connection], key: str, limit: float, in_flight: int
 ) -> None:
     end_ms = START_MS + 1e12
-    found = held_requests(connections, key, limit, Windows(), in_flight=in_flight, end_ms=end_ms)
+    found = simulate_requests(connections, key, limit, Windows(), in_flight=in_flight, end_ms=end_ms)
     assert found.amount == pytest.approx(sum(sum(one.amounts) for one in connections))
     assert found.total_delay_ms >= found.max_delay_ms >= 0
     assert (found.throttled_requests > 0) == (found.throttled_ms > 0)
@@ -138,21 +138,21 @@ def test_all_work_is_done_in_the_end_and_none_is_made_up(
 def test_nobody_goes_before_coming_and_connections_keep_their_order(
     connections: list[Connection], key: str, limit: float, in_flight: int
 ) -> None:
-    counters = counters_for(key, limit, Windows(), connections)
+    counters = limiters_for(key, limit, Windows(), connections)
     last = dict.fromkeys(range(len(connections)), 0.0)
     before = 0.0
-    for turn in passages(connections, counters, in_flight=in_flight, end_ms=START_MS + 1e8):
+    for turn in queue_turns(connections, counters, in_flight=in_flight, end_ms=START_MS + 1e8):
         assert turn.at_ms >= before
         before = turn.at_ms
-        for came_ms in turn.came_ms:
-            assert last[turn.connection] <= came_ms <= turn.at_ms
-            last[turn.connection] = came_ms
+        for arrived_ms in turn.arrived_ms:
+            assert last[turn.connection] <= arrived_ms <= turn.at_ms
+            last[turn.connection] = arrived_ms
 
 
 def test_a_meter_that_is_far_below_is_not_replayed_and_says_the_same() -> None:
     connection = Connection(at(*range(30)), [100.0] * 30)
     far = replay([connection], 1_000.0)
-    turns = passages([connection], counters_for(PRODUCER_BYTE_RATE, 1_000.0, Windows(), [connection]),
+    turns = queue_turns([connection], limiters_for(PRODUCER_BYTE_RATE, 1_000.0, Windows(), [connection]),
                      in_flight=0, end_ms=START_MS + 60_000)  # fmt: skip
     assert far.amount == sum(turn.amount for turn in turns)
     assert far.throttled_requests == 0
@@ -164,7 +164,7 @@ def test_each_request_is_charged_as_by_a_broker(
 ) -> None:
     """But that who is refused for less than half a millisecond comes again after one."""
     for connection in connections:
-        [counter] = counters_for(key, limit, Windows(), [connection._replace(is_strict=is_strict)])
+        [counter] = limiters_for(key, limit, Windows(), [connection._replace(is_strict=is_strict)])
         broker = OneQuota(ClientQuotaType.of_key(key), limit)
         for at_ms, amount in zip(connection.at_ms, connection.amounts, strict=True):
             counted = counter.count(amount, int(at_ms))
@@ -187,7 +187,9 @@ def test_kafkas_rules_as_a_callback_do_what_the_limit_does(
     end_ms = START_MS + 3e6
     managers = OneQuota(ClientQuotaType.of_key(key), limit).quotas.managers
     clients = [CLIENT] * len(connections)
-    [found] = held_by_callback(connections, clients, key, managers, in_flight=in_flight, end_ms=end_ms)
-    turns = passages(connections, counters_for(key, limit, Windows(), connections), in_flight=in_flight, end_ms=end_ms)
+    [found] = simulate_callback(connections, clients, key, managers, in_flight=in_flight, end_ms=end_ms)
+    turns = queue_turns(
+        connections, limiters_for(key, limit, Windows(), connections), in_flight=in_flight, end_ms=end_ms
+    )
     assert (found.meter, found.limit) == ("user=alice", limit)
     assert found.outcome == outcome_of(connections, turns, end_ms=end_ms)

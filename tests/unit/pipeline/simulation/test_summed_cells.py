@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kquota.pipeline.simulation.cell_frames import CELL
 from kquota.pipeline.simulation.summed_cells import summed
-from kquota.pipeline.spark.shuffle import order_of
+from kquota.pipeline.spark.shuffle import sort_order
 
 FEW = st.integers(0, 2)
 COUNTS = st.sampled_from([0, 1, 2, 2**31, 2**40])
@@ -33,7 +33,7 @@ ROWS = st.lists(
 
 
 def order(cells: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
-    return order_of(cells["cell_start_ms"], cells["client"], cells["broker_id"], cells["meter"])
+    return sort_order(cells["cell_start_ms"], cells["client"], cells["broker_id"], cells["meter"])
 
 
 @given(rows=ROWS)

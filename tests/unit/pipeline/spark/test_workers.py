@@ -8,7 +8,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.pipeline.spark.workers import drop_zip_importers
 
 
 def test_imports_from_a_zip_work_after_its_importers_were_forgotten(
@@ -22,6 +22,6 @@ def test_imports_from_a_zip_work_after_its_importers_were_forgotten(
     monkeypatch.syspath_prepend(str(archive))
     assert importlib.import_module("kquota_zipped_first").value == 1
     assert any(isinstance(one, zipimporter) for one in sys.path_importer_cache.values())
-    forget_zip_importers()
+    drop_zip_importers()
     assert not any(isinstance(one, zipimporter) for one in sys.path_importer_cache.values())
     assert importlib.import_module("kquota_zipped_later").value == 2

@@ -21,9 +21,9 @@ from kquota.pipeline.ingest.metrics.prometheus_text import (
     time_in_name_ms,
 )
 from kquota.pipeline.ingest.metrics.readings import Known, MetricManifest, MetricOptions, Origin, Reader
-from kquota.pipeline.ingest.metrics.series import LeftOutError, SeriesNames, series_of_mbean
+from kquota.pipeline.ingest.metrics.series import NotUsageError, SeriesNames, series_of_mbean
 from kquota.pipeline.ingest.request_log.line import RejectedLineError
-from kquota.pipeline.ingest.request_log.log_files import LogRange, read_blocks
+from kquota.pipeline.ingest.request_log.log_files import InputSplit, read_blocks
 from kquota.pipeline.ingest.samples import SAMPLE_BYTES
 
 __all__ = ["read_metric_file"]
@@ -38,7 +38,7 @@ _NO_TIME: Final = (
 def read_metric_file(number: int, file: MetricFile, options: MetricOptions) -> MetricManifest:
     """Read one file; what is found is staged."""
     reader = _JmxReader(number, file, options) if file.source == JMX else _PrometheusReader(number, file, options)
-    piece = LogRange(number, file.path, 0, 0, file.size_bytes, file.compressed, file.size_bytes)
+    piece = InputSplit(number, file.path, 0, 0, file.size_bytes, file.compressed, file.size_bytes)
     broken: Exception | None = None
     try:
         for block in read_blocks(piece):
@@ -77,7 +77,7 @@ class _JmxReader(Reader):
         try:
             bean = parse_mbean(name)
             series = series_of_mbean(bean, attribute)
-        except LeftOutError as left_out:
+        except NotUsageError as left_out:
             self._left_out[left_out.why] += 1
             return None
         except RejectedLineError as error:
@@ -187,7 +187,7 @@ class _PrometheusReader(Reader):
         """Take in a new series; None for one that is not read."""
         try:
             found = self._names.read(labels)
-        except LeftOutError as left_out:
+        except NotUsageError as left_out:
             self._left_out[left_out.why] += 1
             return None
         name = labels["__name__"]

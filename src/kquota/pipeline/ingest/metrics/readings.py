@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct, field
 
-from kquota.pipeline.ingest.chunks import StagedFile, write_staged
+from kquota.pipeline.ingest.chunks import DataFile, write_data_file
 from kquota.pipeline.ingest.metrics.mapping import Reading
 from kquota.pipeline.ingest.metrics.metric_files import MetricFile, MetricInputs
 from kquota.pipeline.ingest.metrics.series import LeftOut, QuotaSeries
@@ -54,7 +54,7 @@ READINGS_SCHEMA: Final = pa.schema(
 )
 """One row per value; `reading` is one of :class:`~kquota.pipeline.ingest.metrics.mapping.Reading`."""
 
-_HELD_READINGS: Final = 1_000_000
+_BUFFERED_READINGS: Final = 1_000_000
 _COUNTED_SERIES: Final = 200_000
 _NAMED_METRICS: Final = 10_000
 _BACK: Final = "time goes back: out of order, or the clock was set back"
@@ -110,7 +110,7 @@ class MetricManifest(Struct, kw_only=True):
     first_ms: int | None = None
     last_ms: int | None = None
     step_ms: int | None = None
-    files: list[StagedFile] = field(default_factory=list)
+    files: list[DataFile] = field(default_factory=list)
 
 
 class Known(NamedTuple):
@@ -164,7 +164,7 @@ class Reader:
             columns = zip(*self._series, strict=True)
             arrays = [pa.array(column, one.type) for column, one in zip(columns, SERIES_SCHEMA, strict=True)]
             table = pa.table(arrays, schema=SERIES_SCHEMA)
-            manifest.files.append(write_staged(self._options.staging, "series", table))
+            manifest.files.append(write_data_file(self._options.staging, "series", table))
         if self._rejected:
             lines, reasons, samples = zip(*self._rejected, strict=True)
             count = len(lines)
@@ -177,7 +177,7 @@ class Reader:
                     "sample": pa.array(samples, pa.string()),
                 }
             )
-            manifest.files.append(write_staged(self._options.staging, "rejected", table))
+            manifest.files.append(write_data_file(self._options.staging, "rejected", table))
         manifest.rejected = len(self._rejected)
         manifest.series = len(self._series)
         manifest.other = dict(self._others.most_common(_NAMED_METRICS))
@@ -219,7 +219,7 @@ class Reader:
         self._numbers.append(known.number)
         self._times.append(at_ms)
         self._values.append(value)
-        if len(self._numbers) >= _HELD_READINGS:
+        if len(self._numbers) >= _BUFFERED_READINGS:
             self._write()
 
     def _write(self) -> None:
@@ -231,7 +231,7 @@ class Reader:
         kinds, values = np.array(self._readings, np.int8), np.frombuffer(self._values, np.float64)
         table = pa.table([meters[numbers], origins[numbers], kinds[numbers], times, values], schema=READINGS_SCHEMA)
         manifest = self._manifest
-        manifest.files.append(write_staged(self._options.staging, "readings", table))
+        manifest.files.append(write_data_file(self._options.staging, "readings", table))
         manifest.readings += len(numbers)
         first, last = int(times.min()), int(times.max())
         manifest.first_ms = first if manifest.first_ms is None else min(first, manifest.first_ms)

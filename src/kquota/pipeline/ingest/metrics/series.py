@@ -28,7 +28,7 @@ from kquota.quotas import (
     jmx_sanitize,
 )
 
-__all__ = ["LeftOut", "LeftOutError", "QuotaSeries", "SeriesNames", "series_of_mbean"]
+__all__ = ["LeftOut", "NotUsageError", "QuotaSeries", "SeriesNames", "series_of_mbean"]
 
 
 class QuotaSeries(NamedTuple):
@@ -57,7 +57,7 @@ class LeftOut(IntEnum):
     """Tags that are not Kafka's own."""
 
 
-class LeftOutError(Exception):
+class NotUsageError(Exception):
     """A series belongs to the quota metrics and is no usage."""
 
     def __init__(self, why: LeftOut) -> None:
@@ -114,21 +114,21 @@ def _folded(name: str) -> str:
 def series_of_mbean(bean: MBean, attribute: str) -> QuotaSeries | None:
     """What an attribute of an MBean is; None where it is none of a quota.
 
-    :raises LeftOutError: it is a quota's, and no usage.
+    :raises NotUsageError: it is a quota's, and no usage.
     :raises RejectedLineError: the user is not encoded as Kafka does.
     """
     if bean.domain != "kafka.server":
         return None
     found = _folded(bean.type), _folded(attribute)
     if found in _BESIDE:
-        raise LeftOutError(LeftOut.BESIDE)
+        raise NotUsageError(LeftOut.BESIDE)
     meaning = _MEANINGS.get(found)
     if meaning is None:
         return None
     if meaning.key == CONNECTION_CREATION_RATE:
         return _of_address(meaning, bean.tags.get(IP))
     if not bean.tags.keys() <= {USER, CLIENT_ID}:
-        raise LeftOutError(LeftOut.OTHER_TAGS)
+        raise NotUsageError(LeftOut.OTHER_TAGS)
     user = _decoded(bean.tags.get(USER, ""))
     client_id = bean.tags.get(CLIENT_ID, "")
     # Kafka leaves out a tag that is empty: without tags it is the meter of clients that send no client id.
@@ -152,7 +152,7 @@ class SeriesNames:
         """What a series is, and the labels that others gave it; None where it is none of a quota.
 
         :param labels: all of them, with `__name__`.
-        :raises LeftOutError: it is a quota's, and no usage.
+        :raises NotUsageError: it is a quota's, and no usage.
         :raises RejectedLineError: the user is not encoded as Kafka does.
         """
         name = labels["__name__"]
@@ -165,7 +165,7 @@ class SeriesNames:
         if not group and (found := _BY_RESOURCE.get(_folded(name))):
             group, attribute = _folded(by_fold.get("resource", "")), found
         if (group, attribute) in _BESIDE:
-            raise LeftOutError(LeftOut.BESIDE)
+            raise NotUsageError(LeftOut.BESIDE)
         meaning = _MEANINGS.get((group, attribute))
         if meaning is None:
             return None
@@ -175,7 +175,7 @@ class SeriesNames:
             user = _decoded(_first(by_fold, _USER_LABELS))
             found_series = _of_tags(meaning, user, _exported(_first(by_fold, _CLIENT_LABELS)))
             if found_series is None:
-                raise LeftOutError(LeftOut.NO_TAGS)
+                raise NotUsageError(LeftOut.NO_TAGS)
             series = found_series
         return series, {
             label: value
@@ -186,17 +186,17 @@ class SeriesNames:
 
 def _of_rule(rule: MetricRule, labels: Mapping[str, str]) -> QuotaSeries:
     if any(labels.get(label) for label in rule.leave_out_where):
-        raise LeftOutError(LeftOut.OTHER_TAGS)
+        raise NotUsageError(LeftOut.OTHER_TAGS)
     key = rule.key or rule.keys.get(labels.get(rule.key_label or "", ""))
     if key is None:
-        raise LeftOutError(LeftOut.BESIDE)
+        raise NotUsageError(LeftOut.BESIDE)
     meaning = _Meaning(rule.reading, key)
     if key == CONNECTION_CREATION_RATE:
         return _of_address(meaning, labels.get(rule.ip_label) or None)
     user = labels.get(rule.user_label, "")
     series = _of_tags(meaning, _decoded(user) if rule.user_is_encoded else user, labels.get(rule.client_id_label, ""))
     if series is None:
-        raise LeftOutError(LeftOut.NO_TAGS)
+        raise NotUsageError(LeftOut.NO_TAGS)
     return series
 
 
@@ -212,7 +212,7 @@ def _of_tags(meaning: _Meaning, user: str, client_id: str) -> QuotaSeries | None
 
 def _of_address(meaning: _Meaning, ip: str | None) -> QuotaSeries:
     if not ip:  # of a listener, or of all
-        raise LeftOutError(LeftOut.BESIDE)
+        raise NotUsageError(LeftOut.BESIDE)
     return QuotaSeries(*meaning, "meter", None, None, ip)
 
 

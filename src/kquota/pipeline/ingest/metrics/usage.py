@@ -21,9 +21,9 @@ from msgspec import Struct, field
 from kquota.pipeline.ingest.metrics.mapping import Reading
 from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, Origin
 from kquota.pipeline.ingest.request_log.cells import USAGE_SCHEMA
-from kquota.pipeline.spark.shuffle import starts_of
+from kquota.pipeline.spark.shuffle import group_starts
 
-__all__ = ["Conflict", "Intervals", "MeteredCounts", "metered_usage"]
+__all__ = ["Conflict", "Intervals", "ReadingCounts", "usage_of_readings"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -47,7 +47,7 @@ class Conflict(Struct, frozen=True):
     other: str
 
 
-class MeteredCounts(Struct, kw_only=True):
+class ReadingCounts(Struct, kw_only=True):
     """What became of readings. `meters` counts those that are in the usage, by source those whose cells are.
 
     `duplicates` were told by another origin, or twice; `contradictions` are those told twice with different values;
@@ -66,7 +66,7 @@ class MeteredCounts(Struct, kw_only=True):
     end_ms: int | None = None
     conflicts: list[Conflict] = field(default_factory=list)
 
-    def add(self, others: MeteredCounts) -> None:
+    def add(self, others: ReadingCounts) -> None:
         """Add the counts of other meters."""
         for name in ("meters", "duplicates", "contradictions", "under_log", "gaps", "resets"):
             setattr(self, name, getattr(self, name) + getattr(others, name))
@@ -126,15 +126,15 @@ class _Points(NamedTuple):
     values: Floats
 
 
-def metered_usage(
-    readings: pa.Table, series: pa.Table, *, covered: Mapping[int, Intervals], lone_ms: int, cluster: str
-) -> tuple[pa.Table, MeteredCounts]:
+def usage_of_readings(
+    readings: pa.Table, series: pa.Table, *, covered: Mapping[int, Intervals], default_step_ms: int, cluster: str
+) -> tuple[pa.Table, ReadingCounts]:
     """Usage of whole meters.
 
     :param readings: ``READINGS_SCHEMA``, all readings of each meter that there is any of.
     :param series: ``SERIES_SCHEMA``, who these are.
     :param covered: by broker the times that its request log covers: nothing is taken from metrics there.
-    :param lone_ms: what a reading without another of its series stands for.
+    :param default_step_ms: what a reading without another of its series stands for.
     :returns: rows of ``USAGE_SCHEMA``, and what became of the readings.
     """
     named = {row["meter"]: row for row in series.to_pylist()}
@@ -142,14 +142,14 @@ def metered_usage(
     columns = [readings[name].to_numpy() for name in READINGS_SCHEMA.names]
     order = np.lexsort((columns[3], columns[2], columns[1], columns[0]))
     meters, origin, kind, times, values = (column[order] for column in columns)
-    counts = MeteredCounts()
+    counts = ReadingCounts()
     tables = []
-    bounds = np.append(starts_of(meters), len(meters))
+    bounds = np.append(group_starts(meters), len(meters))
     for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         part = slice(start, end)
         names = named[int(meters[start])]
         found = dict(_series(origin[part], kind[part], times[part], values[part], counts))
-        meter = _Meter(found, origins, counts, lone_ms)
+        meter = _Meter(found, origins, counts, default_step_ms)
         if labels := meter.conflict():
             counts.conflicts = [*counts.conflicts, Conflict(_described(names), *labels)][:_CONFLICTS]
             continue
@@ -167,10 +167,10 @@ def _described(names: Mapping[str, object]) -> str:
 
 
 def _series(
-    origin: Ints, kind: npt.NDArray[np.int8], times: Ints, values: Floats, counts: MeteredCounts
+    origin: Ints, kind: npt.NDArray[np.int8], times: Ints, values: Floats, counts: ReadingCounts
 ) -> Iterator[tuple[tuple[int, Reading], _Points]]:
     """The series of one meter, by origin and kind of reading, each time once."""
-    bounds = np.append(starts_of(origin, kind), len(times))
+    bounds = np.append(group_starts(origin, kind), len(times))
     for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         at_ms, value = times[start:end], values[start:end]
         is_new = np.ones(len(at_ms), np.bool_)
@@ -189,13 +189,13 @@ class _Meter:
         self,
         series: Mapping[tuple[int, Reading], _Points],
         origins: Mapping[int, Origin],
-        counts: MeteredCounts,
-        lone_ms: int,
+        counts: ReadingCounts,
+        default_step_ms: int,
     ) -> None:
         self._series = series
         self._origins = origins
         self._counts = counts
-        self._lone_ms = lone_ms
+        self._lone_ms = default_step_ms
 
     def conflict(self) -> tuple[str, str] | None:
         """Other labels of two series of one source and time that differ: they are not of one broker."""

@@ -1,4 +1,4 @@
-"""One-second cells of usage: what was charged in a stretch of log, summed, as Arrow tables of the `usage` shape."""
+"""One-second cells of usage: what was charged in a chunk of log, summed, as Arrow tables of the `usage` shape."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Charges:
         no_ints = np.empty(0, np.int64)
         return cls(no_ints, no_ints, no_ints, np.empty(0), no_ints, no_ints)
 
-    def and_those(self, others: Charges) -> Charges:
+    def merged_with(self, others: Charges) -> Charges:
         """These, and then the others."""
         columns = ((getattr(self, column.name), getattr(others, column.name)) for column in fields(self))
         return Charges(*map(np.concatenate, columns))
@@ -233,5 +233,5 @@ def _table(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.Table:
 
 
 def _connection_id(name: str) -> int:
-    """A number for a connection that other stretches give it, too."""
+    """A number for a connection that other chunks give it, too."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)

@@ -33,7 +33,7 @@ __all__ = [
     "PERCENTAGE",
     "PERCENT_SECONDS_PER_MS",
     "PRODUCER",
-    "charges_of",
+    "charge_requests",
 ]
 
 PRODUCER, CONSUMER, PERCENTAGE = range(len(CELL_KEYS))
@@ -52,7 +52,7 @@ PERCENT_SECONDS_PER_MS: Final = 0.1
 EXEMPT_APIS: Final = frozenset({4, 5, 6, 7, 27, 52, 53, 54, 55, 56, 58, 59, 80, 81, 82})
 
 
-def charges_of(requests: Sequence[LogLine]) -> list[tuple[int, float, bool]]:
+def charge_requests(requests: Sequence[LogLine]) -> list[tuple[int, float, bool]]:
     """What requests count on besides the request percentage, with how much, and whether they count on that.
 
     :returns: by request: position in :data:`CELL_KEYS`, or one of :data:`NO_KEY`, :data:`MUTATION` and

@@ -17,7 +17,7 @@ from msgspec import Struct
 from kquota.errors import InputError
 from kquota.pipeline.ingest.request_log.log_files import LogFile, read_chunks
 
-__all__ = ["Comparison", "Digests", "RepeatedLog", "digests_of", "repeated_logs"]
+__all__ = ["Comparison", "Digests", "DuplicateLog", "digests_of", "find_duplicate_logs"]
 
 
 class Comparison(Struct, frozen=True):
@@ -35,7 +35,7 @@ class Digests(Struct, frozen=True):
     by_length: dict[int, str]
 
 
-class RepeatedLog(Struct, frozen=True):
+class DuplicateLog(Struct, frozen=True):
     """A log all lines of which stand in another one, too: it is not read."""
 
     path: str
@@ -61,9 +61,9 @@ def digests_of(file: Comparison) -> Digests:
     return Digests(length, found | {length: digest.hexdigest()})
 
 
-def repeated_logs(
+def find_duplicate_logs(
     files: Sequence[LogFile], compared: Callable[[Sequence[Comparison]], Sequence[Digests]]
-) -> dict[int, RepeatedLog]:
+) -> dict[int, DuplicateLog]:
     """By place among the files those whose lines all stand in another one. Of equal ones a plain one stays.
 
     :param compared: :func:`digests_of` for each: asked only about files that have the first line of another.
@@ -91,7 +91,7 @@ def repeated_logs(
         """The one to be read comes first."""
         return -digests[place].length, files[place].compressed, place
 
-    repeated: dict[int, RepeatedLog] = {}
+    repeated: dict[int, DuplicateLog] = {}
     for place in places:
         length = digests[place].length
         own = digests[place].by_length[length]
@@ -106,5 +106,5 @@ def repeated_logs(
                 f"{file.path} is given as a log of broker {file.broker_id}, and all of it is in {other.path}, "
                 f"which is given as one of broker {other.broker_id}: give each log once, with its broker"
             )
-        repeated[place] = RepeatedLog(file.path, other.path)
+        repeated[place] = DuplicateLog(file.path, other.path)
     return repeated

@@ -21,22 +21,22 @@ from kquota.errors import InputError
 from kquota.pipeline.ingest.file_patterns import matching_files
 
 __all__ = [
+    "InputSplit",
     "LogFile",
-    "LogRange",
-    "cut_into_ranges",
     "find_log_files",
-    "group_ranges",
+    "group_splits",
     "last_time",
     "read_blocks",
     "read_chunks",
     "read_head",
+    "to_splits",
 ]
 
 MIB: Final = 1024 * 1024
-MAX_RANGE_BYTES: Final = 128 * MIB
+MAX_SPLIT_BYTES: Final = 128 * MIB
 MAX_TASK_BYTES: Final = 1024 * MIB  # of log; what is lost when a task has to be repeated
 TASKS_PER_CORE: Final = 6  # fewer leave a core idle at the end, more leave more seconds open between tasks
-MIN_RANGE_BYTES: Final = 4 * MIB
+MIN_SPLIT_BYTES: Final = 4 * MIB
 _CHUNK_BYTES: Final = MIB // 4  # lines and what they become stay in the processor's cache
 # Plain JSON lines shrink about 20 times; used only to weigh and estimate, never to read.
 GZIP_RATIO: Final = 20
@@ -73,7 +73,7 @@ class LogFile:
 
 
 @dataclass(frozen=True, slots=True)
-class LogRange:
+class InputSplit:
     """The lines of a file whose first byte lies in [start, end)."""
 
     file: int
@@ -147,32 +147,32 @@ def _inspect(path: str, broker_id: int) -> LogFile:
     return LogFile(path, broker_id, size, compressed, first_time, first_line)
 
 
-def cut_into_ranges(files: Iterable[LogFile], *, parallelism: int) -> list[LogRange]:
+def to_splits(files: Iterable[LogFile], *, parallelism: int) -> list[InputSplit]:
     """Cut plain files so that every core has work and no piece is larger than 128 MiB.
 
     :returns: ranges by broker and in order of time, as far as the files' first lines tell.
     """
     ordered = sorted(enumerate(files), key=lambda item: (item[1].broker_id, item[1].first_time, item[0]))
     total = sum(file.plain_bytes for _, file in ordered)
-    size = max(MIN_RANGE_BYTES, min(MAX_RANGE_BYTES, -(-total // max(1, parallelism * TASKS_PER_CORE))))
+    size = max(MIN_SPLIT_BYTES, min(MAX_SPLIT_BYTES, -(-total // max(1, parallelism * TASKS_PER_CORE))))
     ranges = []
     for index, file in ordered:
         step = size if not file.compressed else max(1, file.size_bytes)
         for start in range(0, file.size_bytes, step):
             end = min(start + step, file.size_bytes)
             weight = (end - start) * (GZIP_RATIO if file.compressed else 1)
-            ranges.append(LogRange(index, file.path, file.broker_id, start, end, file.compressed, weight))
+            ranges.append(InputSplit(index, file.path, file.broker_id, start, end, file.compressed, weight))
     return ranges
 
 
-def group_ranges(ranges: Sequence[LogRange], *, parallelism: int) -> list[list[int]]:
+def group_splits(ranges: Sequence[InputSplit], *, parallelism: int) -> list[list[int]]:
     """Put neighbours among ranges (by index) together into tasks of about the same size, the largest first.
 
     Neighbours, because seconds that two tasks share must be merged; the largest first, so that one long compressed
     file does not start last.
     """
     total = sum(piece.weight for piece in ranges)
-    fewest = min(parallelism * TASKS_PER_CORE, -(-total // MIN_RANGE_BYTES))
+    fewest = min(parallelism * TASKS_PER_CORE, -(-total // MIN_SPLIT_BYTES))
     # A multiple of the cores, so that none of them waits for the last task.
     count = -(-max(fewest, -(-total // MAX_TASK_BYTES)) // parallelism) * parallelism
     tasks: dict[int, list[int]] = defaultdict(list)
@@ -183,7 +183,7 @@ def group_ranges(ranges: Sequence[LogRange], *, parallelism: int) -> list[list[i
     return sorted(tasks.values(), key=lambda task: -sum(ranges[index].weight for index in task))
 
 
-def read_blocks(piece: LogRange, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
+def read_blocks(piece: InputSplit, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
     """The lines of a range in blocks of whole lines, line feeds included; the last line of a file may have none.
 
     :raises EOFError: a compressed file ends within its data; all lines before were handed out.
@@ -236,7 +236,7 @@ class _Splitter:
         return bool(self._rest)
 
 
-def _read_plain_blocks(piece: LogRange, chunk_bytes: int) -> Iterator[bytes]:
+def _read_plain_blocks(piece: InputSplit, chunk_bytes: int) -> Iterator[bytes]:
     splitter = _Splitter()
     with Path(piece.path).open("rb", buffering=0) as stream:
         position = piece.start

@@ -14,7 +14,7 @@ from kquota.pipeline.ingest.request_log.line import (
     LogLine,
 )
 
-__all__ = ["MutatedTopic", "MutationLine", "mutated_topics", "told_throttle_ms"]
+__all__ = ["MutatedTopic", "MutationLine", "logged_throttle_ms", "mutated_topics"]
 
 MutationLine = CreateTopicsLine | CreatePartitionsLine | DeleteTopicsLine
 
@@ -73,7 +73,7 @@ def mutated_topics(request: LogLine, *, default_partitions: int) -> list[Mutated
             return []
 
 
-def told_throttle_ms(request: MutationLine) -> int:
+def logged_throttle_ms(request: MutationLine) -> int:
     """The throttle time that the client was told. The line's own is 0 where the controller computed it."""
     if isinstance(request.response, str | None):
         return request.throttleTimeMs

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from kquota.pipeline.ingest.request_log.line import RejectedLineError
 
-__all__ = ["Names", "OriginNumbers", "client_of"]
+__all__ = ["Names", "OriginIds", "client_of"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -23,7 +23,7 @@ class Names:
     connections: Sequence[str]
 
 
-class OriginNumbers(dict[tuple[str, str | None, str], int]):
+class OriginIds(dict[tuple[str, str | None, str], int]):
     """Numbers by what a line says of where it comes from: (principal, client id, connection), counted up.
 
     One look-up for both numbers that rows need: of the client and of the connection.

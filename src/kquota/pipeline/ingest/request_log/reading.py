@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from kquota.pipeline.ingest.chunks import Stretch
-from kquota.pipeline.ingest.request_log.log_files import LogRange
-from kquota.pipeline.ingest.request_log.split_reader import IngestOptions, read_ranges
-from kquota.pipeline.spark.workers import forget_zip_importers
+from kquota.pipeline.ingest.chunks import ChunkManifest
+from kquota.pipeline.ingest.request_log.log_files import InputSplit
+from kquota.pipeline.ingest.request_log.split_reader import IngestOptions, read_splits
+from kquota.pipeline.spark.workers import drop_zip_importers
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
     from pyspark.sql import SparkSession
 
-__all__ = ["stage_request_logs"]
+__all__ = ["read_request_logs"]
 
 
-def stage_request_logs(
+def read_request_logs(
     spark: SparkSession,
-    ranges: Sequence[LogRange],
+    ranges: Sequence[InputSplit],
     tasks: Sequence[Sequence[int]],
     options: IngestOptions,
     *,
     lines_read: Accumulator[int],
-) -> list[Stretch]:
+) -> list[ChunkManifest]:
     """Read the ranges on Spark's workers into files under ``options.staging``.
 
     :param tasks: indices of `ranges`, by task.
@@ -37,14 +37,14 @@ def stage_request_logs(
     ranges, tasks = tuple(ranges), tuple(map(tuple, tasks))
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        forget_zip_importers()
+        drop_zip_importers()
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                for stretch in read_ranges([(index, ranges[index]) for index in tasks[task]], options):
-                    lines_read.add(stretch.lines)
-                    manifest = msgspec.json.encode(stretch).decode()
+                for chunk in read_splits([(index, ranges[index]) for index in tasks[task]], options):
+                    lines_read.add(chunk.lines)
+                    manifest = msgspec.json.encode(chunk).decode()
                     yield pa.RecordBatch.from_pydict({"manifest": [manifest]})
 
     frame = spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(work, "manifest string")
-    decoder = msgspec.json.Decoder(Stretch)
+    decoder = msgspec.json.Decoder(ChunkManifest)
     return [decoder.decode(row.manifest) for row in frame.collect()]

@@ -19,10 +19,10 @@ from msgspec import Struct, field
 
 from kquota.pipeline.ingest.request_log.clock import LogClock
 from kquota.pipeline.ingest.request_log.line import logged_time
-from kquota.pipeline.ingest.request_log.log_files import LogFile, LogRange, last_time, read_blocks
+from kquota.pipeline.ingest.request_log.log_files import InputSplit, LogFile, last_time, read_blocks
 from kquota.pipeline.ingest.request_log.times import IN_ORDER_MS
 
-__all__ = ["RangeStarts", "Search", "range_starts", "with_range_starts"]
+__all__ = ["Search", "SplitStarts", "split_starts", "with_split_starts"]
 
 _STEP: Final = timedelta(minutes=30)
 """No zone puts its clocks back by less, or at other minutes."""
@@ -31,11 +31,11 @@ _STEP: Final = timedelta(minutes=30)
 class Search(Struct, frozen=True):
     """The ranges of one file, in their order."""
 
-    ranges: list[LogRange]
+    ranges: list[InputSplit]
     timezone: str
 
 
-class RangeStarts(Struct, frozen=True):
+class SplitStarts(Struct, frozen=True):
     """By place among the ranges of a file when the line before was completed, in epoch milliseconds: of those whose
     first line has a time that came twice.
 
@@ -46,17 +46,17 @@ class RangeStarts(Struct, frozen=True):
     is_unknown: bool = False
 
 
-def with_range_starts(
+def with_split_starts(
     files: Sequence[LogFile],
-    ranges: Sequence[LogRange],
+    ranges: Sequence[InputSplit],
     timezone: str,
-    searched: Callable[[Sequence[Search]], Sequence[RangeStarts]],
-) -> tuple[list[LogRange], list[LogFile]]:
-    """The ranges with what :func:`range_starts` finds, and the files of which it is not known.
+    searched: Callable[[Sequence[Search]], Sequence[SplitStarts]],
+) -> tuple[list[InputSplit], list[LogFile]]:
+    """The ranges with what :func:`split_starts` finds, and the files of which it is not known.
 
     :param files: those that ranges name by place.
     :param ranges: of each broker in order of time.
-    :param searched: :func:`range_starts` for each: asked only about files that may cover such an hour.
+    :param searched: :func:`split_starts` for each: asked only about files that may cover such an hour.
     """
     of_file = [list(group) for _, group in groupby(ranges, key=lambda piece: piece.file)]
     clock = LogClock(ZoneInfo(timezone))
@@ -98,12 +98,12 @@ def _covers_repeated(clock: LogClock, first: bytes, last: bytes) -> bool:
     return False
 
 
-def range_starts(search: Search) -> RangeStarts:
+def split_starts(search: Search) -> SplitStarts:
     """Look through the times of a file, where that is needed."""
     clock = LogClock(ZoneInfo(search.timezone))
     begins = [_begins_repeated(clock, piece) for piece in search.ranges]
     if True not in begins:
-        return RangeStarts()
+        return SplitStarts()
     found: dict[int, float] = {}
     before_ms, is_unknown = None, False
     if begins[0]:
@@ -118,10 +118,10 @@ def range_starts(search: Search) -> RangeStarts:
         if place < last:
             for times in _times(search.ranges[place]):
                 before_ms = float(clock.epoch_ms(times, before_ms)[-1])
-    return RangeStarts(found, is_unknown)
+    return SplitStarts(found, is_unknown)
 
 
-def _begins_repeated(clock: LogClock, piece: LogRange) -> bool:
+def _begins_repeated(clock: LogClock, piece: InputSplit) -> bool:
     times = next(_times(piece), None)
     return times is not None and clock.later_by_ms(times[0]) > 0
 
@@ -154,7 +154,7 @@ def _in_second(clock: LogClock, blocks: Iterator[Sequence[bytes]]) -> float | No
     return None
 
 
-def _times(piece: LogRange) -> Iterator[Sequence[bytes]]:
+def _times(piece: InputSplit) -> Iterator[Sequence[bytes]]:
     """Those of the lines of a range, as far as they can be read."""
     clock = LogClock(UTC)
     try:

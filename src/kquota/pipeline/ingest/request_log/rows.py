@@ -1,4 +1,4 @@
-"""The requests of a stretch as columns of numbers, and what they charged."""
+"""The requests of a chunk as columns of numbers, and what they charged."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ import pyarrow as pa
 
 from kquota.pipeline.ingest.chunks import REQUESTS_SCHEMA
 from kquota.pipeline.ingest.request_log.cells import CELL_KEYS, Charges, Floats, Ints, named, repeated
-from kquota.pipeline.ingest.request_log.charges import FOLLOWER, NO_KEY, PERCENT_SECONDS_PER_MS, PERCENTAGE, charges_of
+from kquota.pipeline.ingest.request_log.charges import (
+    FOLLOWER,
+    NO_KEY,
+    PERCENT_SECONDS_PER_MS,
+    PERCENTAGE,
+    charge_requests,
+)
 from kquota.pipeline.ingest.request_log.line import LogLine, RejectedLineError
-from kquota.pipeline.ingest.request_log.origins import Names, OriginNumbers
+from kquota.pipeline.ingest.request_log.origins import Names, OriginIds
 
 __all__ = ["COLUMNS", "FORWARDED", "FirstSeconds", "Rows", "to_rows"]
 
@@ -35,15 +41,15 @@ COLUMNS: Final = (
     "remote_ms",
 )
 """One row per request: its line's number in the range; when it was completed, and when it was recorded; what
-:func:`~kquota.pipeline.ingest.request_log.charges.charges_of` says (`key`, `charged`, `timed`); client and connection
-by one number.
+:func:`~kquota.pipeline.ingest.request_log.charges.charge_requests` says (`key`, `charged`, `timed`); client and
+connection by one number.
 """
 
 FORWARDED: Final = -4
 """In `key`: the controller's copy of a request, which stands in the log of the broker that got it, too."""
 
 
-def to_rows(requests: Sequence[LogLine], end_ms: Floats, origins: OriginNumbers, *, first_line: int) -> Floats:
+def to_rows(requests: Sequence[LogLine], end_ms: Floats, origins: OriginIds, *, first_line: int) -> Floats:
     """Requests of consecutive lines as columns: an array of shape (columns, requests).
 
     Doubles hold every integer of a log exactly.
@@ -69,7 +75,7 @@ def to_rows(requests: Sequence[LogLine], end_ms: Floats, origins: OriginNumbers,
     }
     if (columns["record_ms"] < 0).any():
         raise RejectedLineError("impossible times: recorded before 1970")
-    keys, charged, timed = zip(*charges_of(requests), strict=True)
+    keys, charged, timed = zip(*charge_requests(requests), strict=True)
     forwarded = [request.isForwarded for request in requests]
     columns["key"] = np.where(forwarded, FORWARDED, keys) if True in forwarded else keys
     columns["charged"] = charged
@@ -81,9 +87,9 @@ def to_rows(requests: Sequence[LogLine], end_ms: Floats, origins: OriginNumbers,
 
 
 class Rows:
-    """The requests of a stretch."""
+    """The requests of a chunk."""
 
-    def __init__(self, blocks: Sequence[Floats], origins: OriginNumbers) -> None:
+    def __init__(self, blocks: Sequence[Floats], origins: OriginIds) -> None:
         """Take blocks of :func:`to_rows`, and what numbered their origins."""
         self._values = np.concatenate(blocks, axis=1) if blocks else np.empty((len(COLUMNS), 0))
         self._client = origins.clients[self.ints("origin")]

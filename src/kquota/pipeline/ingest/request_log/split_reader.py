@@ -21,30 +21,30 @@ from kquota.pipeline.ingest.chunks import (
     CONNECTIONS_SCHEMA,
     MUTATIONS_SCHEMA,
     REJECTED_SCHEMA,
-    StagedFile,
-    Stretch,
-    write_staged,
+    ChunkManifest,
+    DataFile,
+    write_data_file,
 )
 from kquota.pipeline.ingest.request_log.cells import Floats, to_cells
 from kquota.pipeline.ingest.request_log.charges import MUTATION
 from kquota.pipeline.ingest.request_log.clock import LogClock
 from kquota.pipeline.ingest.request_log.line import LogLine, RejectedLineError, decode_lines
-from kquota.pipeline.ingest.request_log.log_files import LogRange, read_blocks
+from kquota.pipeline.ingest.request_log.log_files import InputSplit, read_blocks
 from kquota.pipeline.ingest.request_log.mutated_topics import (
     MutatedTopic,
     MutationLine,
+    logged_throttle_ms,
     mutated_topics,
-    told_throttle_ms,
 )
-from kquota.pipeline.ingest.request_log.origins import Names, OriginNumbers, client_of
+from kquota.pipeline.ingest.request_log.origins import Names, OriginIds, client_of
 from kquota.pipeline.ingest.request_log.rows import COLUMNS, FirstSeconds, Rows, to_rows
 from kquota.pipeline.ingest.request_log.times import LogTimes
-from kquota.pipeline.ingest.request_log.watermark import Settled, Settling
+from kquota.pipeline.ingest.request_log.watermark import SecondWatermark, WatermarkedCharges
 from kquota.pipeline.ingest.samples import printable
 
-__all__ = ["IngestOptions", "RangeReader", "read_ranges"]
+__all__ = ["IngestOptions", "SplitReader", "read_splits"]
 
-STRETCH_LINES: Final = 524_288
+CHUNK_LINES: Final = 524_288
 """A worker hands over its rows after about this many lines, whatever the size of the file."""
 
 MAX_ORIGINS: Final = 262_144
@@ -65,32 +65,32 @@ class IngestOptions:
     default_partitions: int
 
 
-def read_ranges(pieces: Sequence[tuple[int, LogRange]], options: IngestOptions) -> Iterator[Stretch]:
+def read_splits(pieces: Sequence[tuple[int, InputSplit]], options: IngestOptions) -> Iterator[ChunkManifest]:
     """Read numbered ranges one after the other, best in order of time.
 
-    :returns: a manifest for each stretch of at most about STRETCH_LINES lines; each lies in one range.
+    :returns: a manifest for each chunk of at most about CHUNK_LINES lines; each lies in one range.
     """
     # No cycles are made per line, and a collection would walk all rows each time.
     gc.disable()
     try:
-        reader = RangeReader(options)
+        reader = SplitReader(options)
         for position, (index, piece) in enumerate(pieces, 1):
-            goes_on = position < len(pieces) and pieces[position][1].broker_id == piece.broker_id
+            has_more = position < len(pieces) and pieces[position][1].broker_id == piece.broker_id
             reader.enter(index, piece)
             try:
                 for block in read_blocks(piece):
                     reader.read(block)
-                    if reader.stretch_lines >= STRETCH_LINES:
-                        yield reader.hand_over(goes_on=True)
+                    if reader.chunk_lines >= CHUNK_LINES:
+                        yield reader.flush(has_more=True)
             except (EOFError, zlib.error) as error:
                 reader.reject_tail(f"broken compressed file: {error}")
-            yield reader.hand_over(goes_on=goes_on)
+            yield reader.flush(has_more=has_more)
     finally:
         gc.enable()
 
 
-class RangeReader:
-    """State of reading: the clock, names seen, and what the current stretch has gathered.
+class SplitReader:
+    """State of reading: the clock, names seen, and what the current chunk has gathered.
 
     A block of lines becomes columns of numbers, and every later step works on whole columns: this is where the time
     of the whole pipeline goes.
@@ -100,9 +100,9 @@ class RangeReader:
         self._options = options
         self._clock = LogClock(ZoneInfo(options.timezone))
         self._forget_names()
-        self._begin_stretch()
+        self._begin_chunk()
 
-    def enter(self, index: int, piece: LogRange) -> None:
+    def enter(self, index: int, piece: InputSplit) -> None:
         """Begin a range: the one that `index` stands for in what is handed over."""
         self._index = index
         self._broker_id = piece.broker_id
@@ -110,13 +110,13 @@ class RangeReader:
         self._line = 0
 
     def _forget_names(self) -> None:
-        self._settling = Settling()
-        self._origins = OriginNumbers()
-        self._connections_told = set[int]()
+        self._watermark = SecondWatermark()
+        self._origins = OriginIds()
+        self._reported_connections = set[int]()
         self._address_of = dict[int, str]()
 
-    def _begin_stretch(self) -> None:
-        self.stretch_lines = 0
+    def _begin_chunk(self) -> None:
+        self.chunk_lines = 0
         self._blank = 0
         self._blocks: list[Floats] = []
         self._listeners: list[str] = []
@@ -130,7 +130,7 @@ class RangeReader:
 
     def _pass(self, lines: int) -> None:
         self._line += lines
-        self.stretch_lines += lines
+        self.chunk_lines += lines
 
     def _reject(self, line: bytes, reason: str) -> None:
         self._rejected.append((self._index, self._line, reason, printable(line)))
@@ -188,64 +188,66 @@ class RangeReader:
                     client_id,
                     request.localTimeMs,
                     request.remoteTimeMs,
-                    told_throttle_ms(request),
+                    logged_throttle_ms(request),
                     request.listener,
                     *topic,
                 )
             )
 
-    def hand_over(self, *, goes_on: bool) -> Stretch:
-        """Write what the stretch gathered and begin the next one.
+    def flush(self, *, has_more: bool) -> ChunkManifest:
+        """Write what the chunk gathered and begin the next one.
 
-        :param goes_on: the next stretch is of the same broker and follows in time.
+        :param has_more: the next chunk is of the same broker and follows in time.
         """
-        goes_on = goes_on and len(self._origins) < MAX_ORIGINS
+        has_more = has_more and len(self._origins) < MAX_ORIGINS
         rows = Rows(self._blocks, self._origins)
         seen = rows.first_seconds()
-        settled = self._settling.settle(rows.charges, rows.floats("end_ms"), goes_on=goes_on)
-        stretch = Stretch(
+        watermarked = self._watermark.advance(rows.charges, rows.floats("end_ms"), has_more=has_more)
+        chunk = ChunkManifest(
             range=self._index,
             broker_id=self._broker_id,
-            lines=self.stretch_lines,
-            good=self.stretch_lines - len(self._rejected) - self._blank,
+            lines=self.chunk_lines,
+            good=self.chunk_lines - len(self._rejected) - self._blank,
             rejected=len(self._rejected),
             blank=self._blank,
             forwarded=rows.forwarded,
             followers=rows.followers,
             unknown_amounts=rows.unknown_amounts,
             versions=rows.versions(),
-            files=list(self._write(rows, seen, settled)),
+            files=list(self._write(rows, seen, watermarked)),
             seen=rows.seconds_seen(),
-            final=settled.final_seconds,
-            open=settled.open_seconds,
+            final=watermarked.final_seconds,
+            open=watermarked.open_seconds,
             times=LogTimes.of(rows.floats("end_ms")),
             addresses=self._addresses(seen),
         )
-        self._begin_stretch()
-        if not goes_on:
+        self._begin_chunk()
+        if not has_more:
             self._forget_names()
-        return stretch
+        return chunk
 
-    def _write(self, rows: Rows, seen: FirstSeconds, settled: Settled) -> Iterator[StagedFile]:
+    def _write(self, rows: Rows, seen: FirstSeconds, watermarked: WatermarkedCharges) -> Iterator[DataFile]:
         folder, cluster, broker = self._options.staging, self._options.cluster, self._broker_id
         names = self._origins.names
-        for day, usage in to_cells(settled.final).usage(names, cluster=cluster, broker_id=broker):
-            yield write_staged(folder, "usage", usage, partition=f"date={day.isoformat()}")
-        if len(settled.open):
-            edges = to_cells(settled.open, by_connection=True)
-            yield write_staged(folder, "edges", edges.edges(names, cluster=cluster, broker_id=broker))
+        for day, usage in to_cells(watermarked.final).usage(names, cluster=cluster, broker_id=broker):
+            yield write_data_file(folder, "usage", usage, partition=f"date={day.isoformat()}")
+        if len(watermarked.open):
+            edges = to_cells(watermarked.open, by_connection=True)
+            yield write_data_file(folder, "edges", edges.edges(names, cluster=cluster, broker_id=broker))
         if self._options.keep_requests:
             requests = rows.requests(names, self._listeners, cluster=cluster, broker_id=broker, range_index=self._index)
             if requests.num_rows:
-                yield write_staged(folder, "requests", requests)
+                yield write_data_file(folder, "requests", requests)
         if self._mutations:
             count = len(self._mutations)
             columns = [(cluster,) * count, (broker,) * count, *zip(*self._mutations, strict=True)]
-            yield write_staged(folder, "mutations", _table(columns, MUTATIONS_SCHEMA))
+            yield write_data_file(folder, "mutations", _table(columns, MUTATIONS_SCHEMA))
         if connections := self._new_connections(seen, names):
-            yield write_staged(folder, "connections", _table(list(zip(*connections, strict=True)), CONNECTIONS_SCHEMA))
+            yield write_data_file(
+                folder, "connections", _table(list(zip(*connections, strict=True)), CONNECTIONS_SCHEMA)
+            )
         if self._rejected:
-            yield write_staged(folder, "rejected", _table(list(zip(*self._rejected, strict=True)), REJECTED_SCHEMA))
+            yield write_data_file(folder, "rejected", _table(list(zip(*self._rejected, strict=True)), REJECTED_SCHEMA))
 
     def _addresses(self, seen: FirstSeconds) -> list[str]:
         """Those of the broker, as connections name them."""
@@ -257,9 +259,9 @@ class RangeReader:
         return sorted({self._address_of[number] for number, _ in seen} - {""})
 
     def _new_connections(self, seen: FirstSeconds, names: Names) -> list[tuple[int, str, str | None, int]]:
-        """Connections that no earlier stretch told of, with the second that they were first seen in."""
-        new = [(number, second) for number, second in seen if number not in self._connections_told]
-        self._connections_told.update(number for number, _ in new)
+        """Connections that no earlier chunk told of, with the second that they were first seen in."""
+        new = [(number, second) for number, second in seen if number not in self._reported_connections]
+        self._reported_connections.update(number for number, _ in new)
         named = ((names.connections[number], second) for number, second in new)
         return [(self._broker_id, name, _remote_ip(name), second) for name, second in named]
 

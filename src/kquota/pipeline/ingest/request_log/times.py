@@ -18,13 +18,13 @@ IN_ORDER_MS: Final = 2_000
 class LogTimes(Struct, frozen=True):
     """Of consecutive lines, in epoch milliseconds: the earliest and the latest time, and the largest step back.
 
-    A step back is how much earlier a line is than the latest one before it, which was `back_from_ms`.
+    A step back is how much earlier a line is than the latest one before it, which was `backwards_from_ms`.
     """
 
     earliest_ms: float
     latest_ms: float
-    back_ms: float
-    back_from_ms: float
+    backwards_ms: float
+    backwards_from_ms: float
 
     @classmethod
     def of(cls, end_ms: Floats) -> Self | None:
@@ -36,10 +36,15 @@ class LogTimes(Struct, frozen=True):
         at = len(steps) - 1 - int(np.argmax(steps[::-1]))
         return cls(float(end_ms.min()), float(latest[-1]), float(latest[at] - end_ms[at]), float(latest[at]))
 
-    def and_those(self, later: LogTimes) -> LogTimes:
+    def merged_with(self, later: LogTimes) -> LogTimes:
         """With those of the lines that follow."""
         between = (self.latest_ms - later.earliest_ms, self.latest_ms)
-        back_ms, back_from_ms = max((self.back_ms, self.back_from_ms), (later.back_ms, later.back_from_ms), between)
+        backwards_ms, backwards_from_ms = max(
+            (self.backwards_ms, self.backwards_from_ms), (later.backwards_ms, later.backwards_from_ms), between
+        )
         return LogTimes(
-            min(self.earliest_ms, later.earliest_ms), max(self.latest_ms, later.latest_ms), back_ms, back_from_ms
+            min(self.earliest_ms, later.earliest_ms),
+            max(self.latest_ms, later.latest_ms),
+            backwards_ms,
+            backwards_from_ms,
         )

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from kquota.pipeline.ingest.chunks import REQUESTS_SCHEMA
 from kquota.pipeline.ingest.request_log.cells import CELL_MS, EDGE_SCHEMA, GRAIN, SOURCE, USAGE_SCHEMA
-from kquota.pipeline.spark.shuffle import starts_of
+from kquota.pipeline.spark.shuffle import group_starts
 from kquota.quotas import CONNECTION_CREATION_RATE, CONTROLLER_MUTATION_RATE
 
 __all__ = [
@@ -113,7 +113,7 @@ def mutation_costs(mutations: pa.Table, topics: Mapping[str, int]) -> pa.Table:
     """
     rows = mutations.sort_by([("topic", "ascending"), ("record_ms", "ascending"), ("seq", "ascending")])
     topic = rows["topic"].combine_chunks().dictionary_encode()
-    starts = starts_of(topic.indices.fill_null(-1).to_numpy())
+    starts = group_starts(topic.indices.fill_null(-1).to_numpy())
     operation = rows["operation"].to_numpy()
     partitions = _floats(rows["partitions"])
     changes = (operation != "none") & ~pc.fill_null(rows["validate_only"], False).to_numpy()
@@ -146,7 +146,7 @@ def charge_mutations(costs: pa.Table) -> pa.Table:
     :param costs: :data:`REQUEST_COST_SCHEMA`.
     """
     rows = costs.sort_by([("broker_id", "ascending"), ("seq", "ascending")])
-    starts = starts_of(rows["broker_id"].to_numpy(), rows["seq"].to_numpy())
+    starts = group_starts(rows["broker_id"].to_numpy(), rows["seq"].to_numpy())
     charged = np.add.reduceat(_floats(rows["cost"]), starts) if len(starts) else np.empty(0)
     requests = rows.take(pa.array(starts))
     columns = {
