@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kquota.metering.statistics import Windows
-from kquota.pipeline.gathering import starts_of
-from kquota.pipeline.replay.held_cells import MeterCells, outcomes_of_cells
+from kquota.pipeline.simulation.cells import MeterCells, simulate_cells
+from kquota.pipeline.spark.shuffle import group_starts
 
 __all__ = ["HELD_COLUMNS", "held", "utilisation"]
 
@@ -138,7 +138,7 @@ def _whole_meters(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
     """The batches, parted where one meter ends and another begins."""
     kept: list[pa.RecordBatch] = []
     for batch in reader:
-        last = starts_of(batch["number"].to_numpy(), batch["broker_id"].to_numpy())[-1] if batch.num_rows else 0
+        last = group_starts(batch["number"].to_numpy(), batch["broker_id"].to_numpy())[-1] if batch.num_rows else 0
         kept.append(batch.slice(0, last))
         if last:
             yield pa.Table.from_batches(kept)
@@ -150,7 +150,7 @@ def _whole_meters(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
 
 def _outcomes(table: pa.Table, meters: dict[int, _Meter], end_ms: dict[int, int]) -> list[tuple[object, ...]]:
     column = {name: np.ascontiguousarray(table[name].to_numpy()) for name in table.schema.names}
-    starts = starts_of(column["number"], column["broker_id"])
+    starts = group_starts(column["number"], column["broker_id"])
     brokers = column["broker_id"][starts].tolist()
     those = [meters[number] for number in column["number"][starts].tolist()]
     requests, amount = column["requests"], column["amount"]
@@ -165,7 +165,7 @@ def _outcomes(table: pa.Table, meters: dict[int, _Meter], end_ms: dict[int, int]
         np.maximum.reduceat(np.maximum(column["largest"], amount / requests), starts),
         np.array([end_ms[broker_id] for broker_id in brokers], np.int64),
     )
-    outcomes = outcomes_of_cells(cells, [[meter.limit] for meter in those], lambda key: Windows(), lambda key: 0)
+    outcomes = simulate_cells(cells, [[meter.limit] for meter in those], lambda key: Windows(), lambda key: 0)
     return [
         (broker_id, *meter, *outcome[:4])
         for broker_id, meter, outcome in zip(brokers, those, outcomes.tolist(), strict=True)

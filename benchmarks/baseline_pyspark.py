@@ -20,8 +20,8 @@ from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 
 from kquota.files import read_quota_file
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.held_requests import Connection, held_requests
-from kquota.pipeline.session import start_session
+from kquota.pipeline.simulation.requests import Connection, simulate_requests
+from kquota.pipeline.spark.session import start_session
 from kquota.quotas import QuotaResolver
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def held(spark: SparkSession, usage: Path, quotas: Path, out: Path, parts: int =
             at_ms += [cell.Index + (part + 0.5) * cell.cell_ms / parts for part in range(parts)]
             amounts += [cell.amount / parts] * parts
         largest = max(cells.amount_max.max(), (cells.amount / cells.requests).max())
-        outcome = held_requests(
+        outcome = simulate_requests(
             [Connection(at_ms, amounts, largest=float(largest))],
             first.key,
             first.limit,

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from kquota.config import BrokerConfig
-from kquota.files import DatedQuotas, read_quota_file
+from kquota.files import QuotaTimeline, read_quota_file
 from kquota.pipeline.analysis import LogSettings, RejectLimit, read_table
+from kquota.pipeline.calibration.broker_replay import is_close
+from kquota.pipeline.calibration.replayed_waits import EMPTY_ANSWER_BYTES, to_replayed_throttles
+from kquota.pipeline.dataset.tables import CALIBRATION, CLIENTS, REQUESTS
 from kquota.pipeline.jobs import JobOptions, analyze
-from kquota.pipeline.replay.recorded import is_close
-from kquota.pipeline.session import start_session
-from kquota.pipeline.tables import CALIBRATION, CLIENTS, REQUESTS
-from kquota.pipeline.transforms.calibration import EMPTY_ANSWER_BYTES, to_replayed_waits
+from kquota.pipeline.spark.session import start_session
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def check(capture: Path, out: Path, found: dict[str, Found]) -> int:
     quotas = read_quota_file((capture / "quotas.yaml").read_bytes(), name=str(capture))
     analyze(
         [f"1={capture / 'kafka-request.log.gz'}"],
-        DatedQuotas.always(quotas),
+        QuotaTimeline.always(quotas),
         LogSettings(keep_requests=True),
         JobOptions(out, quiet=True),
         max_rejected=RejectLimit(0, per_cent=False),
@@ -99,7 +99,7 @@ def check(capture: Path, out: Path, found: dict[str, Found]) -> int:
         for wait in compared.itertuples():
             one = found[key]
             one.waits += 1
-            one.close_as_logged += fits(key, wait.plain_ms, wait.told_ms)
+            one.close_as_logged += fits(key, wait.unguided_ms, wait.told_ms)
             if fits(key, wait.predicted_ms, wait.told_ms):
                 one.close += 1
             else:
@@ -125,7 +125,7 @@ def check(capture: Path, out: Path, found: dict[str, Found]) -> int:
 def load(spark: SparkSession, out: Path) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Waits, requests and limited clients of an analysis."""
     requests, clients = read_table(spark, out, REQUESTS), read_table(spark, out, CLIENTS)
-    waits = to_replayed_waits(requests, clients, BrokerConfig()).toPandas()
+    waits = to_replayed_throttles(requests, clients, BrokerConfig()).toPandas()
     limited = clients.where("meter is not null").select("user", "client_id", "key", "meter").toPandas()
     return waits, requests.orderBy("end_ms").toPandas(), limited
 

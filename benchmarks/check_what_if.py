@@ -29,17 +29,17 @@ import yaml
 from pyspark.sql import functions as F
 
 from kquota.config import BrokerConfig
-from kquota.files import DatedQuotas, QuotaFile, read_quota_file
+from kquota.files import QuotaFile, QuotaTimeline, read_quota_file
+from kquota.pipeline.advice.what_if import to_bindings, under_new
 from kquota.pipeline.analysis import LogSettings, RejectLimit, read_table
+from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, USAGE
 from kquota.pipeline.jobs import JobOptions, analyze
-from kquota.pipeline.replay.arrivals import ENVELOPE_BYTES, ArrivalModel, Arrivals
-from kquota.pipeline.session import start_session
-from kquota.pipeline.tables import CLIENTS, REQUESTS, USAGE
-from kquota.pipeline.transforms.counted_times import counted_ms
-from kquota.pipeline.transforms.held import Replay, recorded_times
-from kquota.pipeline.transforms.held_cells import held_by_cells
-from kquota.pipeline.transforms.held_requests import held_by_requests
-from kquota.pipeline.transforms.what_if import to_bindings, under_new
+from kquota.pipeline.limits.counting import counted_at_ms
+from kquota.pipeline.simulation.arrivals import ENVELOPE_BYTES, ArrivalModel, Arrivals
+from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
+from kquota.pipeline.simulation.request_frames import simulate_request_frames
+from kquota.pipeline.simulation.simulated import Recording, recording_spans
+from kquota.pipeline.spark.session import start_session
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def analysed(folder: Path, work: Path) -> Capture:
     if not out.exists():
         analyze(
             [f"1={folder / 'kafka-request.log.gz'}"],
-            DatedQuotas.always(quotas),
+            QuotaTimeline.always(quotas),
             LogSettings(keep_requests=True),
             JobOptions(out, quiet=True),
             max_rejected=RejectLimit(0, per_cent=False),
@@ -119,18 +119,20 @@ def compared(spark: SparkSession, unlimited: Sequence[Capture], limited: Sequenc
     base, quotas = unlimited[0], limited[0].quotas
     clients = read_table(spark, base.analysis, CLIENTS)
     bindings = to_bindings(clients, {}, quotas.snapshot(), static_defaults={}).persist()
-    spans = recorded_times(read_table(spark, base.analysis, USAGE))
+    spans = recording_spans(read_table(spark, base.analysis, USAGE))
     curves = [Curves(spark, one) for one in (*unlimited, *limited)]
     first_ms = int(curves[0].first_ms)
     spans = {place: (first_ms, int(first_ms + COMPARED_MS)) for place in spans}
     kinds = client_kinds()
     predictions: dict[tuple[str, str], dict[tuple[str, str], Any]] = {}
     for model in ArrivalModel:
-        replay = Replay(Arrivals(model), BrokerConfig(), spans)
+        replay = Recording(Arrivals(model), BrokerConfig(), spans)
         until = F.col("cell_start_ms") < first_ms + COMPARED_MS
-        requests = read_table(spark, base.analysis, REQUESTS).where(counted_ms() < first_ms + COMPARED_MS)
-        by_request = held_by_requests(requests, under_new(bindings), replay)
-        by_cell = held_by_cells(read_table(spark, base.analysis, USAGE).where(until), under_new(bindings), replay)
+        requests = read_table(spark, base.analysis, REQUESTS).where(counted_at_ms() < first_ms + COMPARED_MS)
+        by_request = simulate_request_frames(requests, under_new(bindings), replay)
+        by_cell = simulate_cell_frames(
+            read_table(spark, base.analysis, USAGE).where(until), under_new(bindings), replay
+        )
         for grain, frame in (("request", by_request), ("cell", by_cell)):
             predictions[model.value, grain] = {(row.meter, row.key): row for row in frame.collect()}
     members = bindings.select("meter", "key", "user", "client_id", "limit").collect()
@@ -198,7 +200,7 @@ class Curves:
     def __init__(self, spark: SparkSession, capture: Capture) -> None:
         requests: DataFrame = read_table(spark, capture.analysis, REQUESTS)
         frame: pd.DataFrame = (
-            requests.withColumn("at_ms", counted_ms())
+            requests.withColumn("at_ms", counted_at_ms())
             .select(
                 "user", "client_id", "key", "at_ms", F.coalesce("charged", F.lit(0.0)).alias("amount"), "throttle_ms"
             )
@@ -273,7 +275,7 @@ def _records_read(log: Path) -> pd.DataFrame:
     """What fetches brought: user, client_id, at_ms, and as amount the records that the next one asks for no more."""
     rows: list[tuple[str, str, float, int]] = []
     offsets: dict[tuple[str, str, int], int] = {}
-    came_ms: dict[tuple[str, str, int], float] = {}
+    arrived_ms: dict[tuple[str, str, int], float] = {}
     with gzip.open(log, "rt", encoding="utf-8") as lines:
         for line in lines:
             if '"requestApiKeyName":"FETCH"' not in line:
@@ -286,13 +288,13 @@ def _records_read(log: Path) -> pd.DataFrame:
                     place = (one["connection"], topic["topicId"], partition["partition"])
                     before = offsets.get(place, partition["fetchOffset"])
                     offsets[place] = partition["fetchOffset"]
-                    if partition["fetchOffset"] > before and place in came_ms:
-                        rows.append((*client, came_ms[place], partition["fetchOffset"] - before))
+                    if partition["fetchOffset"] > before and place in arrived_ms:
+                        rows.append((*client, arrived_ms[place], partition["fetchOffset"] - before))
             for topic in one["response"]["responses"]:
                 for partition in topic["partitions"]:
                     if partition["recordsSizeInBytes"] > 0:
                         place = (one["connection"], topic["topicId"], partition["partitionIndex"])
-                        came_ms[place] = written.timestamp() * 1000
+                        arrived_ms[place] = written.timestamp() * 1000
     return pd.DataFrame(rows, columns=["user", "client_id", "at_ms", "amount"]).sort_values("at_ms")
 
 

@@ -245,8 +245,8 @@ class _Log:
             self._amount[own] += per_client(drawn.mutations)
             self._requests[own] += lines
         elif drawn.record_bytes is not None:
-            taken_back = (throttle_ms > 0) & (family.key == "consumer_byte_rate")
-            self._amount[own] += per_client(np.where(taken_back, 0, fixed_bytes + drawn.record_bytes))
+            is_refunded = (throttle_ms > 0) & (family.key == "consumer_byte_rate")
+            self._amount[own] += per_client(np.where(is_refunded, 0, fixed_bytes + drawn.record_bytes))
             self._requests[own] += lines
         if not family.exempt:
             self._amount[time_row] += per_client(local_us)

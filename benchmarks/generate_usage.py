@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kquota.files import QuotaFile, read_quota_file, write_yaml
-from kquota.pipeline.output import OutputDirectory
-from kquota.pipeline.sources.cells import CELL_MS, GRAIN, SOURCE, USAGE_SCHEMA
+from kquota.pipeline.dataset.output_directory import OutputDirectory
+from kquota.pipeline.ingest.request_log.cells import CELL_MS, GRAIN, SOURCE, USAGE_SCHEMA
 from kquota.quotas import (
     CLIENT_ID,
     CONSUMER_BYTE_RATE,

@@ -23,20 +23,20 @@ import numpy as np
 
 from kquota.clock import SystemClock
 from kquota.config import BrokerConfig
-from kquota.files import DatedQuotas, read_quota_file
+from kquota.files import QuotaTimeline, read_quota_file
+from kquota.pipeline.advice.curve import Grid
 from kquota.pipeline.analysis import read_table, read_usage, resolve_step
+from kquota.pipeline.dataset.table_files import write_table
+from kquota.pipeline.dataset.tables import CLIENTS, UTILISATION
 from kquota.pipeline.jobs import recorded_bytes
+from kquota.pipeline.limits.clients import with_limits
+from kquota.pipeline.limits.identities import identities
 from kquota.pipeline.progress import Progress
-from kquota.pipeline.replay.arrivals import Arrivals
-from kquota.pipeline.session import start_session
-from kquota.pipeline.table_files import write_table
-from kquota.pipeline.tables import CLIENTS, UTILISATION
-from kquota.pipeline.transforms.clients import with_limits
-from kquota.pipeline.transforms.curve import Grid
-from kquota.pipeline.transforms.held import Candidates, Replay, only_its_limit, recorded_times
-from kquota.pipeline.transforms.held_cells import held_by_cells
-from kquota.pipeline.transforms.identities import identities
-from kquota.pipeline.transforms.utilisation import to_utilisation
+from kquota.pipeline.simulation.arrivals import Arrivals
+from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
+from kquota.pipeline.simulation.simulated import Candidates, Recording, own_limit_only, recording_spans
+from kquota.pipeline.spark.session import start_session
+from kquota.pipeline.utilisation.rates import to_utilisation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ class _NearMean:
 def candidates(grid: str, count: int) -> Candidates:
     """So many limits for each meter, over a wide range or near its mean rate."""
     if count == 1:
-        return only_its_limit if grid == "wide" else _NearMean(1)
+        return own_limit_only if grid == "wide" else _NearMean(1)
     # The grid of the product adds the limit that the meter has.
     return Grid(count=count - 1) if grid == "wide" else _NearMean(count)
 
@@ -70,7 +70,7 @@ def candidates(grid: str, count: int) -> Candidates:
 def utilisation(spark: SparkSession, usage: Path, out: Path, progress: Progress) -> None:
     """Usage to `clients` and `utilisation`, under the quotas of its directory."""
     config = BrokerConfig()
-    quotas = DatedQuotas.always(read_quota_file((usage / "quotas.yaml").read_bytes(), name="quotas.yaml"))
+    quotas = QuotaTimeline.always(read_quota_file((usage / "quotas.yaml").read_bytes(), name="quotas.yaml"))
     rows = read_usage(spark, usage)
     clients, _ = resolve_step(rows, quotas, None, out, config, progress)
     with progress.stage("utilisation"):
@@ -85,9 +85,9 @@ def held(spark: SparkSession, usage: Path, out: Path, progress: Progress, limits
         known = identities(read_table(spark, usage, CLIENTS))
         clients = with_limits(known, quotas, static_defaults=config.static_defaults)
         clients = clients.where("meter is not null").persist()
-        replay = Replay(Arrivals(), config, recorded_times(read_usage(spark, usage)))
+        replay = Recording(Arrivals(), config, recording_spans(read_usage(spark, usage)))
     with progress.stage("replay"):
-        held_by_cells(read_usage(spark, usage), clients, replay, limits).write.parquet(str(out / "held"))
+        simulate_cell_frames(read_usage(spark, usage), clients, replay, limits).write.parquet(str(out / "held"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

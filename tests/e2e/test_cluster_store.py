@@ -8,7 +8,7 @@ import pytest
 
 from kquota.admin import QuotaAdmin
 from kquota.errors import ConnectionFailedError
-from kquota.files import alterations, difference
+from kquota.policy import alterations, difference
 from kquota.quotas import ClientQuotaFilter, QuotaSnapshot
 from kquota.stores import QuotaStore, open_store
 from kquota.stores.cluster import ClusterStore

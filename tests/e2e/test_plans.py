@@ -18,7 +18,8 @@ import pytest
 
 from kquota.cli import run
 from kquota.errors import ApiError, StoreError
-from kquota.files import QuotaFile, alterations, difference, read_plan, write_yaml
+from kquota.files import QuotaFile, write_yaml
+from kquota.policy import alterations, difference, read_plan
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, QuotaSnapshot
 from kquota.stores import open_store
 from kquota.stores.local import LocalStore

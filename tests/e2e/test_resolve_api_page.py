@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kquota.files import alterations, difference, read_quota_file
+from kquota.files import read_quota_file
+from kquota.policy import alterations, difference
 from kquota.stores import open_store
 from tests.kit.quota_server import running_server
 

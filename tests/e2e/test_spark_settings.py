@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import json
-from kquota.pipeline.session import start_session
+from kquota.pipeline.spark.session import start_session
 spark = start_session(conf={conf!r})
 heap = spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()
 print(json.dumps(dict(spark.sparkContext.getConf().getAll()) | {{"heap": heap}}))

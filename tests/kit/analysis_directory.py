@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from kquota.pipeline import tables
-from kquota.pipeline.output import MARKER
+from kquota.pipeline.dataset import tables
+from kquota.pipeline.dataset.output_directory import MARKER
 
 START_MS = 1_767_323_045_000  # 2026-01-02T03:04:05Z
 

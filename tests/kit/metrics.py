@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kquota.pipeline.sources.metric_files import MetricInputs, find_metric_files
-from kquota.pipeline.sources.metric_reader import read_metric_file
-from kquota.pipeline.sources.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
-from kquota.pipeline.transforms.metered_usage import Intervals, MeteredCounts, metered_usage
+from kquota.pipeline.ingest.metrics.metric_files import MetricInputs, find_metric_files
+from kquota.pipeline.ingest.metrics.reader import read_metric_file
+from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
+from kquota.pipeline.ingest.metrics.usage import Intervals, ReadingCounts, usage_of_readings
 
 __all__ = ["answer", "read_metrics", "usage_of"]
 
@@ -46,9 +46,9 @@ def usage_of(
     *,
     broker_id: int = 0,
     covered: Mapping[int, Sequence[tuple[int, int]]] | None = None,
-) -> tuple[list[dict[str, Any]], MeteredCounts]:
+) -> tuple[list[dict[str, Any]], ReadingCounts]:
     """Rows of `usage` in order of time, and what became of the readings."""
     _, readings, series, _ = read_metrics(folder, inputs, broker_id=broker_id)
     spans = {broker: Intervals.joined(list(stretches)) for broker, stretches in (covered or {}).items()}
-    usage, counts = metered_usage(readings, series, covered=spans, lone_ms=11_000, cluster="c")
+    usage, counts = usage_of_readings(readings, series, covered=spans, default_step_ms=11_000, cluster="c")
     return sorted(usage.to_pylist(), key=lambda row: (row["broker_id"], row["key"], row["cell_start_ms"])), counts

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import pyspark
 
-from kquota.pipeline.java import ensure_java
+from kquota.pipeline.spark.java import ensure_java
 
 __all__ = ["SPARK_HOME", "SparkCluster", "running_cluster", "spark_environment"]
 

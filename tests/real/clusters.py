@@ -8,7 +8,7 @@ from typing import Final
 
 from examples.capture.broker import Broker
 from kquota.admin import QuotaAdmin
-from kquota.files import alterations, difference
+from kquota.policy import alterations, difference
 from kquota.quotas import ClientQuotaFilter, QuotaSnapshot
 from kquota.stores import open_store
 from tests.kit.eventually import eventually

@@ -11,7 +11,8 @@ import pytest
 from examples.capture.broker import Broker
 from examples.capture.jars import UTF8_ENVIRONMENT
 from kquota.admin import QuotaAdmin
-from kquota.files import alterations, difference, read_quota_file
+from kquota.files import read_quota_file
+from kquota.policy import alterations, difference
 from kquota.quotas import CLIENT_ID, IP, USER, ClientQuotaEntity, ClientQuotaFilter, QuotaSnapshot
 from kquota.stores.cluster import ClusterStore
 from tests.kit.eventually import eventually

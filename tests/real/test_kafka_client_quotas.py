@@ -9,7 +9,7 @@ import pytest
 from examples.capture.broker import Broker
 from kquota.admin import QuotaAdmin
 from kquota.cli.kafka_client_quotas import run
-from kquota.files import alterations, difference
+from kquota.policy import alterations, difference
 from kquota.quotas import ClientQuotaEntity, ClientQuotaFilter
 from tests.kit.kafka import NEW
 from tests.real.clusters import OURS, cluster, wait_for

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kquota.pipeline.session import start_session
+from kquota.pipeline.spark.session import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

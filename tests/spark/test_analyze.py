@@ -10,7 +10,7 @@ import pytest
 
 from kquota.cli import run
 from kquota.pipeline import jobs
-from kquota.pipeline.tables import TABLES
+from kquota.pipeline.dataset.tables import TABLES
 from kquota.stores import open_store
 from tests.kit.quota_server import running_server
 

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kquota.errors import InputError
-from kquota.pipeline.arrow_source import ArrowSource, ParquetSource
-from kquota.pipeline.tables import USAGE
-from kquota.pipeline.transforms.clients import to_client_totals
+from kquota.pipeline.dataset.tables import USAGE
+from kquota.pipeline.limits.clients import to_client_totals
+from kquota.pipeline.spark.parquet_source import ArrowSource, ParquetSource
 from tests.kit.analysis_directory import AnalysisDirectory
 
 if TYPE_CHECKING:

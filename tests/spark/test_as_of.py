@@ -11,7 +11,7 @@ import pytest
 
 from kquota.cli import run
 from kquota.pipeline import jobs
-from kquota.pipeline.tables import TABLES
+from kquota.pipeline.dataset.tables import TABLES
 from kquota.quotas import USER, ClientQuotaAlteration, ClientQuotaEntity
 from kquota.stores.local import LocalStore
 from kquota.stores.sqlite import SqliteKeeper

@@ -7,9 +7,9 @@ import pytest
 from kquota.config import BrokerConfig
 from kquota.metering.meters import RateMeter
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.recorded import is_close
-from kquota.pipeline.tables import CALIBRATION, CLIENTS, REQUESTS
-from kquota.pipeline.transforms.calibration import to_calibration, to_replayed_waits
+from kquota.pipeline.calibration.broker_replay import is_close
+from kquota.pipeline.calibration.replayed_waits import to_calibration, to_replayed_throttles
+from kquota.pipeline.dataset.tables import CALIBRATION, CLIENTS, REQUESTS
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def clients(spark: "SparkSession", *limits: dict[str, Any]) -> "DataFrame":
 
 
 def calibrated(requests: "DataFrame", clients: "DataFrame") -> "list[Row]":
-    table = to_calibration(to_replayed_waits(requests, clients, BrokerConfig()))
+    table = to_calibration(to_replayed_throttles(requests, clients, BrokerConfig()))
     assert table.columns == CALIBRATION.columns
     return table.orderBy("broker_id", "meter", "key").collect()
 
@@ -171,8 +171,8 @@ def test_an_answer_that_waited_was_counted_at_its_end(
     """A short time between handler and answer is the sending; a long one was spent waiting before the count."""
     meter = RateMeter({}, 1_000.0, Windows(), None)
     meter.record(9_000.0, 60_000)
-    counted_ms = 60_600
-    throttle = meter.record(3_000.0, counted_ms)
+    counted_at_ms = 60_600
+    throttle = meter.record(3_000.0, counted_at_ms)
     assert throttle is not None
     frame = requests(
         spark,
@@ -193,7 +193,7 @@ def test_the_columns_rule_of_what_is_close_is_the_scalar_one(spark: "SparkSessio
     ]
     columns = (
         "cluster string, meter string, key string, broker_id int, at_ms double, told_ms long, predicted_ms long, "
-        "plain_ms long, low_ms long, high_ms long, is_compared boolean"
+        "unguided_ms long, low_ms long, high_ms long, is_compared boolean"
     )
     found = {
         row.meter: row.within_5ms_or_5pct for row in to_calibration(spark.createDataFrame(waits, columns)).collect()

@@ -13,8 +13,8 @@ from kquota.cli import run
 from kquota.errors import InputError
 from kquota.pipeline import jobs
 from kquota.pipeline.analysis import LogSettings, RejectLimit
-from kquota.pipeline.session import active_session
-from kquota.pipeline.tables import OCCASIONAL, TABLES
+from kquota.pipeline.dataset.tables import OCCASIONAL, TABLES
+from kquota.pipeline.spark.session import active_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kquota.pipeline.transforms.clients import CLIENT_TEXT, KEPT_METER, with_limits
+from kquota.pipeline.limits.clients import CLIENT_TEXT, KAFKA_METER, with_limits
 from kquota.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -81,7 +81,7 @@ def test_spark_columns_equal_the_scalar_resolver(
         assert row.level == expected.level
         assert row.limit_source == (None if expected.source is None else expected.source.to_text())
         assert row.meter == (None if expected.meter is None else expected.meter.to_text())
-        assert row.meter is None or row[KEPT_METER] == row.meter
+        assert row.meter is None or row[KAFKA_METER] == row.meter
 
 
 def test_an_unknown_half_is_not_resolved(spark: "SparkSession") -> None:
@@ -107,7 +107,7 @@ def test_a_meter_has_the_limit_that_is_counted_on_it(
     for row in with_limits(frame, snapshot, static_defaults=static).collect():
         rule = resolver.rule_of_tags(row.key, row.user or "", row.client_id or "")
         assert (row["limit"], row.level) == ((None, None) if rule is None else (rule.value, rule.level))
-        assert row.meter == (None if rule is None else row[KEPT_METER])
+        assert row.meter == (None if rule is None else row[KAFKA_METER])
 
 
 def test_clients_are_written_as_text_that_can_be_read(spark: "SparkSession") -> None:

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from kquota.config import BrokerConfig
 from kquota.metering.meters import BucketMeter, RateMeter
 from kquota.metering.statistics import Windows
-from kquota.pipeline.overview import worst_meters
-from kquota.pipeline.transforms.calibration import to_calibration, to_replayed_waits
-from kquota.pipeline.transforms.clients import (
+from kquota.pipeline.calibration.replayed_waits import to_calibration, to_replayed_throttles
+from kquota.pipeline.limits.clients import (
     CLIENT_TEXT,
-    KEPT_METER,
+    KAFKA_METER,
     Period,
     to_client_totals,
     with_limits,
     with_limits_over_time,
 )
-from kquota.pipeline.transforms.limit_periods import IS_LAST, VALID_FROM_MS, VALID_TO_MS
-from kquota.pipeline.transforms.throttled import AMBIGUOUS, UNEXPLAINED, to_throttled
-from kquota.pipeline.transforms.utilisation import enforced_rates, to_utilisation
+from kquota.pipeline.limits.periods import IS_LATEST, VALID_FROM_MS, VALID_TO_MS
+from kquota.pipeline.utilisation.episodes import AMBIGUOUS, UNEXPLAINED, to_throttled
+from kquota.pipeline.utilisation.rates import enforced_rates, to_utilisation
+from kquota.pipeline.utilisation.worst_meters import worst_meters
 from kquota.quotas import (
     CLIENT_ID,
     CONTROLLER_MUTATION_RATE,
@@ -82,13 +82,13 @@ def test_at_every_time_the_limit_is_that_of_the_scalar_resolver(
             assert one[VALID_TO_MS] == following[VALID_FROM_MS]
             assert outcome(one) != outcome(following)
         limited = [number for number, row in enumerate(rows) if row["limit"] is not None]
-        assert [number for number, row in enumerate(rows) if row[IS_LAST]] == [
+        assert [number for number, row in enumerate(rows) if row[IS_LATEST]] == [
             limited[-1] if limited else len(rows) - 1
         ]
         for period, resolver in zip(some, resolvers, strict=True):
             row = [one for one in rows if (one[VALID_FROM_MS] or 0) <= (period.valid_from_ms or 0)][-1]
             if resolver is None:
-                assert (row["limit"], row.level, row.limit_source, row.meter, row[KEPT_METER]) == (None,) * 5
+                assert (row["limit"], row.level, row.limit_source, row.meter, row[KAFKA_METER]) == (None,) * 5
                 continue
             found = resolver.resolve("", "", ip)[key] if ip is not None else resolver.resolve_key(key, user, client_id)
             assert (row["limit"], row.level) == (found.value, found.level)
@@ -97,7 +97,7 @@ def test_at_every_time_the_limit_is_that_of_the_scalar_resolver(
 
 
 def outcome(row: "Row") -> tuple[Any, ...]:
-    return row["limit"], row.limit_source, row.level, row.meter, row[CLIENT_TEXT], row[KEPT_METER]
+    return row["limit"], row.limit_source, row.level, row.meter, row[CLIENT_TEXT], row[KAFKA_METER]
 
 
 cells = st.lists(
@@ -183,7 +183,7 @@ def test_a_meter_that_is_counted_otherwise_from_some_time_on(spark: "SparkSessio
     old, new = table["client-id=etl"], table["user=alice"]
     assert (old["limit"], old.seconds_active, old.rate_max, old.seconds_over_100) == (20.0, 5, 50.0, 3)
     assert (new["limit"], new.seconds_active, new.rate_max, new.seconds_over_100) == (10.0, 3, 30.0, 2)
-    [client] = clients.where(IS_LAST).collect()
+    [client] = clients.where(IS_LATEST).collect()
     assert (client.meter, client["limit"]) == ("user=alice", 10.0)
     empty = to_throttled(frame, clients, PLAIN)
     lines = worst_meters(to_utilisation(frame, clients, PLAIN), empty, clients, count=5)
@@ -250,7 +250,7 @@ def replayed(spark: "SparkSession", key: str, lines: list[tuple[float, float, in
         [("", "alice", "etl", None, key, 1)],
         "cluster string, user string, client_id string, ip string, key string, throttled_requests long",
     )
-    waits = to_replayed_waits(frame, with_limits_over_time(totals, some), PLAIN)
+    waits = to_replayed_throttles(frame, with_limits_over_time(totals, some), PLAIN)
     plan = waits._jdf.queryExecution().executedPlan().toString()
     assert "BroadcastHashJoin" in plan
     assert "NestedLoop" not in plan

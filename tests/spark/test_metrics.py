@@ -9,7 +9,7 @@ import pytest
 
 from kquota.cli import run
 from kquota.pipeline import jobs
-from kquota.pipeline.tables import TABLES
+from kquota.pipeline.dataset.tables import TABLES
 from tests.kit.metrics import answer
 
 if TYPE_CHECKING:

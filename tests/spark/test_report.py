@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 
 from kquota.config import BrokerConfig
 from kquota.errors import InputError, KquotaError
-from kquota.pipeline import tables
+from kquota.pipeline.dataset import tables
 from kquota.pipeline.report import model, write_report
 from kquota.pipeline.report.queries import build_report
 from kquota.pipeline.report.timeline import enforced_rate_steps
-from kquota.pipeline.transforms.utilisation import enforced_rates
+from kquota.pipeline.utilisation.rates import enforced_rates
 from tests.kit.analysis_directory import START_MS, AnalysisDirectory
 
 GENERATED = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kquota.files import UNOWNED, OwnerMap, OwnerRule
-from kquota.pipeline.transforms.clients import Period, to_client_totals, with_limits, with_limits_over_time
-from kquota.pipeline.transforms.showback import (
+from kquota.pipeline.limits.clients import Period, to_client_totals, with_limits, with_limits_over_time
+from kquota.pipeline.showback.by_owner import (
     OWNER,
     local_date,
     to_client_days,
@@ -19,6 +18,7 @@ from kquota.pipeline.transforms.showback import (
     to_unowned,
     with_owners,
 )
+from kquota.policy import UNOWNED, OwnerMap, OwnerRule
 from kquota.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from kquota.pipeline import table_files
-from kquota.pipeline.table_files import NotSharedError, table_folder, write_table
-from kquota.pipeline.tables import SHOWBACK, USAGE
+from kquota.pipeline.dataset import table_files
+from kquota.pipeline.dataset.table_files import NotSharedStorageError, table_folder, write_table
+from kquota.pipeline.dataset.tables import SHOWBACK, USAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +35,9 @@ def test_a_table_with_so_many_rows(spark: SparkSession, tmp_path: Path, rows: in
 def test_workers_that_write_elsewhere(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Into a folder of the same name on another disk: to the driver it stays empty."""
     monkeypatch.setattr(table_files, "location", lambda folder: f"file://{tmp_path}/elsewhere/{folder.name}")
-    with pytest.raises(NotSharedError, match=r"1,001 rows to .*/usage, and 0 are here: the directory has to be on a"):
+    with pytest.raises(
+        NotSharedStorageError, match=r"1,001 rows to .*/usage, and 0 are here: the directory has to be on a"
+    ):
         write_table(usage(spark, 1001), tmp_path / "here", USAGE)
     assert not (tmp_path / "here").exists()
 
@@ -44,5 +46,5 @@ def test_some_that_write_elsewhere(spark: SparkSession, tmp_path: Path, monkeypa
     """One runs beside the driver."""
     write_table(usage(spark, 2), tmp_path / "here", USAGE)
     monkeypatch.setattr(table_files, "location", lambda folder: f"file://{tmp_path}/elsewhere/{folder.name}")
-    with pytest.raises(NotSharedError, match=r"7 rows to .*/usage, and 2 are here"):
+    with pytest.raises(NotSharedStorageError, match=r"7 rows to .*/usage, and 2 are here"):
         write_table(usage(spark, 7), tmp_path / "here", USAGE)

@@ -13,13 +13,13 @@ import pytest
 
 from kquota.clock import SystemClock
 from kquota.pipeline.analysis import read_table
-from kquota.pipeline.ingest import IngestResult, ingest_logs
-from kquota.pipeline.pieces import finish_usage
+from kquota.pipeline.dataset.tables import REQUESTS, USAGE
+from kquota.pipeline.ingest.chunks import write_data_file
+from kquota.pipeline.ingest.from_logs import IngestResult, ingest_logs
+from kquota.pipeline.ingest.merge import merge_usage
+from kquota.pipeline.ingest.request_log import log_files, split_reader
+from kquota.pipeline.ingest.request_log.log_files import find_log_files
 from kquota.pipeline.progress import Progress
-from kquota.pipeline.sources import log_files, range_reader
-from kquota.pipeline.sources.log_files import find_log_files
-from kquota.pipeline.sources.staging import write_staged
-from kquota.pipeline.tables import REQUESTS, USAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,13 +55,13 @@ def cells(spark: "SparkSession", staging: Path) -> set[tuple[Any, ...]]:
 def test_usage_is_the_same_however_the_log_is_cut(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One range, many ranges, small stretches, and files that overlap line by line: the cells are equal."""
+    """One range, many ranges, small chunks, and files that overlap line by line: the cells are equal."""
     whole = ingest(spark, tmp_path / "whole", [GOLDEN])
     expected = cells(spark, tmp_path / "whole")
     assert len(expected) > 100
 
-    monkeypatch.setattr(log_files, "MIN_RANGE_BYTES", 20_000)
-    monkeypatch.setattr(log_files, "MAX_RANGE_BYTES", 20_000)
+    monkeypatch.setattr(log_files, "MIN_SPLIT_BYTES", 20_000)
+    monkeypatch.setattr(log_files, "MAX_SPLIT_BYTES", 20_000)
     cut = ingest(spark, tmp_path / "cut", [GOLDEN])
     assert cells(spark, tmp_path / "cut") == expected
     assert cut == whole
@@ -96,8 +96,8 @@ def test_an_hour_that_came_twice_is_two_hours(
     hours = (f"02:{minute:02}" for _ in range(2) for minute in range(60))
     text = b"".join(b"[2026-10-25 %s:30,000]%s\n" % (hour.encode(), body) for hour in hours)
     (tmp_path / "log").write_bytes(b"[2026-10-25 01:59:30,000]" + body + b"\n" + text)
-    monkeypatch.setattr(log_files, "MIN_RANGE_BYTES", 20_000)
-    monkeypatch.setattr(log_files, "MAX_RANGE_BYTES", 20_000)
+    monkeypatch.setattr(log_files, "MIN_SPLIT_BYTES", 20_000)
+    monkeypatch.setattr(log_files, "MAX_SPLIT_BYTES", 20_000)
     result = ingest(spark, tmp_path / "out", [tmp_path / "log"], timezone="Europe/Berlin")
     assert (result.good, result.set_back, result.unknown_hours) == (121, {}, ())
     assert result.start_ms is not None
@@ -114,7 +114,7 @@ def test_what_a_failed_attempt_left_behind_does_not_count(spark: "SparkSession",
     for kind in ("usage", "requests", "rejected"):
         for path in (tmp_path / "whole" / kind).rglob("*.parquet"):
             partition = "" if path.parent.name == kind else path.parent.name
-            write_staged(tmp_path / "again", kind, pq.ParquetFile(path).read(), partition=partition)
+            write_data_file(tmp_path / "again", kind, pq.ParquetFile(path).read(), partition=partition)
     again = ingest(spark, tmp_path / "again", [GOLDEN], keep_requests=True)
     assert again == whole
     assert cells(spark, tmp_path / "again") == cells(spark, tmp_path / "whole")
@@ -127,21 +127,21 @@ def test_small_stretches_give_the_same_cells(
 ) -> None:
     """Handing over every few lines, as a huge file does every half million, changes nothing."""
     ingest(spark, tmp_path / "whole", [GOLDEN])
-    monkeypatch.setattr(log_files, "MIN_RANGE_BYTES", 50_000)
-    monkeypatch.setattr(log_files, "MAX_RANGE_BYTES", 50_000)
-    monkeypatch.setattr(range_reader, "STRETCH_LINES", 1)
-    monkeypatch.setattr(range_reader, "read_blocks", partial(log_files.read_blocks, chunk_bytes=8000))
-    ranges = log_files.cut_into_ranges(find_log_files([str(GOLDEN)]), parallelism=1)
+    monkeypatch.setattr(log_files, "MIN_SPLIT_BYTES", 50_000)
+    monkeypatch.setattr(log_files, "MAX_SPLIT_BYTES", 50_000)
+    monkeypatch.setattr(split_reader, "CHUNK_LINES", 1)
+    monkeypatch.setattr(split_reader, "read_blocks", partial(log_files.read_blocks, chunk_bytes=8000))
+    ranges = log_files.to_splits(find_log_files([str(GOLDEN)]), parallelism=1)
     staging = tmp_path / "small"
     staging.mkdir()
-    options = range_reader.IngestOptions(str(staging), "c", "UTC", keep_requests=False, default_partitions=1)
-    stretches = list(range_reader.read_ranges(list(enumerate(ranges)), options))
-    assert len(stretches) > 2 * len(ranges) > 10
-    finish_usage(spark, staging, stretches, cluster="c", topics={}, keep_requests=False)
+    options = split_reader.IngestOptions(str(staging), "c", "UTC", keep_requests=False, default_partitions=1)
+    chunks = list(split_reader.read_splits(list(enumerate(ranges)), options))
+    assert len(chunks) > 2 * len(ranges) > 10
+    merge_usage(spark, staging, chunks, cluster="c", topics={}, keep_requests=False)
     assert cells(spark, staging) == cells(spark, tmp_path / "whole")
     # What a stretch leaves open the next one knows: only the whole's own ends were put together afterwards.
-    edges = [file for stretch in stretches for file in stretch.files if file.kind == "edges"]
-    assert len(edges) < len(stretches) / 4
+    edges = [file for stretch in chunks for file in stretch.files if file.kind == "edges"]
+    assert len(edges) < len(chunks) / 4
 
 
 def test_requests_have_a_row_per_request_and_key(spark: "SparkSession", tmp_path: Path) -> None:

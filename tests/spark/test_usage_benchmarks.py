@@ -17,9 +17,9 @@ from benchmarks.generate_usage import CANDIDATE, UsageProfile, ensure, generate
 from benchmarks.sums import DifferentSumsError
 from kquota.clock import SystemClock
 from kquota.files import read_quota_file
+from kquota.pipeline.dataset.tables import USAGE
 from kquota.pipeline.progress import Progress
-from kquota.pipeline.tables import USAGE
-from kquota.pipeline.transforms.held import only_its_limit
+from kquota.pipeline.simulation.simulated import own_limit_only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def outputs(spark: SparkSession, usage: Path, tmp_path_factory: pytest.TempPathF
     usage_steps.utilisation(spark, usage, out / "ours", progress)
     if not (usage / "clients").exists():
         (usage / "clients").symlink_to(out / "ours" / "clients")
-    usage_steps.held(spark, usage, out / "ours", progress, only_its_limit)
+    usage_steps.held(spark, usage, out / "ours", progress, own_limit_only)
     baseline_duckdb_usage.utilisation(usage, out / "ours", out / "duckdb")
     baseline_duckdb_usage.held(usage, out / "ours", out / "duckdb")
     baseline_pyspark.held(spark, usage, usage / "quotas.yaml", out / "plain")

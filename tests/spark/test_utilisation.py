@@ -6,10 +6,10 @@ import pytest
 from pyspark.errors import PythonException
 
 from kquota.config import BrokerConfig
-from kquota.pipeline.tables import USAGE, SchemaMismatchError
-from kquota.pipeline.transforms.clients import to_client_totals, with_limits
-from kquota.pipeline.transforms.throttled import AMBIGUOUS, MAX_CLIENTS, UNEXPLAINED, to_throttled
-from kquota.pipeline.transforms.utilisation import enforced_rates, to_utilisation
+from kquota.pipeline.dataset.tables import USAGE, SchemaMismatchError
+from kquota.pipeline.limits.clients import to_client_totals, with_limits
+from kquota.pipeline.utilisation.episodes import AMBIGUOUS, MAX_CLIENTS, UNEXPLAINED, to_throttled
+from kquota.pipeline.utilisation.rates import enforced_rates, to_utilisation
 from kquota.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,

@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kquota.config import BrokerConfig
-from kquota.files import UNOWNED, Objective, OwnerMap, OwnerRule
 from kquota.metering.statistics import Windows
-from kquota.pipeline.replay.arrivals import ArrivalModel, Arrivals
-from kquota.pipeline.replay.held_by_callback import CallbackSetup
-from kquota.pipeline.replay.held_requests import Connection, held_requests
-from kquota.pipeline.transforms.clients import to_client_totals
-from kquota.pipeline.transforms.curve import Grid, to_curve, to_meters
-from kquota.pipeline.transforms.held import Replay, recorded_times
-from kquota.pipeline.transforms.held_by_callback import callback_bindings, held_by_callback
-from kquota.pipeline.transforms.held_cells import held_by_cells, held_by_cells_under
-from kquota.pipeline.transforms.held_requests import held_by_requests
-from kquota.pipeline.transforms.impact import to_impacts
-from kquota.pipeline.transforms.recommendations import (
+from kquota.pipeline.advice.curve import Grid, to_curve, to_meters
+from kquota.pipeline.advice.impact import to_impacts
+from kquota.pipeline.advice.recommendations import (
     cut_to_capacity,
-    kept_limits,
     lowest_limits,
     rule_values,
     to_recommendations,
+    unchanged_limits,
     with_rules,
     with_values,
 )
-from kquota.pipeline.transforms.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
+from kquota.pipeline.advice.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
+from kquota.pipeline.limits.clients import to_client_totals
+from kquota.pipeline.simulation.arrivals import ArrivalModel, Arrivals
+from kquota.pipeline.simulation.callback import CallbackSetup
+from kquota.pipeline.simulation.callback_frames import callback_bindings, simulate_callback_frames
+from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
+from kquota.pipeline.simulation.request_frames import simulate_request_frames
+from kquota.pipeline.simulation.requests import Connection, simulate_requests
+from kquota.pipeline.simulation.simulated import Recording, recording_spans
+from kquota.policy import UNOWNED, Objective, OwnerMap, OwnerRule
 from kquota.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, USER, ClientQuotaEntity
 from tests.kit.pipeline_rows import START_MS, request_rows, usage_rows
 
@@ -54,8 +54,8 @@ def minute(rate: float, *, start: int = 0, seconds: int = 60, **changes: Any) ->
 
 def what_if(usage: DataFrame, old: Rules, new: Rules, *, arrivals: Arrivals = OPEN, **options: Any) -> list[Row]:
     bindings = to_bindings(to_client_totals(usage), quotas(old), quotas(new), static_defaults={})
-    replay = Replay(arrivals, BrokerConfig(), recorded_times(usage))
-    held_old, held_new = held_by_cells_under(usage, bindings, (OLD, NEW), replay)
+    replay = Recording(arrivals, BrokerConfig(), recording_spans(usage))
+    held_old, held_new = simulate_cell_frames_by_quota_set(usage, bindings, (OLD, NEW), replay)
     table = to_what_if(
         bindings,
         held_new,
@@ -129,10 +129,10 @@ def test_one_pass_under_both_quotas_is_what_two_say(
     cells = minute(300.0) + minute(200.0, client_id="web", start=7) + minute(150.0, user="bob") + minute(90.0, user="")
     usage = usage_rows(spark, *cells, *minute(250.0, broker_id=1))
     bindings = to_bindings(to_client_totals(usage), quotas(old), quotas(new), static_defaults={})
-    replay = Replay(arrivals, BrokerConfig(), recorded_times(usage))
-    both = held_by_cells_under(usage, bindings, (OLD, NEW), replay)
+    replay = Recording(arrivals, BrokerConfig(), recording_spans(usage))
+    both = simulate_cell_frames_by_quota_set(usage, bindings, (OLD, NEW), replay)
     for found, clients in zip(both, (under_old(bindings), under_new(bindings)), strict=True):
-        alone = held_by_cells(usage, clients, replay)
+        alone = simulate_cell_frames(usage, clients, replay)
         assert found.columns == alone.columns
         assert sorted(found.collect()) == sorted(alone.collect())
         assert found.count()
@@ -150,8 +150,8 @@ def test_each_broker_has_a_meter_of_its_own_but_mutations_are_counted_once(spark
     )
     new = quotas({"user=alice": 1.0}, CONTROLLER_MUTATION_RATE)
     bindings = to_bindings(to_client_totals(mutations), {}, new, static_defaults={})
-    replay = Replay(OPEN, BrokerConfig(), recorded_times(mutations))
-    (held,) = held_by_cells(mutations, under_new(bindings), replay).collect()
+    replay = Recording(OPEN, BrokerConfig(), recording_spans(mutations))
+    (held,) = simulate_cell_frames(mutations, under_new(bindings), replay).collect()
     assert (held.broker_id, held.recorded) == (-1, 120.0)
     assert held.throttled_requests > 0
 
@@ -182,8 +182,8 @@ def test_requests_on_spark_are_the_scalar_replay(spark: SparkSession, arrivals: 
     rows = request_rows(spark, *lines)
     usage = usage_rows(spark, {"second": 0}, {"second": 59})
     bindings = to_bindings(to_client_totals(usage), {}, quotas({"user=alice": limit}), static_defaults={})
-    replay = Replay(arrivals, BrokerConfig(), recorded_times(usage))
-    (found,) = held_by_requests(rows, under_new(bindings), replay).collect()
+    replay = Recording(arrivals, BrokerConfig(), recording_spans(usage))
+    (found,) = simulate_request_frames(rows, under_new(bindings), replay).collect()
     connections = [
         Connection(
             [START_MS + 1000.0 * (second + half / 2) for second in range(40)],
@@ -192,7 +192,7 @@ def test_requests_on_spark_are_the_scalar_replay(spark: SparkSession, arrivals: 
         )
         for half in (0, 1)
     ]
-    wanted = held_requests(
+    wanted = simulate_requests(
         connections,
         PRODUCER_BYTE_RATE,
         limit,
@@ -201,7 +201,7 @@ def test_requests_on_spark_are_the_scalar_replay(spark: SparkSession, arrivals: 
         end_ms=START_MS + 60_000,
     )
     assert {name: found[name] for name in wanted._fields} == pytest.approx(wanted._asdict())
-    assert (found.told_requests, found.requests, found.recorded_ms) == (1, 82, 60_000)
+    assert (found.throttled_requests_logged, found.requests, found.recorded_ms) == (1, 82, 60_000)
 
 
 def test_kafkas_own_rules_as_a_callback_are_the_rules(spark: SparkSession, tmp_path: Path) -> None:
@@ -214,11 +214,11 @@ def test_kafkas_own_rules_as_a_callback_are_the_rules(spark: SparkSession, tmp_p
     rules = quotas({"user=alice": 500.0, "user=<default>": 300.0})
     clients = request_rows(spark, *lines[:3]).select("cluster", "user", "client_id", "ip", "key")
     bindings = to_bindings(clients, {}, rules, static_defaults={})
-    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
+    replay = Recording(OPEN, BrokerConfig(), recording_spans(usage))
     setup = CallbackSetup("default", str(tmp_path), {}, rules, BrokerConfig())
-    by_callback = held_by_callback(requests, setup, replay)
+    by_callback = simulate_callback_frames(requests, setup, replay)
     found = {row.meter: row for row in by_callback.drop("members").collect()}
-    wanted = {row.meter: row for row in held_by_requests(requests, under_new(bindings), replay).collect()}
+    wanted = {row.meter: row for row in simulate_request_frames(requests, under_new(bindings), replay).collect()}
     assert found.keys() == wanted.keys() == {"user=alice", "user=bob"}
     for meter, row in wanted.items():
         same = {name: value for name, value in row.asDict().items() if name != "peak"}
@@ -229,11 +229,14 @@ def test_kafkas_own_rules_as_a_callback_are_the_rules(spark: SparkSession, tmp_p
 
 def test_a_sweep_is_what_single_runs_say(spark: SparkSession) -> None:
     usage = usage_rows(spark, *minute(1000.0), *minute(100.0, user="bob"), *minute(4000.0, start=30, seconds=5))
-    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
+    replay = Recording(OPEN, BrokerConfig(), recording_spans(usage))
     rules = {"user=alice": 700.0, "user=bob": 700.0}
     meters = to_meters(to_client_totals(usage), quotas(rules), static_defaults={}, unlimited_by=None)
     limits = (100.0, 500.0, 1200.0)
-    swept = {(row.meter, row.limit): row for row in held_by_cells(usage, meters, replay, Grid(limits=limits)).collect()}
+    swept = {
+        (row.meter, row.limit): row
+        for row in simulate_cell_frames(usage, meters, replay, Grid(limits=limits)).collect()
+    }
     assert len(swept) == 8
     for limit in limits:
         alone = to_meters(
@@ -242,7 +245,7 @@ def test_a_sweep_is_what_single_runs_say(spark: SparkSession) -> None:
             static_defaults={},
             unlimited_by=None,
         )
-        for row in held_by_cells(usage, alone, replay).collect():
+        for row in simulate_cell_frames(usage, alone, replay).collect():
             assert row == swept[row.meter, limit]
 
 
@@ -257,12 +260,12 @@ def test_amounts_that_are_not_known_are_named_beside_what_they_make_too_small(sp
     requests = request_rows(spark, *({"second": second, "amount": 1000.0} for second in range(9)), {"second": 5})
     clients = to_client_totals(usage)
     bindings = to_bindings(clients, {}, quotas(rules), static_defaults={})
-    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
-    [held] = held_by_requests(requests, under_new(bindings), replay).collect()
+    replay = Recording(OPEN, BrokerConfig(), recording_spans(usage))
+    [held] = simulate_request_frames(requests, under_new(bindings), replay).collect()
     assert (held.recorded, held.requests, held.unknown_amounts) == (9000.0, 10, 1)
 
     meters = to_meters(clients, quotas(rules), static_defaults={}, unlimited_by=None)
-    curve = to_curve(held_by_cells(usage, meters, replay, Grid(limits=(900.0,)))).collect()
+    curve = to_curve(simulate_cell_frames(usage, meters, replay, Grid(limits=(900.0,)))).collect()
     assert {(row.meter, row.unknown_amounts) for row in curve} == {("user=alice", 1), ("user=bob", 0)}
     reasons = {entity: row.reason for entity, row in recommended(usage, rules, {}).items()}
     assert reasons == {
@@ -273,9 +276,9 @@ def test_amounts_that_are_not_known_are_named_beside_what_they_make_too_small(sp
 
 def test_a_curve_falls_as_the_limit_rises(spark: SparkSession) -> None:
     usage = usage_rows(spark, *minute(1000.0), *minute(3000.0, start=60, seconds=20), *minute(200.0, start=80))
-    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
+    replay = Recording(OPEN, BrokerConfig(), recording_spans(usage))
     meters = to_meters(to_client_totals(usage), {}, static_defaults={}, unlimited_by="user")
-    rows = to_curve(held_by_cells(usage, meters, replay, Grid(8))).orderBy("limit").collect()
+    rows = to_curve(simulate_cell_frames(usage, meters, replay, Grid(8))).orderBy("limit").collect()
     assert [row.meter for row in rows] == ["user=alice"] * 8
     shares = [row.throttled_share for row in rows]
     assert shares == sorted(shares, reverse=True)
@@ -295,18 +298,18 @@ def recommended(
     owner: str | None = None,
     static_defaults: Rules | None = None,
 ) -> dict[str, Row]:
-    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
+    replay = Recording(OPEN, BrokerConfig(), recording_spans(usage))
     clients = to_client_totals(usage)
     meters = to_meters(clients, quotas(rules), static_defaults=static_defaults or {}, unlimited_by=unlimited_by)
     meters = with_rules(meters, OWNERS)
     kept = None
     if owner is not None:
-        kept = kept_limits(usage, meters.where(meters.owner != owner))
+        kept = unchanged_limits(usage, meters.where(meters.owner != owner))
         meters = meters.where(meters.owner == owner)
     objectives = [Objective.parse("throttled_share<=1%"), Objective.parse("max_delay_ms<=500")]
-    needed = lowest_limits(held_by_cells(usage, meters, replay, Grid(64)), objectives)
+    needed = lowest_limits(simulate_cell_frames(usage, meters, replay, Grid(64)), objectives)
     values = cut_to_capacity(rule_values(needed, meters), needed, meters, capacity, kept)
-    held = held_by_cells(usage, with_values(meters, values), replay)
+    held = simulate_cell_frames(usage, with_values(meters, values), replay)
     rows = to_recommendations(values, held, meters, "because").collect()
     return {row.entity: row for row in rows}
 
@@ -414,11 +417,11 @@ def test_impacts_are_told_to_the_changes_that_they_come_from(spark: SparkSession
     old = {"user=alice": 200.0, "user=bob": 5000.0}
     new = {"user=bob": 500.0, "user=<default>": 300.0}
     bindings = to_bindings(to_client_totals(usage), quotas(old), quotas(new), static_defaults={})
-    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
+    replay = Recording(OPEN, BrokerConfig(), recording_spans(usage))
     table = to_what_if(
         bindings,
-        held_by_cells(usage, under_new(bindings), replay),
-        held_by_cells(usage, under_old(bindings), replay),
+        simulate_cell_frames(usage, under_new(bindings), replay),
+        simulate_cell_frames(usage, under_old(bindings), replay),
         model=OPEN.model,
         grain="cell",
         is_recorded=False,
@@ -435,8 +438,8 @@ def test_impacts_are_told_to_the_changes_that_they_come_from(spark: SparkSession
 def test_no_limit_is_infinite_for_the_replay_and_null_in_the_table(spark: SparkSession) -> None:
     usage = usage_rows(spark, *minute(1000.0))
     bindings = to_bindings(to_client_totals(usage), quotas({"user=alice": 100.0}), {}, static_defaults={})
-    replay = Replay(OPEN, BrokerConfig(), recorded_times(usage))
-    (held,) = held_by_cells(usage, under_new(bindings), replay).collect()
+    replay = Recording(OPEN, BrokerConfig(), recording_spans(usage))
+    (held,) = simulate_cell_frames(usage, under_new(bindings), replay).collect()
     assert held.limit == inf
     (row,) = what_if(usage, {"user=alice": 100.0}, {}, is_recorded=False)
     assert (row.limit_new, row.stops, row.amount_new) == (None, True, 60_000.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kquota.admin.properties import load_client_properties
-from kquota.cli.gateway import gateway
+from kquota.cli.servers.gateway import gateway
 from kquota.config import BrokerConfig, ConnectionLimits, load_broker_config, load_connection_limits, read_properties
 from kquota.gateway.assembly import DEFAULT_LIMITS
 from kquota.gateway.settings import GatewaySettings, load_gateway_settings

@@ -37,7 +37,7 @@ class TestImports:
         [
             "import kquota",
             "import kquota.pipeline",
-            "import kquota.pipeline.java",
+            "import kquota.pipeline.spark.java",
             "import kquota.cli",
             "import kquota.cli; sys.argv = ['kquota', '--help']; kquota.cli.main()",
         ],

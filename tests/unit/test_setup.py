@@ -17,7 +17,7 @@ case "$1 $2" in
 "-c "*) echo "Python 3.12.0" ;;
 "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && echo "venv by {name}" >> "$LOG" ;;
 "-m pip") shift 2; echo "$*" >> "$LOG"; case "$*" in *java.txt) : > "$JAVA" ;; esac ;;
-"-m kquota.pipeline.java") [ -e "$JAVA" ] ;;
+"-m kquota.pipeline.spark.java") [ -e "$JAVA" ] ;;
 *) exit 99 ;;
 esac
 """

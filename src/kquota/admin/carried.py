@@ -9,7 +9,7 @@ from msgspec import Struct
 from kquota.errors import MalformedMessageError
 from kquota.wire.apis import Api, frame_request, read_response
 
-__all__ = ["Answer", "Carried", "Repeated"]
+__all__ = ["Answer", "KafkaPythonRequest", "Repeated"]
 
 _CORRELATION_ID_BYTES: Final = 4
 
@@ -46,13 +46,13 @@ class _Header(NamedTuple):
     correlation_id: int
     api_key: int
     api_version: int
-    request: Carried
+    request: KafkaPythonRequest
 
-    def get_response_class(self) -> Carried:
+    def get_response_class(self) -> KafkaPythonRequest:
         return self.request
 
 
-class Carried:
+class KafkaPythonRequest:
     """A request of ours in the shape of kafka-python's, and its answer's class at once."""
 
     def __init__(self, api: Api, version: int, body: Struct, repeated: Repeated | None = None) -> None:

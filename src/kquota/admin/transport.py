@@ -20,7 +20,7 @@ from kafka.net import KafkaConnectionManager, NetworkSelector
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from msgspec import Struct
 
-from kquota.admin.carried import Answer, Carried, Repeated
+from kquota.admin.carried import Answer, KafkaPythonRequest, Repeated
 from kquota.admin.tls import certificate_names, explained_tls, is_about_names
 from kquota.errors import (
     ConnectionFailedError,
@@ -235,7 +235,7 @@ class KafkaTransport:
         deadline = loop.time() + timeout_ms / 1000
         version = self._version_of(api, await self.versions(timeout_ms), max_version)
         left_ms = (deadline - loop.time()) * 1000
-        request = Carried(api, version, body, repeated)
+        request = KafkaPythonRequest(api, version, body, repeated)
         try:
             answer: Answer = await self._run(self._send(request, left_ms, to_controller=to_controller), left_ms)
         except ConnectionFailedError as error:
@@ -254,7 +254,7 @@ class KafkaTransport:
             raise answer.body
         return answer.body
 
-    async def _send(self, request: Carried, timeout_ms: float, *, to_controller: bool) -> Answer:
+    async def _send(self, request: KafkaPythonRequest, timeout_ms: float, *, to_controller: bool) -> Answer:
         """On kafka-python's own loop."""
         deadline = time.monotonic() + timeout_ms / 1000
         self._manager.forget_failures()

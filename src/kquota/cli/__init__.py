@@ -23,24 +23,26 @@ class _Lazy(NamedTuple):
 
 
 COMMANDS: Final[Mapping[str, _Lazy]] = {
-    "analyze": _Lazy("kquota.cli.analyze:analyze", "Who is limited by what, how close, and who was throttled."),
-    "demo": _Lazy("kquota.cli.demo:demo", "Run analyze on the sample capture of a real broker."),
-    "resolve": _Lazy("kquota.cli.resolve:resolve", "Say which limit binds a client, and why."),
-    "describe": _Lazy("kquota.cli.describe:describe", "List the entities that match, with their values."),
-    "alter": _Lazy("kquota.cli.alter:alter", "Change what is set on one entity."),
-    "export": _Lazy("kquota.cli.export:export", "Write all quotas as a quota file."),
-    "lint": _Lazy("kquota.cli.lint:lint", "Find quotas that bind nobody, or not as they were meant."),
-    "plan": _Lazy("kquota.cli.plan:plan", "Say what apply would change, and keep it for review."),
-    "apply": _Lazy("kquota.cli.apply:apply", "Make quotas those of a file, or carry out a plan."),
-    "rollback": _Lazy("kquota.cli.rollback:rollback", "Undo an apply."),
-    "history": _Lazy("kquota.cli.history:history", "Tell who changed what in a store, and when."),
-    "backup": _Lazy("kquota.cli.backup:backup", "Copy a store into a file, while it is in use."),
-    "restore": _Lazy("kquota.cli.restore:restore", "Make the quotas of a store those of a backup."),
-    "serve": _Lazy("kquota.cli.serve:serve", "Answer Kafka's quota APIs, from a store of ours."),
-    "gateway": _Lazy("kquota.cli.gateway:gateway", "Enforce quotas in front of any Kafka cluster."),
-    "callback": _Lazy("kquota.cli.callback:callback", "Try a quota callback on recorded traffic."),
+    "analyze": _Lazy(
+        "kquota.cli.pipeline.analyze:analyze", "Who is limited by what, how close, and who was throttled."
+    ),
+    "demo": _Lazy("kquota.cli.pipeline.demo:demo", "Run analyze on the sample capture of a real broker."),
+    "resolve": _Lazy("kquota.cli.quotas.resolve:resolve", "Say which limit binds a client, and why."),
+    "describe": _Lazy("kquota.cli.quotas.describe:describe", "List the entities that match, with their values."),
+    "alter": _Lazy("kquota.cli.quotas.alter:alter", "Change what is set on one entity."),
+    "export": _Lazy("kquota.cli.quotas.export:export", "Write all quotas as a quota file."),
+    "lint": _Lazy("kquota.cli.quotas.lint:lint", "Find quotas that bind nobody, or not as they were meant."),
+    "plan": _Lazy("kquota.cli.plans.plan:plan", "Say what apply would change, and keep it for review."),
+    "apply": _Lazy("kquota.cli.plans.apply:apply", "Make quotas those of a file, or carry out a plan."),
+    "rollback": _Lazy("kquota.cli.plans.rollback:rollback", "Undo an apply."),
+    "history": _Lazy("kquota.cli.quotas.history:history", "Tell who changed what in a store, and when."),
+    "backup": _Lazy("kquota.cli.quotas.backup:backup", "Copy a store into a file, while it is in use."),
+    "restore": _Lazy("kquota.cli.quotas.restore:restore", "Make the quotas of a store those of a backup."),
+    "serve": _Lazy("kquota.cli.servers.serve:serve", "Answer Kafka's quota APIs, from a store of ours."),
+    "gateway": _Lazy("kquota.cli.servers.gateway:gateway", "Enforce quotas in front of any Kafka cluster."),
+    "callback": _Lazy("kquota.cli.callback.group:callback", "Try a quota callback on recorded traffic."),
     "engine": _Lazy("kquota.cli.engine:engine", "The metering engine on written traffic."),
-    "pipeline": _Lazy("kquota.cli.pipeline:pipeline", "The single steps of analyze, and the jobs built on them."),
+    "pipeline": _Lazy("kquota.cli.pipeline.group:pipeline", "The single steps of analyze, and the jobs built on them."),
 }
 
 SHARED_OPTIONS: Final = frozenset(
@@ -138,7 +140,7 @@ def _set_defaults(ctx: click.Context, name: str, command: click.Command) -> None
     settings = load_settings(path, os.environ)
     settings.check_tables(COMMANDS.keys(), SHARED_OPTIONS)
     if settings.entity_types:
-        from kquota.cli.entity_types import set_model
+        from kquota.cli.options.entity_types import set_model
 
         set_model(ctx, settings)
     origins: dict[tuple[str, ...], str] = ctx.meta.setdefault("kquota.origins", {})

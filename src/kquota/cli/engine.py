@@ -12,8 +12,8 @@ from typing import IO, Any, Final
 
 import click
 
-from kquota.cli.callback_settings import callback_settings, import_from_here
-from kquota.cli.targets import broker_options
+from kquota.cli.options.callback_settings import callback_settings, import_from_here
+from kquota.cli.options.targets import broker_options
 from kquota.clock import SystemClock
 from kquota.config import load_broker_config
 from kquota.errors import InputError, KquotaError

@@ -14,8 +14,8 @@ from typing import Final, NoReturn
 import click
 
 from kquota import __version__
+from kquota.cli.options.targets import Target, static_default_options
 from kquota.cli.running import run as run_command
-from kquota.cli.targets import Target, static_default_options
 from kquota.config import load_broker_config
 from kquota.errors import IllegalArgumentError, InputError, failed
 from kquota.printable import printable

@@ -18,7 +18,7 @@ from kquota.gateway.api_versions import FORWARDED
 from kquota.gateway.cluster_rights import AclOperation, ClusterRights
 from kquota.metering.callback import KafkaPrincipal
 from kquota.net.frame_server import Answer
-from kquota.server.answering import Answering
+from kquota.server.answering import RequestDispatcher
 from kquota.server.context import ServerContext
 from kquota.stores.port import Servable
 from kquota.wire.apis import (
@@ -76,7 +76,7 @@ class OwnQuotas:
         :param in_force: waits until the gateway enforces what is in the store; false where that takes too long.
         """
         self._context = ServerContext(store, static_defaults=static_defaults or {})
-        self._answering = Answering(self._context, max_elements=max_elements)
+        self._answering = RequestDispatcher(self._context, max_elements=max_elements)
         self._in_force = in_force
         self._rights: WeakKeyDictionary[Broker, ClusterRights] = WeakKeyDictionary()
 

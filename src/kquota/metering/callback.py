@@ -34,8 +34,8 @@ __all__ = [
     "HasStaticDefaults",
     "KafkaPrincipal",
     "MeterUsage",
-    "NamesItsSources",
     "Principal",
+    "ReportsQuotaSource",
     "UsageAware",
     "principal_of",
     "quota_source",
@@ -162,7 +162,7 @@ class ClientQuotaCallback(Protocol):
 
 
 @runtime_checkable
-class NamesItsSources(Protocol):
+class ReportsQuotaSource(Protocol):
     """A callback that also says where its limits are set, for metrics. Kafka's contract has no such method."""
 
     def quota_source(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> str | None:
@@ -228,7 +228,7 @@ class DefaultQuotaCallback:
         return None if rule is None else rule.value
 
     def rule_of_tags(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> Candidate | None:
-        """The same with its source. Callbacks made from this one say theirs by :class:`NamesItsSources`."""
+        """The same with its source. Callbacks made from this one say theirs by :class:`ReportsQuotaSource`."""
         user, client = metric_tags.get(USER, ""), metric_tags.get(CLIENT_ID, "")
         return self._resolver(quota_type).rule_of_tags(quota_type.key, user, client)
 
@@ -274,4 +274,4 @@ def quota_source(
     if type(callback) is DefaultQuotaCallback:
         rule = callback.rule_of_tags(quota_type, metric_tags)
         return None if rule is None else rule.source.to_text()
-    return callback.quota_source(quota_type, metric_tags) if isinstance(callback, NamesItsSources) else None
+    return callback.quota_source(quota_type, metric_tags) if isinstance(callback, ReportsQuotaSource) else None

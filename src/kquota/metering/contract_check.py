@@ -16,7 +16,7 @@ from kquota.config import BrokerConfig
 from kquota.errors import CallbackRefusedError, InputError
 from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, Cluster, KafkaPrincipal
 from kquota.metering.contract import CallbackProbe, CallTimes, Finding, Observations
-from kquota.metering.engine import Housekeeping, QuotaManagers, client_quotas
+from kquota.metering.engine import PeriodicTasks, QuotaManagers, client_quotas
 from kquota.metering.guard import CallbackGuard, Tags
 from kquota.metering.meters import BucketMeter
 from kquota.metering.requests import charge
@@ -162,9 +162,9 @@ class ContractCheck:
         ours.update_cluster_metadata(self._cluster)
         for managers in (ours, kafkas):
             managers.update_quotas(client_quotas(self._quotas))
-        chores = Housekeeping(ours, kafkas)
+        chores = PeriodicTasks(ours, kafkas)
         for record in traffic:
-            chores.pass_until(record.now_ms)
+            chores.run_until(record.now_ms)
             wait_ms = _charge(ours, record)
             tags = answers.last_tags
             # Asked anew for each record, though a broker would not: a limit that wavers shows.

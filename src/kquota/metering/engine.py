@@ -25,7 +25,7 @@ from kquota.metering.meters import BucketMeter
 from kquota.metering.statistics import Windows
 from kquota.quotas import CONNECTION_CREATION_RATE, ClientQuotaEntity, QuotaSnapshot
 
-__all__ = ["EXPIRY_EVERY_MS", "USAGE_EVERY_MS", "Change", "Housekeeping", "QuotaManagers", "client_quotas"]
+__all__ = ["EXPIRY_EVERY_MS", "USAGE_EVERY_MS", "Change", "PeriodicTasks", "QuotaManagers", "client_quotas"]
 
 EXPIRY_EVERY_MS: Final = 30_000
 USAGE_EVERY_MS: Final = 1_000
@@ -198,7 +198,7 @@ def _reason(error: Exception) -> object:
     return error if isinstance(error, KquotaError) else repr(error)
 
 
-class Housekeeping:
+class PeriodicTasks:
     """What a broker does from time to time, by the times of the traffic that is replayed."""
 
     def __init__(self, *managers: QuotaManagers) -> None:
@@ -206,7 +206,7 @@ class Housekeeping:
         self._usage_at_ms: int | None = None
         self._expire_at_ms = 0
 
-    def pass_until(self, now_ms: int) -> None:
+    def run_until(self, now_ms: int) -> None:
         """Do what was due by now; what was due more than once, with nothing recorded in between, is done once."""
         if self._usage_at_ms is None:
             self._usage_at_ms, self._expire_at_ms = now_ms + USAGE_EVERY_MS, now_ms + EXPIRY_EVERY_MS

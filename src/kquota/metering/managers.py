@@ -146,9 +146,9 @@ class QuotaManager(Generic[M]):
         known = self._by_client.get((user, client_id))
         if known is not None:
             return known
-        return self.meter_anyway(user, client_id) if self.is_enabled() else None
+        return self.get_or_create_meter(user, client_id) if self.is_enabled() else None
 
-    def meter_anyway(self, user: Principal, client_id: str) -> M:
+    def get_or_create_meter(self, user: Principal, client_id: str) -> M:
         """The same, also where nothing is limited: a broker that takes something back does not ask whether it is."""
         callback = self._callback
         tags = callback.quota_metric_tags(self.quota_type, principal_of(user), client_id)
@@ -169,7 +169,7 @@ class QuotaManager(Generic[M]):
 
     def note_throttle(self, user: Principal, client_id: str, throttle_ms: int, now_ms: int) -> None:
         """A client was told to wait, because of this quota."""
-        meter = self._by_client.get((user, client_id)) or self.meter_anyway(user, client_id)
+        meter = self._by_client.get((user, client_id)) or self.get_or_create_meter(user, client_id)
         meter.throttle_times.record(throttle_ms, now_ms)
 
     def meters(self) -> Iterator[M]:
@@ -178,7 +178,7 @@ class QuotaManager(Generic[M]):
 
     def throttled_meters(self) -> Iterator[M]:
         """All whose throttle times there are, with or without a meter."""
-        there = [one for one in self._meters.values() if one.throttle_times.is_there(one.last_ms, self._swept_ms)]
+        there = [one for one in self._meters.values() if one.throttle_times.exists(one.last_ms, self._swept_ms)]
         return iter([*there, *self._left.values()])
 
     def usage(self, now_ms: int) -> Iterator[MeterUsage]:
@@ -198,7 +198,7 @@ class QuotaManager(Generic[M]):
         if idle:
             self._by_client.clear()
             self.changes += 1
-        gone = [place for place, left in self._left.items() if not left.throttle_times.is_there(0, now_ms)]
+        gone = [place for place, left in self._left.items() if not left.throttle_times.exists(0, now_ms)]
         for place in gone:
             del self._left[place]
 
@@ -255,7 +255,7 @@ class RateQuotaManager(QuotaManager[RateMeter]):
 
     def unrecord(self, user: Principal, client_id: str, value: float, now_ms: int) -> None:
         """Take back what was counted, and not used after all."""
-        self.meter_anyway(user, client_id).record_unchecked(-value, now_ms)
+        self.get_or_create_meter(user, client_id).record_unchecked(-value, now_ms)
 
     def max_value_in_quota_window(self, user: Principal, client_id: str) -> float:
         """The most that one request can use without being over the limit for ever."""
@@ -318,7 +318,7 @@ class MutationQuotaManager(QuotaManager[BucketMeter]):
 
     def unrecord(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> None:
         """Take back what was counted."""
-        self.meter_anyway(user, client_id).record_unchecked(-partitions, now_ms)
+        self.get_or_create_meter(user, client_id).record_unchecked(-partitions, now_ms)
 
     def _new_meter(self, tags: Mapping[str, str], limit: float) -> BucketMeter:
         return self._meter(tags, limit, self.windows)

@@ -78,7 +78,7 @@ class ThrottleTimes:
         total, count = self._sum.total(now_ms), self._count.total(now_ms)
         return total / count if count else float("nan")
 
-    def is_there(self, last_ms: int, swept_ms: int) -> bool:
+    def exists(self, last_ms: int, swept_ms: int) -> bool:
         """Whether a broker has the sensor: of a meter last used at `last_ms`, with a last look for idle ones at
         `swept_ms`.
         """

@@ -15,31 +15,31 @@ from pyspark.sql import functions as F
 from kquota import __version__
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
-from kquota.files import DatedQuotas
-from kquota.pipeline.arrow_source import ArrowSource, ParquetSource
-from kquota.pipeline.ingest import IngestResult, ingest_logs
-from kquota.pipeline.kept_frames import keep
-from kquota.pipeline.metrics_ingest import MetricSource, MetricsResult, ingest_metrics
-from kquota.pipeline.sources.log_files import LogFile
-from kquota.pipeline.table_files import location, table_folder, write_table
-from kquota.pipeline.tables import CALIBRATION, CLIENTS, LIMITS, REQUESTS, THROTTLED, USAGE, UTILISATION, Table
-from kquota.pipeline.transforms.calibration import to_calibration, to_replayed_waits
-from kquota.pipeline.transforms.clients import (
-    KEPT_METER,
+from kquota.files import QuotaTimeline
+from kquota.pipeline.calibration.replayed_waits import to_calibration, to_replayed_throttles
+from kquota.pipeline.dataset.table_files import location, table_folder, write_table
+from kquota.pipeline.dataset.tables import CALIBRATION, CLIENTS, LIMITS, REQUESTS, THROTTLED, USAGE, UTILISATION, Table
+from kquota.pipeline.ingest.from_logs import IngestResult, ingest_logs
+from kquota.pipeline.ingest.from_metrics import MetricSource, MetricsResult, ingest_metrics
+from kquota.pipeline.ingest.request_log.log_files import LogFile
+from kquota.pipeline.limits.clients import (
+    KAFKA_METER,
     Period,
     to_client_totals,
     with_limits,
     with_limits_over_time,
 )
-from kquota.pipeline.transforms.limit_periods import IS_LAST, have_changed, last_limits
-from kquota.pipeline.transforms.throttled import to_throttled
-from kquota.pipeline.transforms.utilisation import to_utilisation
+from kquota.pipeline.limits.periods import IS_LATEST, has_periods, latest_limits
+from kquota.pipeline.spark.parquet_source import ArrowSource, ParquetSource
+from kquota.pipeline.spark.persisted_frames import keep
+from kquota.pipeline.utilisation.episodes import to_throttled
+from kquota.pipeline.utilisation.rates import to_utilisation
 from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from kquota.pipeline.output import OutputDirectory
+    from kquota.pipeline.dataset.output_directory import OutputDirectory
     from kquota.pipeline.progress import Progress
 
 __all__ = [
@@ -157,7 +157,7 @@ def ingest_step(
         summary["unknown_hours"] = [{"broker_id": log.broker_id, "file": log.path} for log in result.unknown_hours]
     if result.set_back:
         summary["set_back"] = [
-            {"broker_id": broker_id, "from_ms": round(times.back_from_ms), "by_ms": round(times.back_ms)}
+            {"broker_id": broker_id, "from_ms": round(times.backwards_from_ms), "by_ms": round(times.backwards_ms)}
             for broker_id, times in result.set_back.items()
         ]
     if metrics.files:
@@ -216,7 +216,7 @@ def read_usage(spark: SparkSession, directory: Path) -> ParquetSource:
 
 def resolve_step(
     usage: ArrowSource,
-    quotas: DatedQuotas,
+    quotas: QuotaTimeline,
     start_ms: int | None,
     staging: Path,
     broker_config: BrokerConfig,
@@ -230,16 +230,16 @@ def resolve_step(
     """
     with progress.stage("resolve the limits"), ThreadPoolExecutor(1, "clients") as pool:
         clients = keep(resolved(to_client_totals(usage), quotas, start_ms, broker_config))
-        have_periods = have_changed(clients)
-        written = pool.submit(write_table, last_limits(clients).select(*CLIENTS.columns), staging, CLIENTS)
+        have_periods = has_periods(clients)
+        written = pool.submit(write_table, latest_limits(clients).select(*CLIENTS.columns), staging, CLIENTS)
         known = (F.col("user").isNotNull() & F.col("client_id").isNotNull()) | F.col("ip").isNotNull()
 
         def once(column: str) -> Column:
-            return F.when(F.col(IS_LAST), F.col(column)) if have_periods else F.col(column)
+            return F.when(F.col(IS_LATEST), F.col(column)) if have_periods else F.col(column)
 
         totals = clients.agg(
             F.count_distinct(F.when(F.col("ip").isNull() & known, F.struct("user", "client_id"))).alias("clients"),
-            F.count_distinct(F.when(F.col(KEPT_METER).isNotNull(), F.struct("key", KEPT_METER))).alias("meters"),
+            F.count_distinct(F.when(F.col(KAFKA_METER).isNotNull(), F.struct("key", KAFKA_METER))).alias("meters"),
             F.count_distinct(F.when(F.col("meter").isNotNull(), F.struct("key", "meter"))).alias("limited_meters"),
             F.coalesce(F.sum(once("throttle_ms")), F.lit(0)).alias("throttle_ms"),
             F.coalesce(F.sum(once("throttled_requests")), F.lit(0)).alias("throttled_requests"),
@@ -252,7 +252,7 @@ def resolve_step(
 
 
 def resolved(
-    identities: DataFrame, quotas: DatedQuotas, start_ms: int | None, broker_config: BrokerConfig
+    identities: DataFrame, quotas: QuotaTimeline, start_ms: int | None, broker_config: BrokerConfig
 ) -> DataFrame:
     """Identities with the limits that were in force for them from `start_ms` on; a row for each where they changed."""
     defaults = broker_config.static_defaults
@@ -269,7 +269,7 @@ def resolved(
     return with_limits_over_time(identities, periods, static_defaults=defaults)
 
 
-def _over_time(quotas: DatedQuotas) -> dict[str, Any]:
+def _over_time(quotas: QuotaTimeline) -> dict[str, Any]:
     """The part of summary.json about quotas that have a past; nothing for those that are just given."""
     if quotas.recorded_from_ms is None and quotas.periods and quotas.periods[0].valid_from_ms is None:
         return {}
@@ -324,7 +324,7 @@ def calibration_step(
             write_table(spark.createDataFrame([], CALIBRATION.schema), staging, CALIBRATION)
             return {"calibration": None}
         requests = read_table(spark, directory, REQUESTS)
-        write_table(to_calibration(to_replayed_waits(requests, clients, broker_config)), staging, CALIBRATION)
+        write_table(to_calibration(to_replayed_throttles(requests, clients, broker_config)), staging, CALIBRATION)
         agreed = F.col("key") != REQUEST_PERCENTAGE
         both = F.col("throttled_requests") + F.col("invented")
         totals = (

@@ -29,21 +29,26 @@ from kquota.pipeline.analysis import (
     utilisation_step,
     write_summary,
 )
-from kquota.pipeline.failures import explained
-from kquota.pipeline.kept_frames import freeing_frames, keep
-from kquota.pipeline.kept_quotas import in_force, keep_quotas, kept_quotas
-from kquota.pipeline.metrics_ingest import MetricSource
-from kquota.pipeline.output import OutputDirectory
-from kquota.pipeline.overview import MeterLine, UnexplainedLine, unexplained_throttles, worst_meters
+from kquota.pipeline.dataset.output_directory import OutputDirectory
+from kquota.pipeline.dataset.quotas import quotas_in_force, read_dataset_quotas, write_dataset_quotas
+from kquota.pipeline.dataset.tables import LIMITS, REJECTED, REQUESTS, THROTTLED, USAGE, UTILISATION
+from kquota.pipeline.ingest.from_metrics import MetricSource
+from kquota.pipeline.ingest.metrics.mapping import MetricRule, parse_metric_rules
+from kquota.pipeline.ingest.metrics.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
+from kquota.pipeline.ingest.request_log.log_files import LogFile, find_log_files
+from kquota.pipeline.limits.clients import to_client_totals
 from kquota.pipeline.progress import Progress
 from kquota.pipeline.report import write_report
 from kquota.pipeline.report.charts import check_extra
-from kquota.pipeline.session import active_session, start_session
-from kquota.pipeline.sources.log_files import LogFile, find_log_files
-from kquota.pipeline.sources.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
-from kquota.pipeline.sources.metric_mapping import MetricRule, parse_metric_rules
-from kquota.pipeline.tables import LIMITS, REJECTED, REQUESTS, THROTTLED, USAGE, UTILISATION
-from kquota.pipeline.transforms.clients import to_client_totals
+from kquota.pipeline.spark.errors import to_kquota_error
+from kquota.pipeline.spark.persisted_frames import keep, unpersisting
+from kquota.pipeline.spark.session import active_session, start_session
+from kquota.pipeline.utilisation.worst_meters import (
+    UnexplainedThrottle,
+    WorstMeter,
+    unexplained_throttles,
+    worst_meters,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +58,6 @@ __all__ = [
     "JobOptions",
     "add_to",
     "analyze",
-    "before_quotas",
     "check_time_zone",
     "extended",
     "ingest",
@@ -64,6 +68,7 @@ __all__ = [
     "resolve",
     "spark_for",
     "utilisation",
+    "without_judged",
 ]
 
 WORST_SHOWN = 15
@@ -106,8 +111,8 @@ class Analysis:
 
     directory: Path
     summary: Mapping[str, Any]
-    meters: tuple[MeterLine, ...] = ()
-    unexplained: tuple[UnexplainedLine, ...] = ()
+    meters: tuple[WorstMeter, ...] = ()
+    unexplained: tuple[UnexplainedThrottle, ...] = ()
     removed: tuple[str, ...] = ()
     """Tables and files that were made with other quotas, and are there no more."""
 
@@ -177,10 +182,10 @@ def _spark(
             master=options.master, conf=options.conf, log_bytes=log_bytes, table_bytes=table_bytes
         )
     try:
-        with freeing_frames() if joined else nullcontext():
+        with unpersisting() if joined else nullcontext():
             yield spark
     except Exception as error:
-        raise explained(error) from error
+        raise to_kquota_error(error) from error
     finally:
         if joined is None:
             spark.stop()
@@ -225,7 +230,7 @@ def analyze(
         )
         staging = output.staging
         usage = read_usage(spark, staging)
-        of_its_time = in_force(quotas, summary)
+        of_its_time = quotas_in_force(quotas, summary)
         clients, part = resolve_step(usage, of_its_time, summary["start_ms"], staging, options.broker_config, progress)
         summary |= part
         summary |= utilisation_step(usage, clients, staging, options.broker_config, progress)
@@ -233,7 +238,7 @@ def analyze(
         summary["seconds"] = dict(progress.seconds)
         write_summary(staging, summary)
         published = [*result.tables, "clients", "utilisation", "throttled", "calibration"]
-        published += keep_quotas(of_its_time, clients, staging)
+        published += write_dataset_quotas(of_its_time, clients, staging)
         with progress.stage("write the report" if report else "find the worst"), ThreadPoolExecutor(1, "worst") as pool:
             found = pool.submit(_worst, spark, staging, clients)
             if report:
@@ -249,7 +254,7 @@ def analyze(
 
 def _worst(
     spark: SparkSession, directory: Path, clients: DataFrame
-) -> tuple[tuple[MeterLine, ...], tuple[UnexplainedLine, ...]]:
+) -> tuple[tuple[WorstMeter, ...], tuple[UnexplainedThrottle, ...]]:
     """What the terminal shows of the tables `utilisation` and `throttled`, and of resolved clients."""
     throttled = read_table(spark, directory, THROTTLED)
     worst = worst_meters(read_table(spark, directory, UTILISATION), throttled, clients, count=WORST_SHOWN)
@@ -324,13 +329,13 @@ def resolve(quotas: QuotasOverTime, options: JobOptions) -> Analysis:
     progress = options.progress()
     with OutputDirectory.existing(options.out) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
-        of_its_time = in_force(quotas, summary)
+        of_its_time = quotas_in_force(quotas, summary)
         usage = read_usage(spark, options.out)
         clients, part = resolve_step(
             usage, of_its_time, summary.get("start_ms"), output.staging, options.broker_config, progress
         )
-        kept = keep_quotas(of_its_time, clients, output.staging)
-        summary = extended(before_quotas(summary), part, progress)
+        kept = write_dataset_quotas(of_its_time, clients, output.staging)
+        summary = extended(without_judged(summary), part, progress)
         write_summary(output.staging, summary)
         written = ("clients", *kept, "summary.json")
         removed = output.remove_others((*written, *_OF_INGEST))
@@ -348,7 +353,7 @@ def utilisation(options: JobOptions) -> Analysis:
     tables = ("utilisation", "throttled", "calibration")
     with OutputDirectory.existing(options.out, *tables) as output, spark_for(options, progress) as spark:
         summary = read_summary(options.out)
-        of_its_time = in_force(kept_quotas(options.out), summary)
+        of_its_time = quotas_in_force(read_dataset_quotas(options.out), summary)
         usage = read_usage(spark, options.out)
         totals = to_client_totals(usage)
         clients = keep(resolved(totals, of_its_time, summary.get("start_ms"), options.broker_config))
@@ -385,7 +390,7 @@ def read_summary(directory: Path) -> dict[str, Any]:
     return summary
 
 
-def before_quotas(summary: Mapping[str, Any]) -> dict[str, Any]:
+def without_judged(summary: Mapping[str, Any]) -> dict[str, Any]:
     """summary.json without what steps say in it that quotas were given to."""
     return {name: part for name, part in summary.items() if name not in _OF_QUOTAS}
 

@@ -39,7 +39,7 @@ from kquota.wire.apis import (
 from kquota.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kquota.wire.messages.client_quotas import AlterClientQuotasRequest
 
-__all__ = ["Answering"]
+__all__ = ["RequestDispatcher"]
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 
@@ -73,7 +73,7 @@ _ITEMS: Final[Mapping[str, Callable[[Any, ServerContext], int]]] = {
 """About how many entities a request makes the server look at, or answer with; one where nothing else is said."""
 
 
-class Answering:
+class RequestDispatcher:
     """Answers frames; a :data:`~kquota.net.frame_server.FrameHandler` for clients that nobody authenticated.
 
     What is small is answered at once, on the event loop. What is large is read and answered, and what is costly

@@ -18,7 +18,7 @@ from kquota.net.addresses import Address, is_connectable, is_loopback, is_numeri
 from kquota.net.event_log import LineLimit
 from kquota.net.frame_server import open_frame_server
 from kquota.net.listener import BACKLOG, Listener, Peer
-from kquota.server.answering import Answering
+from kquota.server.answering import RequestDispatcher
 from kquota.server.context import ServerContext
 from kquota.stores.local import LocalStore
 
@@ -57,7 +57,7 @@ class QuotaServer:
         self._settings = settings
         self._listener: Listener | None = None
         self._context: ServerContext | None = None
-        self._answering: Answering | None = None
+        self._answering: RequestDispatcher | None = None
         self._lines_of_host = LineLimit(5, window_s=10)
         self._lines_of_loop = LineLimit(1, window_s=60)
 
@@ -78,7 +78,7 @@ class QuotaServer:
             static_defaults=dict(settings.static_defaults),
             max_answer_bytes=limits.socket_request_max_bytes,
         )
-        self._answering = Answering(context, max_elements=limits.request_max_elements)
+        self._answering = RequestDispatcher(context, max_elements=limits.request_max_elements)
         # What the event loop reports itself; above all that there are no more files for connections.
         asyncio.get_running_loop().set_exception_handler(self._log_trouble)
         try:

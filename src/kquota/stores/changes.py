@@ -13,7 +13,7 @@ from kquota.errors import (
     NotAuthorizedError,
     NotSupportedError,
 )
-from kquota.files import alterations
+from kquota.policy import alterations
 from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot
 from kquota.stores.port import ComparesAndSets, QuotaStore
 

@@ -291,7 +291,7 @@ class _Driven:
 
 def _difference(before: QuotaSnapshot, after: QuotaSnapshot) -> tuple[QuotaChange, ...]:
     # Only who follows a store loads what reads files, too.
-    from kquota.files import difference  # noqa: PLC0415
+    from kquota.policy import difference  # noqa: PLC0415
 
     return difference(before, after, prune=True)
 

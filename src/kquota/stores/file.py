@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kquota.clock import Clock
 from kquota.errors import ApiError, InputError, KafkaErrorCode, KquotaError
-from kquota.files import is_plan, read_quota_file
+from kquota.files import read_quota_file
+from kquota.policy import is_plan
 from kquota.quotas import (
     KAFKA,
     ClientQuotaAlteration,

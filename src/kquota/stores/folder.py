@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from kquota.errors import InputError
-from kquota.files import DatedQuotas, moment_name, write_yaml
+from kquota.files import QuotaTimeline, timestamp_name, write_yaml
 
 __all__ = ["read_quota_folder", "write_quota_folder"]
 
 
-def read_quota_folder(path: Path) -> DatedQuotas:
+def read_quota_folder(path: Path) -> QuotaTimeline:
     """What is in the folder; hidden files are left alone.
 
     :raises InputError: it cannot be read, or something in it is no quota file called by a time.
@@ -22,12 +22,12 @@ def read_quota_folder(path: Path) -> DatedQuotas:
                 files[file.name] = file.read_bytes() if file.is_file() else b""
     except OSError as error:
         raise InputError(f"{error.filename}: cannot read the quotas: {error.strerror}") from None
-    return DatedQuotas.of_files(files, folder=str(path))
+    return QuotaTimeline.of_files(files, folder=str(path))
 
 
-def write_quota_folder(path: Path, quotas: DatedQuotas) -> None:
+def write_quota_folder(path: Path, quotas: QuotaTimeline) -> None:
     """Write each period that has a beginning; reading the folder gives them back."""
     path.mkdir()
     for valid_from_ms, file in quotas.periods:
         if valid_from_ms is not None:
-            (path / f"{moment_name(valid_from_ms)}.yaml").write_text(write_yaml(file), encoding="utf-8")
+            (path / f"{timestamp_name(valid_from_ms)}.yaml").write_text(write_yaml(file), encoding="utf-8")

@@ -30,7 +30,7 @@ from kquota.stores.host_names import HostNames, Hosts, hosts_of
 from kquota.stores.port import Commit
 from kquota.stores.watch import QuotaWatch, Watches
 
-__all__ = ["Keeper", "LocalStore", "new_identity"]
+__all__ = ["LocalStore", "StoreBackend", "new_identity"]
 
 _WAIT_MS: Final = 10_000
 _LOOK_EVERY_MS: Final = 250
@@ -43,7 +43,7 @@ def new_identity() -> str:
     return urlsafe_b64encode(token_bytes(16)).decode().rstrip("=")
 
 
-class Keeper(Protocol):
+class StoreBackend(Protocol):
     """Keeps quotas and their history; safe to use from several threads."""
 
     @property
@@ -78,7 +78,7 @@ class LocalStore:
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: StoreBackend,
         *,
         clock: Clock | None = None,
         model: QuotaModel = KAFKA,

@@ -14,7 +14,7 @@ __all__ = ["MemoryKeeper"]
 
 
 class MemoryKeeper:
-    """A :class:`~kquota.stores.local.Keeper` without a file."""
+    """A :class:`~kquota.stores.local.StoreBackend` without a file."""
 
     is_live: Final = True
 

@@ -42,7 +42,7 @@ class _State:
 
 
 class SqliteKeeper:
-    """A :class:`~kquota.stores.local.Keeper` in a file."""
+    """A :class:`~kquota.stores.local.StoreBackend` in a file."""
 
     is_live: Final = True
 

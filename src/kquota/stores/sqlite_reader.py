@@ -24,7 +24,7 @@ _Stamp = tuple[int, int, int, int, int]
 
 
 class SqliteReader:
-    """A :class:`~kquota.stores.local.Keeper` of what was in a file when it was opened, which keeps nothing.
+    """A :class:`~kquota.stores.local.StoreBackend` of what was in a file when it was opened, which keeps nothing.
 
     A file that has nothing in its log is read as one that nobody writes: otherwise SQLite would make a log and an index
     beside it, and could not read in a directory that may not be written to. Whether somebody began to write meanwhile

@@ -11,7 +11,7 @@ from kquota.errors import InputError
 from kquota.printable import without_login
 from kquota.quotas import KAFKA, MAX_CHANGES_PER_REQUEST, QuotaModel
 from kquota.stores.host_names import HostNames
-from kquota.stores.local import Keeper, LocalStore
+from kquota.stores.local import LocalStore, StoreBackend
 from kquota.stores.memory import MemoryKeeper
 from kquota.stores.port import QuotaStore, Watchable
 
@@ -115,7 +115,7 @@ def sqlite_path(url: str, *, must_exist: bool = False, option: str = "--store") 
     return path
 
 
-def _keeper(url: str, access: Access, warn: Callable[[str], None], option: str) -> Keeper:
+def _keeper(url: str, access: Access, warn: Callable[[str], None], option: str) -> StoreBackend:
     if url == "memory:":
         return MemoryKeeper()
     path = sqlite_path(url, must_exist=access in (Access.READ, Access.WRITE), option=option)

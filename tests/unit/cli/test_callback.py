@@ -12,7 +12,7 @@ import pytest
 
 from kquota.admin import QuotaAdmin
 from kquota.cli import run
-from kquota.cli.callback import callback
+from kquota.cli.callback.group import callback
 from kquota.config import BrokerConfig
 from kquota.files import QuotaFile, write_yaml
 from kquota.metering.cluster import Cluster

@@ -8,9 +8,9 @@ import pytest
 from kquota.cli import cli, run
 from kquota.errors import InputError
 from kquota.files.local_paths import local_path
-from kquota.pipeline.output import OutputDirectory
-from kquota.pipeline.sources.log_files import find_log_files
-from kquota.pipeline.sources.metric_files import MetricInputs, find_metric_files
+from kquota.pipeline.dataset.output_directory import OutputDirectory
+from kquota.pipeline.ingest.metrics.metric_files import MetricInputs, find_metric_files
+from kquota.pipeline.ingest.request_log.log_files import find_log_files
 
 URLS = ["s3a://bucket/key", "hdfs://name:8020/x", "abfss://c@a.dfs.core.windows.net/x", "dbfs:/x", "file://other/x"]
 

@@ -116,9 +116,9 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException | None, result
             raise error
         return result
 
-    import kquota.cli.describe
+    import kquota.cli.quotas.describe
 
-    monkeypatch.setattr(kquota.cli.describe, "describe", command)
+    monkeypatch.setattr(kquota.cli.quotas.describe, "describe", command)
 
 
 @pytest.mark.parametrize(

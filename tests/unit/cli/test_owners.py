@@ -2,9 +2,9 @@
 
 import pytest
 
-from kquota.cli.owners import check_owners
+from kquota.cli.options.owners import check_owners
 from kquota.errors import InputError
-from kquota.files import UNOWNED, OwnerMap, OwnerRule
+from kquota.policy import UNOWNED, OwnerMap, OwnerRule
 
 
 def of(*owners: str) -> OwnerMap:

@@ -6,10 +6,10 @@ from typing import Any
 import click
 import pytest
 
-from kquota.cli.quotas_over_time import over_time_lines, read_over_time
-from kquota.cli.targets import Target
+from kquota.cli.options.quotas_over_time import over_time_lines, read_quota_timeline
+from kquota.cli.options.targets import Target
 from kquota.errors import InputError
-from kquota.files import DatedQuotas, QuotaFile
+from kquota.files import QuotaFile, QuotaTimeline
 from kquota.quotas import KAFKA, USER, ClientQuotaAlteration, ClientQuotaEntity
 from kquota.stores.local import LocalStore
 from kquota.stores.sqlite import SqliteKeeper
@@ -19,7 +19,7 @@ ALICE = ClientQuotaEntity({USER: "alice"})
 KEY = "producer_byte_rate"
 
 
-def limits(quotas: DatedQuotas) -> list[tuple[int | None, float | None]]:
+def limits(quotas: QuotaTimeline) -> list[tuple[int | None, float | None]]:
     return [(period.valid_from_ms, period.quotas.snapshot().get(ALICE, {}).get(KEY)) for period in quotas.periods]
 
 
@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> Target:
 
 def test_a_store_answers_for_the_time_of_the_log(store: Target) -> None:
     """By default what was in force then, also where the quotas were changed since."""
-    quotas = read_over_time(store, None)
+    quotas = read_quota_timeline(store, None)
     assert limits(quotas.within(12_000, 15_000)) == [(10_000, 5)]
     assert limits(quotas.within(12_000, 25_000)) == [(10_000, 5), (20_000, 6)]
     assert limits(quotas.within(30_000, 35_000)) == [(20_000, 6)]
@@ -45,21 +45,21 @@ def test_a_store_answers_for_the_time_of_the_log(store: Target) -> None:
 
 def test_a_log_from_before_the_store(store: Target) -> None:
     """The quotas of now, unless its history is asked for."""
-    before = read_over_time(store, None).within(0, 10_000)
+    before = read_quota_timeline(store, None).within(0, 10_000)
     assert (limits(before), before.recorded_from_ms) == ([(None, 6)], 10_000)
-    assert limits(read_over_time(store, True).within(0, 10_000)) == []
-    assert limits(read_over_time(store, False).within(12_000, 15_000)) == [(None, 6)]
+    assert limits(read_quota_timeline(store, True).within(0, 10_000)) == []
+    assert limits(read_quota_timeline(store, False).within(12_000, 15_000)) == [(None, 6)]
 
 
 def test_folders_and_files(tmp_path: Path) -> None:
     text = "- entity: {user: alice}\n  values: {producer_byte_rate: 7}\n"
     (tmp_path / "one.yaml").write_text(text)
-    assert limits(read_over_time(Target(quotas=str(tmp_path / "one.yaml")), None).within(0, 1)) == [(None, 7)]
+    assert limits(read_quota_timeline(Target(quotas=str(tmp_path / "one.yaml")), None).within(0, 1)) == [(None, 7)]
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "1970-01-01T000005Z.yaml").write_text(text)
-    assert limits(read_over_time(Target(quotas=str(tmp_path / "folder")), None).within(0, 9000)) == [(5000, 7)]
+    assert limits(read_quota_timeline(Target(quotas=str(tmp_path / "folder")), None).within(0, 9000)) == [(5000, 7)]
     with pytest.raises(click.UsageError, match="goes with --store"):
-        read_over_time(Target(quotas=str(tmp_path / "folder")), True)
+        read_quota_timeline(Target(quotas=str(tmp_path / "folder")), True)
     with pytest.raises(InputError, match="this is a folder"):
         Target(quotas=str(tmp_path / "folder")).read()
 
@@ -70,21 +70,23 @@ def test_what_foreign_files_of_a_folder_leave_out_is_told(tmp_path: Path, capsys
     name = "2026-01-02T030405Z.yaml"
     (tmp_path / name).write_bytes(rpk.read_bytes())
     (tmp_path / "2026-01-03.yaml").write_text("- entity: {user: alice}\n  values: {producer_byte_rate: 7}\n")
-    assert limits(read_over_time(Target(quotas=str(tmp_path)), None).within(None, None)) == [(1_767_398_400_000, 7)]
+    assert limits(read_quota_timeline(Target(quotas=str(tmp_path)), None).within(None, None)) == [
+        (1_767_398_400_000, 7)
+    ]
     told = capsys.readouterr().err
     assert told.startswith(f"kquota: warning: {tmp_path / name}:16:")
     assert told.count("\n") == 1
     assert "Kafka has no quotas by prefix" in told
 
 
-def lines(quotas: DatedQuotas | None, **changes: Any) -> list[str]:
+def lines(quotas: QuotaTimeline | None, **changes: Any) -> list[str]:
     given = {"changes": 0, "recorded_from_ms": None, "periods": []} | changes
     return over_time_lines({"start_ms": 0, "end_ms": 60_000} | ({} if quotas is None else {"quotas_over_time": given}))
 
 
 def test_what_is_said() -> None:
     """Nothing of quotas that were just given; otherwise what one would not expect."""
-    some = DatedQuotas.always(QuotaFile(()))
+    some = QuotaTimeline.always(QuotaFile(()))
     assert lines(None) == []
     assert lines(some, periods=[{"valid_from_ms": 0}]) == []
     [changed] = lines(some, changes=2, periods=[{"valid_from_ms": at} for at in (0, 5000, 9000)])
@@ -107,6 +109,6 @@ def test_rules_on_types_that_no_log_names_are_left_aside_and_said(
     model = KAFKA.with_entity_type("group", keys=[KEY])
     with LocalStore(SqliteKeeper(tmp_path / "q.db"), clock=ManualClock(), model=model) as store:
         store.alter([ClientQuotaAlteration(one, [ClientQuotaAlteration.Op(KEY, 5.0)]) for one in (*groups, ALICE)])
-    quotas = read_over_time(Target(store=f"sqlite:///{tmp_path / 'q.db'}"), as_of_history).within(None, None)
+    quotas = read_quota_timeline(Target(store=f"sqlite:///{tmp_path / 'q.db'}"), as_of_history).within(None, None)
     assert [list(period.quotas.snapshot()) for period in quotas.periods] == [[ALICE]]
     assert "warning: left aside: group=a; group=b; group=c and 1 more: recorded traffic" in capsys.readouterr().err

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kquota.cli import run
-from kquota.cli.showback import _remarks, _text, _write_unowned
-from kquota.files import read_owner_rules
-from kquota.pipeline import showback as job
+from kquota.cli.pipeline.showback import _remarks, _text, _write_unowned
 from kquota.pipeline.report import units
+from kquota.pipeline.showback import job
+from kquota.policy import read_owner_rules
 
 GIB = 2**30
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kquota.cli.jobs import print_analysis
+from kquota.cli.pipeline.jobs import print_analysis
 from kquota.pipeline.jobs import Analysis
-from kquota.pipeline.overview import MeterLine
+from kquota.pipeline.utilisation.worst_meters import WorstMeter
 
-METER = MeterLine(
+METER = WorstMeter(
     broker_id=0,
     meter="user=ops",
     key="controller_mutation_rate",

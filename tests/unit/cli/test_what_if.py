@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from kquota.cli import run
-from kquota.pipeline import jobs, what_if
-from kquota.pipeline.output import MARKER
-from kquota.pipeline.what_if import WhatIf
+from kquota.pipeline import jobs
+from kquota.pipeline.advice import what_if_job
+from kquota.pipeline.advice.what_if_job import WhatIf
+from kquota.pipeline.dataset.output_directory import MARKER
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +80,7 @@ def test_that_old_limits_are_not_known_is_said(
     """Of usage that no quotas were given to, a what-if knows none: whom the broker throttled then was not free."""
     counts = dict.fromkeys(("meters", "throttled", "starts", "stops", "moved", "changed"), 0)
     found = WhatIf(Path("usage"), {"model": "open", "grain": "cell", "grain_difference": None, **counts}, ())
-    monkeypatch.setattr(what_if, "what_if", lambda *_, **__: found)
+    monkeypatch.setattr(what_if_job, "what_if", lambda *_, **__: found)
     whatif = ["pipeline", "whatif", "--usage", "usage", "--quotas", "new.yaml"]
     assert run(whatif) == 0
     assert "compared with no limits at all" in capsys.readouterr().err

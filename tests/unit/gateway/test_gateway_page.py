@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kquota.cli.gateway import gateway
+from kquota.cli.servers.gateway import gateway
 from kquota.config import CALLBACK_SETTING, BrokerConfig, ConnectionLimits
 from kquota.errors import InputError
 from kquota.gateway.assembly import DEFAULT_LIMITS

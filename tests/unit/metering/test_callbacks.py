@@ -209,8 +209,8 @@ def test_a_trace_says_of_which_type_a_principal_is() -> None:
     settings = {"client.quota.callback.class": f"{__name__}:ByType"}
     record = {"op": "record", "t_ms": NOW, "user": "u", "client-id": "c", "key": "producer_byte_rate", "value": 1}
     of_type = {**record, "principal-type": "ServiceAccount"}
-    taken_back = {**of_type, "op": "unrecord"}
-    answers = list(Replay(BrokerConfig(), settings).answers([record, of_type, taken_back, of_type]))
+    is_refunded = {**of_type, "op": "unrecord"}
+    answers = list(Replay(BrokerConfig(), settings).answers([record, of_type, is_refunded, of_type]))
     assert [(answer["meter"], answer["value"]) for answer in answers] == [
         ({"client-id": "c"}, 0.1),
         ({"type": "ServiceAccount"}, 0.1),

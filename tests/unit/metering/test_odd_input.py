@@ -102,18 +102,18 @@ def test_a_negative_wait_is_none() -> None:
     assert RequestQuotas(managers).produce("a", "c", 100, 0.0, NOW) == NO_WAIT
 
 
-@pytest.mark.parametrize("back_ms", [1, 999, 1000, 2 * HOUR_MS])
-def test_a_clock_that_goes_back(back_ms: int) -> None:
+@pytest.mark.parametrize("backwards_ms", [1, 999, 1000, 2 * HOUR_MS])
+def test_a_clock_that_goes_back(backwards_ms: int) -> None:
     """A rate goes on in its sample, and a bucket has what it had then, as if time had not passed."""
-    by_rate, by_bucket = rate(1000), bucket(2)
+    by_rate, partition_rows = rate(1000), bucket(2)
     assert by_rate.record(10_000, NOW) is None
-    throttle = by_rate.record(10_000, NOW - back_ms)
+    throttle = by_rate.record(10_000, NOW - backwards_ms)
     assert throttle is not None
     assert throttle.value == 20_000 / (by_rate.rate.added_over_ms / 1000)
     assert 9_000 < by_rate.rate.added_over_ms <= 10_000
-    by_bucket.record_unchecked(22, NOW)
-    assert wait_ms(by_bucket.check(NOW - back_ms)) == back_ms
-    assert by_bucket.check(NOW) is None
+    partition_rows.record_unchecked(22, NOW)
+    assert wait_ms(partition_rows.check(NOW - backwards_ms)) == backwards_ms
+    assert partition_rows.check(NOW) is None
 
 
 def test_a_clock_that_goes_back_drops_no_meter() -> None:

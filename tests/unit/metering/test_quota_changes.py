@@ -59,8 +59,8 @@ def limits(managers: QuotaManagers) -> dict[tuple[ClientQuotaType, str], float]:
 def with_meters(managers: QuotaManagers) -> QuotaManagers:
     """One for each user and rate, and for two addresses; also where nothing is set."""
     for user in USERS:
-        managers.produce.meter_anyway(user, "c")
-        managers.fetch.meter_anyway(user, "c")
+        managers.produce.get_or_create_meter(user, "c")
+        managers.fetch.get_or_create_meter(user, "c")
         managers.connections.accept("PLAINTEXT", f"10.0.0.{len(user)}", NOW)
     return managers
 
@@ -129,7 +129,7 @@ def test_all_limits_are_those_that_a_new_callback_gives(
     if is_swapped:
         managers.swap_callback(OnlyUsers(), {})
         for client in clients:
-            managers.produce.meter_anyway(*client)
+            managers.produce.get_or_create_meter(*client)
         managers.swap_callback(DefaultQuotaCallback(), {})
     values: dict[ClientQuotaEntity, float | None] = {}
     for some in steps:
@@ -141,7 +141,7 @@ def test_all_limits_are_those_that_a_new_callback_gives(
             if value is not None:
                 anew.update_quota(PRODUCE, CallbackQuotaEntity(entity), value)
         for client in clients:
-            managers.produce.meter_anyway(*client)
+            managers.produce.get_or_create_meter(*client)
         for meter in managers.produce.meters():
             limit = anew.quota_limit(PRODUCE, meter.tags)
             assert meter.limit == (UNLIMITED if limit is None else limit)

@@ -16,7 +16,7 @@ from kquota.errors import (
     NotAuthorizedError,
     StoreError,
 )
-from kquota.files import difference
+from kquota.policy import difference
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter
 from kquota.stores import open_store
 from kquota.stores.changes import BATCH_ENTITIES, make_changes

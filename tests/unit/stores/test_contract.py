@@ -21,7 +21,7 @@ from kquota.quotas import (
     decide,
 )
 from kquota.stores import Commit, HasHistory
-from kquota.stores.local import Keeper, LocalStore
+from kquota.stores.local import LocalStore, StoreBackend
 from kquota.stores.memory import MemoryKeeper
 from kquota.stores.sqlite import SqliteKeeper
 from tests.kit.manual_clock import ManualClock
@@ -51,7 +51,7 @@ def clock() -> ManualClock:
 @pytest.fixture(params=["memory", "sqlite"])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Open]:
     """Opens the same store again each time; the one in memory is the same for as long as the test runs."""
-    keepers: list[Keeper] = []
+    keepers: list[StoreBackend] = []
     memory = MemoryKeeper()
 
     def open_again() -> LocalStore:
@@ -163,7 +163,7 @@ class _Racing:
 
     is_live = True
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: StoreBackend) -> None:
         self.keeper = keeper
         self.times = 0
         self.identity = keeper.identity

@@ -348,8 +348,8 @@ def update(managers: QuotaManagers) -> Callable[[list[Change]], None]:
 
 def limits(managers: QuotaManagers) -> tuple[float, float, int]:
     return (
-        managers.produce.meter_anyway("alice", "").limit,
-        managers.produce.meter_anyway("bob", "").limit,
+        managers.produce.get_or_create_meter("alice", "").limit,
+        managers.produce.get_or_create_meter("bob", "").limit,
         managers.connections.limit("10.0.0.1"),
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kquota.errors import InputError
-from kquota.files import DatedQuotas, QuotaFile, QuotaPeriod
+from kquota.files import QuotaFile, QuotaPeriod, QuotaTimeline
 from kquota.quotas import USER, ClientQuotaEntity
 from kquota.stores.folder import read_quota_folder, write_quota_folder
 
@@ -14,7 +14,7 @@ FILE = QuotaFile.of({ClientQuotaEntity({USER: "a:b"}): {"producer_byte_rate": 5.
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     """Names have no colons, hidden files are not ours."""
-    dated = DatedQuotas((QuotaPeriod(1_767_323_045_000, FILE), QuotaPeriod(1_767_323_045_678, QuotaFile(()))))
+    dated = QuotaTimeline((QuotaPeriod(1_767_323_045_000, FILE), QuotaPeriod(1_767_323_045_678, QuotaFile(()))))
     write_quota_folder(tmp_path / "quotas", dated)
     names = sorted(file.name for file in (tmp_path / "quotas").iterdir())
     assert names == ["2026-01-02T030405.678Z.yaml", "2026-01-02T030405Z.yaml"]

@@ -12,7 +12,8 @@ from threading import Event
 import pytest
 
 from kquota.errors import InputError, KafkaErrorCode, QuotaFileError, StoreError
-from kquota.files import QuotaFile, alterations, difference, write_yaml
+from kquota.files import QuotaFile, write_yaml
+from kquota.policy import alterations, difference
 from kquota.quotas import QuotaIndex, QuotaSnapshot
 from kquota.stores import Access, Look, QuotaWatch, open_store, open_watchable
 from kquota.stores.file import FileStore

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from kquota.pipeline.limits.identities import METER
 from kquota.pipeline.report import model
-from kquota.pipeline.transforms.identities import METER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -7,8 +7,8 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from kquota.pipeline.report import agreement, charts, curve_chart, model, units, wording
-from kquota.pipeline.report.advice import advice_for
+from kquota.pipeline.report import calibration_chart, charts, curve_chart, model, units, wording
+from kquota.pipeline.report.rejection_hints import rejection_hint
 from kquota.pipeline.report.summary import zone_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def render_page(report: model.Report, *, generated: datetime) -> str:
     from markupsafe import Markup
 
     zone = zone_of(report.summary)
-    plot = agreement.draw_agreement(report.calibration) if report.calibration is not None else ""
+    plot = calibration_chart.draw_calibration_chart(report.calibration) if report.calibration is not None else ""
     drawn = [
         (timeline, Markup(charts.draw_meter(timeline, report.range, zone, number=number)))  # noqa: S704 (our own drawing)
         for number, timeline in enumerate(report.timelines, start=1)
@@ -88,7 +88,7 @@ def _environment() -> Environment:
         cause_words=wording.cause_words,
         state_of=wording.state_of,
         shown=wording.shown_name,
-        advice=advice_for,
+        advice=rejection_hint,
         exact=units.exact,
         bar=_bar,
         lane=_lane,
@@ -96,8 +96,8 @@ def _environment() -> Environment:
         change=units.change,
         spark_of=curve_chart.spark_of,
         ratio=model.ratio,
-        mark_of=agreement.mark_of,
-        is_low=agreement.is_low,
+        mark_of=calibration_chart.mark_of,
+        is_low=calibration_chart.is_low,
         AMBIGUOUS=model.AMBIGUOUS,
         UNEXPLAINED=model.UNEXPLAINED,
     )

@@ -14,23 +14,23 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 from pyspark.sql.window import Window
 
-from kquota.pipeline import tables
-from kquota.pipeline.arrow_source import ParquetSource
+from kquota.pipeline.dataset import tables
+from kquota.pipeline.dataset.table_files import location, table_folder
+from kquota.pipeline.limits.identities import METER, decode_dictionaries
 from kquota.pipeline.report import model
 from kquota.pipeline.report.calibration import calibration_of
 from kquota.pipeline.report.curves import curves_of
 from kquota.pipeline.report.recommendations import recommendations_of
 from kquota.pipeline.report.summary import rate_window, read_summary
-from kquota.pipeline.report.timeline import Wanted, limit_spans, meter_steps, spans_of, throttled_by_meter
+from kquota.pipeline.report.timeline import ChartedMeter, limit_spans, meter_steps, spans_of, throttled_by_meter
 from kquota.pipeline.report.what_if import what_if_of
-from kquota.pipeline.table_files import location, table_folder
-from kquota.pipeline.transforms.identities import METER, plain_strings
+from kquota.pipeline.spark.parquet_source import ParquetSource
 from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-    from kquota.pipeline.arrow_source import ArrowSource, Batches
+    from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 
 __all__ = ["AnalysisTables", "build_report", "read_tables"]
 
@@ -44,7 +44,7 @@ _CLIENT: Final = ("user", "client_id", "ip")
 
 @dataclass(frozen=True, slots=True)
 class AnalysisTables:
-    """The tables that the page is made of, with the schemas of :mod:`kquota.pipeline.tables`."""
+    """The tables that the page is made of, with the schemas of :mod:`kquota.pipeline.dataset.tables`."""
 
     usage: ArrowSource
     clients: DataFrame
@@ -153,7 +153,7 @@ def _brokers(usage: ArrowSource) -> tuple[tuple[tuple[str, int], ...], model.Tim
     def spans(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             ends = pc.add(batch.column("cell_start_ms"), batch.column("cell_ms"))
-            cells = plain_strings(pa.Table.from_batches([batch]).append_column("end_ms", ends))
+            cells = decode_dictionaries(pa.Table.from_batches([batch]).append_column("end_ms", ends))
             by_broker = cells.group_by(["cluster", "broker_id"], use_threads=False)
             yield from by_broker.aggregate([("cell_start_ms", "min"), ("end_ms", "max")]).to_batches()
 
@@ -267,7 +267,7 @@ def _timelines(
     if not worst or time_range is None:
         return ()
     wanted = [
-        Wanted(name, rate_window(summary, name.key), {one.broker_id: one.limit for one in row.closest})
+        ChartedMeter(name, rate_window(summary, name.key), {one.broker_id: one.limit for one in row.closest})
         for name, row in worst.items()
     ]
     of_meters = read.clients if read.limits is None else read.limits

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from kquota.files import UNOWNED
 from kquota.pipeline.report import model
 from kquota.pipeline.report.curves import RULE, curve_from, curves_by_meter, worst_of
+from kquota.policy import UNOWNED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

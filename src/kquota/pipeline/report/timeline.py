@@ -13,25 +13,25 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 from pyspark.sql.window import Window
 
-from kquota.pipeline.report import model
-from kquota.pipeline.tables import USAGE
-from kquota.pipeline.transforms.identities import IDENTITY, IdentityNumbers
-from kquota.pipeline.transforms.limit_periods import (
+from kquota.pipeline.dataset.tables import USAGE
+from kquota.pipeline.limits.identities import IDENTITY, IdentityIds
+from kquota.pipeline.limits.periods import (
     VALID_FROM_MS,
     VALID_TO_MS,
     VALIDITY,
     LimitPeriods,
-    have_changed,
+    has_periods,
 )
-from kquota.pipeline.transforms.meter_series import is_sampled
+from kquota.pipeline.report import model
+from kquota.pipeline.utilisation.meter_series import is_sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from kquota.pipeline.arrow_source import ArrowSource, Batches
+    from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 
 __all__ = [
-    "Wanted",
+    "ChartedMeter",
     "bin_ms",
     "enforced_rate_steps",
     "limit_spans",
@@ -42,7 +42,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ChartedMeter:
     """A meter to draw: its window, and the limit on each of the brokers to draw it for."""
 
     name: model.MeterName
@@ -72,7 +72,11 @@ def bin_ms(time_range: model.TimeRange, bins: int) -> int:
 
 
 def meter_steps(
-    usage: ArrowSource, clients: DataFrame, wanted: Sequence[Wanted], time_range: model.TimeRange, bounds: model.Bounds
+    usage: ArrowSource,
+    clients: DataFrame,
+    wanted: Sequence[ChartedMeter],
+    time_range: model.TimeRange,
+    bounds: model.Bounds,
 ) -> dict[model.MeterName, tuple[model.BrokerSeries, ...]]:
     """The enforced rate of the wanted meters on their wanted brokers, in at most `bounds.bins` steps.
 
@@ -82,21 +86,21 @@ def meter_steps(
     """
     # Of a dozen meters: few, even if one of them has many clients.
     index = _index_of([one.name for one in wanted]).alias("index")
-    identities = clients.select(index, *IDENTITY, *(VALIDITY if have_changed(clients) else ()))
+    identities = clients.select(index, *IDENTITY, *(VALIDITY if has_periods(clients) else ()))
     rows = identities.where(F.col("index").isNotNull()).toArrow().to_pylist()
     periods = LimitPeriods.of(rows)
-    tracks = periods.tracks(
+    timelines = periods.timelines(
         [tuple(row[name] for name in IDENTITY) for row in rows], rows, [row["index"] for row in rows]
     )
     brokers = [sorted(one.limits) for one in wanted]
     windows_ms = np.array([one.window.window_ms for one in wanted], np.int64)
 
-    numbers = IdentityNumbers.of_mapping(tracks.numbers)
+    numbers = IdentityIds.of_mapping(timelines.numbers)
 
     def wanted_cells(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             period = periods.at(batch.column("cell_start_ms").to_numpy())
-            index = tracks.of_period[numbers.of(batch), period]
+            index = timelines.of_period[numbers.of(batch), period]
             broker_id = batch.column("broker_id").to_numpy()
             is_wanted = np.zeros(batch.num_rows, np.bool_)
             for number, of_meter in enumerate(brokers):
@@ -175,9 +179,9 @@ def enforced_rate_steps(cells: DataFrame) -> DataFrame:
     counts_from = F.col("cell_start_ms") + F.when(F.col("is_sampled"), 0).otherwise(F.col("cell_ms"))
     # A cell longer than the window stands for its own mean.
     longer_ms = F.greatest(F.col("window_ms"), F.col("cell_ms").cast("long"))
-    counted_ms = F.when(F.col("is_sampled"), F.col("cell_ms").cast("long")).otherwise(longer_ms)
+    counted_at_ms = F.when(F.col("is_sampled"), F.col("cell_ms").cast("long")).otherwise(longer_ms)
     # Whole amounts are added and taken away exactly as long as nothing is divided before the end.
-    counted = F.col("amount") * (F.col("window_ms") / counted_ms)
+    counted = F.col("amount") * (F.col("window_ms") / counted_at_ms)
     changes = cells.where(F.col("amount").isNotNull()).select(
         "index",
         "broker_id",
@@ -185,7 +189,7 @@ def enforced_rate_steps(cells: DataFrame) -> DataFrame:
         F.explode(
             F.array(
                 F.struct(counts_from.alias("at_ms"), counted.alias("change")),
-                F.struct((counts_from + counted_ms).alias("at_ms"), (-counted).alias("change")),
+                F.struct((counts_from + counted_at_ms).alias("at_ms"), (-counted).alias("change")),
             )
         ).alias("one"),
     )

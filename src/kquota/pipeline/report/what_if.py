@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from kquota.pipeline.advice.what_if import UNKNOWNS
 from kquota.pipeline.report import model
-from kquota.pipeline.transforms.what_if import UNKNOWNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kquota.pipeline.report import agreement, charts, model, units
+from kquota.pipeline.report import calibration_chart, charts, model, units
 from kquota.pipeline.report.page import render_page
 from tests.kit import example_report as example
 
@@ -31,7 +31,7 @@ def a_meter(key: str = "producer_byte_rate", **changes: object) -> model.Calibra
 
 def points_of(*rows: model.CalibratedMeter) -> dict[str, charts.Points]:
     datasets: dict[str, charts.Points] = {}
-    agreement.chart_of(rows, datasets)
+    calibration_chart.chart_of(rows, datasets)
     return datasets
 
 
@@ -122,7 +122,7 @@ def test_keys_differ_by_shape() -> None:
     points = points_of(*(a_meter(key) for key in keys))
     assert [len(points[f"told{mark}"]) for mark in range(4)] == [1, 1, 1, 2]
     datasets: dict[str, charts.Points] = {}
-    spec = agreement.chart_of([a_meter(key) for key in keys], datasets).to_dict(validate=True)
+    spec = calibration_chart.chart_of([a_meter(key) for key in keys], datasets).to_dict(validate=True)
     shapes = [layer["mark"]["shape"] for layer in spec["layer"] if layer["mark"]["type"] == "point"]
     assert len(set(shapes)) == len(shapes) == 4
 
@@ -142,7 +142,7 @@ def test_any_sums_can_be_drawn(told_ms: int, predicted_ms: int) -> None:
     """Nothing stands on the edge, where the plot says so; a scale has ticks whatever the length of time."""
     row = a_meter(told_ms=told_ms, predicted_ms=predicted_ms)
     datasets: dict[str, charts.Points] = {}
-    spec = agreement.chart_of([row], datasets).to_dict(validate=True)
+    spec = calibration_chart.chart_of([row], datasets).to_dict(validate=True)
     low, high = spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
     assert high / low >= 9.99
     [mark] = datasets["told0"]

@@ -1,0 +1,1 @@
+"""``kquota callback``: quota callbacks tried on recorded traffic."""

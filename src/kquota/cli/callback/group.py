@@ -1,0 +1,144 @@
+"""``kquota callback``: a quota callback on recorded traffic."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from kquota.cli.callback.outcome import print_json, print_text
+from kquota.cli.options.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
+from kquota.cli.options.entity_types import leave_out_added
+from kquota.cli.options.paths import as_path
+from kquota.cli.options.targets import QUOTA_FILE, Target, broker_options, read_quotas, target_options
+from kquota.cli.pipeline.jobs import load_pipeline
+from kquota.clock import SystemClock
+from kquota.config import load_broker_config
+from kquota.files import dump_json
+from kquota.metering.cluster_json import cluster_to_json
+
+__all__ = ["callback"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def callback() -> None:
+    """Quota callbacks (KIP-257): what they would do, and whether they keep their contract."""
+
+
+@callback.command(
+    epilog="""\b
+Examples:
+  kquota callback test groups --usage report --quotas quotas.yaml -C 'kquota.groups={"etl": {"client-ids": ["etl*"]}}'
+  kquota callback test my_callbacks:ByPrefix --usage report
+  kquota callback test my_callbacks:ByPrefix --usage report --callback-config callback.properties --budget-ms 0.5
+  kquota callback test fair-share --usage report --quotas quotas.yaml --format json
+  kquota callback test partitions --usage report --cluster-metadata cluster.json
+
+\b
+CALLBACK is a class, as package.module:Class (also of a module in this directory), or the name of one that is installed:
+default, groups, partitions, fair-share and those of other packages.
+It is tried whatever client.quota.callback.class says in --broker-config. Its limits are those of --quotas, otherwise
+those that the directory was analysed with.
+Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be used."""
+)
+@click.argument("name", metavar="CALLBACK")
+@click.option(
+    "--usage",
+    callback=as_path,
+    required=True,
+    metavar="DIR",
+    help="A directory that `kquota analyze --out` wrote. Its table `requests` is used where it was kept "
+    "(--keep-requests), otherwise the seconds of `usage`.",
+)
+@callback_options
+@click.option("--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]")
+@click.option(
+    "--budget-ms",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    metavar="MS",
+    help="How long a call may take. More than 1 of 100 calls of a method over it are a fault.",
+)
+@broker_options
+@click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not tell what is being done.")
+def test(
+    *,
+    name: str,
+    usage: str,
+    callback_config: str | None,
+    settings: tuple[str, ...],
+    cluster_metadata: str | None,
+    quotas: str | None,
+    budget_ms: float,
+    broker_config: str | None,
+    defines: tuple[str, ...],
+    format: str,
+    quiet: bool,
+) -> int:
+    """Run a callback over recorded traffic: whether it keeps its contract, and what it would have done.
+
+    It is asked what a broker asks, request by request; a new one is made for each broker, and told its node.id. Tags
+    must depend on the request alone, limits be above zero or None and change only when the callback says so, and
+    answers come within the budget.
+
+    Requests arrive as they were recorded: that some would have been made to wait, and the next have come later, is left
+    aside. The same requests go through Kafka's own rules, for comparison, and what the log says was told stands beside
+    both. A fetch that was held back counts nothing in the log, because its answer went out empty: fewer fetches wait
+    here than did.
+    """
+    from kquota.metering.contract_check import ContractCheck
+    from kquota.metering.loading import load_callback
+
+    broker = load_broker_config(broker_config, defines, has_callback=True)
+    cluster = read_cluster(cluster_metadata)
+    import_from_here()
+    load_callback(name)
+    traffic = load_pipeline("dataset.traffic").RecordedTraffic.of(Path(usage))
+    found = leave_out_added(read_quotas(quotas)) if quotas is not None else traffic.quotas()
+    clock = SystemClock()
+    check = ContractCheck(
+        lambda: load_callback(name),
+        callback_settings(broker_config, defines, callback_config, settings),
+        {} if found is None else found.snapshot(),
+        broker,
+        cluster=cluster,
+        monotonic_ms=clock.monotonic_ms,
+        budget_ms=budget_ms,
+    )
+    progress = load_pipeline("progress").Progress(sys.stderr, clock, quiet=quiet)
+    brokers = traffic.brokers()
+    for broker_id in brokers:
+        with progress.stage(f"broker {broker_id}", lambda: check.records, traffic.rows(), traffic.grain):
+            check.broker(broker_id, traffic.of_broker(broker_id))
+    findings = check.findings()
+    if format == "json":
+        print_json(name, usage, traffic, check, findings)
+    else:
+        print_text(name, usage, traffic, check, findings, has_quotas=found is not None)
+    return 1 if findings else 0
+
+
+@callback.command(
+    epilog="""\b
+Examples:
+  kquota callback cluster --bootstrap-server localhost:9092 > cluster.json
+  kquota callback test partitions --usage report --cluster-metadata cluster.json
+
+\b
+With "op": "cluster" added, the object is a line of a trace (kquota engine replay)."""
+)
+@target_options(stores=False, required=False)
+def cluster(*, target: Target) -> None:
+    """Write who leads which partition of a cluster, for callbacks whose limits depend on it.
+
+    Topics that are being deleted are left out, and those that this client may not see.
+    """
+    store = target.cluster()
+    if store is None:
+        raise click.UsageError("Give the cluster: --bootstrap-server HOST:PORT.")
+    with store:
+        found = store.admin.cluster()
+    sys.stdout.write(dump_json(cluster_to_json(found)) + "\n")

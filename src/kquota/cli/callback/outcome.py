@@ -1,0 +1,207 @@
+"""How the outcome of ``kquota callback test`` is printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kquota.cli.pipeline.jobs import UNITS, duration, plain_cell, wide_console
+from kquota.files import dump_json
+from kquota.quotas import MeterKey, format_number
+
+if TYPE_CHECKING:
+    from kquota.metering.contract import Finding
+    from kquota.metering.contract_check import ContractCheck, MeterOutcome, Waits
+
+__all__ = ["print_json", "print_text"]
+
+_SHOWN_METERS: Final = 20
+_NUMBERS: Final = ("requests", "amount", "limit", "told to wait", "longest", "by Kafka's rules", "logged")
+_WIDE: Final = 130
+_ON_WIDE_TERMINALS: Final = ("requests", "amount", "longest")
+"""Columns that a narrow one has no room for."""
+
+
+def print_json(name: str, usage: str, traffic: Any, check: ContractCheck, findings: list[Finding]) -> None:
+    """Everything, as one object."""
+    answer = {
+        "callback": name,
+        "usage": usage,
+        "grain": "request" if traffic.is_per_request else "cell",
+        "brokers": traffic.brokers(),
+        "records": check.records,
+        "skipped": traffic.skipped,
+        "keeps_contract": not findings,
+        "findings": [
+            {
+                "fault": one.fault.name.lower(),
+                "method": one.method,
+                "count": one.count,
+                "question": one.question,
+                "answer": one.answer,
+            }
+            for one in findings
+        ],
+        "methods": [
+            {
+                "method": method,
+                "calls": times.calls,
+                "p50_ms": times.percentile_ms(0.5),
+                "p99_ms": times.percentile_ms(0.99),
+                "max_ms": times.max_ms,
+                "over_budget": times.over_budget,
+                "over_budget_share": times.over_budget / times.calls,
+            }
+            for method, times in check.times.items()
+        ],
+        "meters": [
+            {
+                "broker_id": meter.broker_id,
+                "meter": {tag: value for tag, value in meter.tags.items() if value},
+                "key": meter.quota_type.key,
+                "requests": meter.requests,
+                "amount": meter.amount,
+                "limit_min": meter.lowest_limit if meter.is_limited else None,
+                "limit_max": meter.highest_limit if meter.is_limited else None,
+                "callback": _waits_fields(meter.callback),
+                "kafka": _waits_fields(meter.kafka),
+                "logged": _waits_fields(meter.logged),
+            }
+            for meter in check.meters()
+        ],
+    }
+    sys.stdout.write(dump_json(answer) + "\n")
+
+
+def _waits_fields(waits: Waits) -> dict[str, int]:
+    return {
+        "throttled_requests": waits.count,
+        "throttle_ms": waits.total_ms,
+        "throttle_max_ms": waits.longest_ms,
+    }
+
+
+def print_text(
+    name: str, usage: str, traffic: Any, check: ContractCheck, findings: list[Finding], *, has_quotas: bool
+) -> None:
+    """For people: the faults, the calls, and the meters that matter most."""
+    console = wide_console()
+
+    def say(text: str) -> None:
+        console.print(plain_cell(text), soft_wrap=True)
+
+    seconds = 0 if check.first_ms is None else (check.last_ms - check.first_ms) / 1000
+    brokers = traffic.brokers()
+    say(
+        f"{name} on {check.records:,} {traffic.grain} of {len(brokers)} broker{'s' * (len(brokers) != 1)}, "
+        f"{duration(seconds * 1000)} of {usage}"
+    )
+    if not traffic.is_per_request:
+        say(
+            "The requests themselves were not kept (kquota analyze --keep-requests): what a client used in a second "
+            "counts as one request, at the beginning of that second."
+        )
+    if traffic.skipped:
+        say(f"{traffic.skipped:,} more are left out: their client or what they used is not known.")
+    if not has_quotas:
+        say(f"There are no quotas: {usage} has no quotas.yaml; --quotas FILE gives some.")
+    console.print()
+    if findings:
+        console.print("[bold red]It does not keep its contract.[/] What is wrong, the worst first:")
+        for one in findings:
+            say(f"  {one.method} {one.fault.value}: {one.count:,}x")
+            say(f"    such as {one.question} {one.answer}")
+    else:
+        console.print("[bold green]It keeps its contract.[/]")
+    console.print()
+    console.print(_times_table(check))
+    console.print()
+    meters = check.meters()
+    shown = [one for one in meters if one.is_limited or one.kafka.count or one.logged.count][:_SHOWN_METERS]
+    if shown:
+        console.print(_meters_table(shown, several=len(brokers) > 1, is_wide=console.width >= _WIDE))
+        if any(one.callback.total_ms > 2 * one.logged.total_ms + seconds * 1000 for one in shown):
+            say(
+                "Requests come as they were recorded, waits or not: under limits much tighter than then, waits pile up."
+            )
+    if len(shown) < len(meters):
+        others = len(meters) - len(shown)
+        what = f"{'more ' * bool(shown)}meter{'s' * (others != 1)}"
+        say(f"{others:,} {what} with shorter waits or none: --format json has all.")
+
+
+def _times_table(check: ContractCheck) -> Any:
+    from rich.table import Table
+
+    budget_ms = check.budget_ms
+    table = Table(title="Calls", title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table.add_column("method")
+    for column in ("calls", "p50", "p99", "longest", f"over {budget_ms:g} ms"):
+        table.add_column(column, justify="right")
+    for method, times in check.times.items():
+        table.add_row(
+            method,
+            f"{times.calls:,}",
+            _fine(times.percentile_ms(0.5)),
+            _fine(times.percentile_ms(0.99)),
+            _fine(times.max_ms),
+            f"{times.over_budget:,} ({times.over_budget / times.calls:.2%})" if times.over_budget else "-",
+        )
+    return table
+
+
+def _meters_table(meters: Iterable[MeterOutcome], *, several: bool, is_wide: bool) -> Any:
+    from rich.table import Table
+
+    table = Table(
+        title="What it would have done: how many requests were told to wait, and how long in all",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+    )
+    if several:
+        table.add_column("broker", justify="right")
+    for column in ("meter", "key"):
+        table.add_column(column, overflow="fold", min_width=10)
+    for column in _NUMBERS:
+        if is_wide or column not in _ON_WIDE_TERMINALS:
+            table.add_column(column, justify="right")
+    for meter in meters:
+        numbers = {
+            "requests": f"{meter.requests:,}",
+            "amount": f"{meter.amount:,.0f}",
+            "limit": _limit(meter),
+            "told to wait": _waits(meter.callback),
+            "longest": duration(meter.callback.longest_ms) if meter.callback.count else "-",
+            "by Kafka's rules": _waits(meter.kafka),
+            "logged": _waits(meter.logged),
+        }
+        shown = [text for column, text in numbers.items() if is_wide or column not in _ON_WIDE_TERMINALS]
+        cells = [_meter_name(meter.tags), meter.quota_type.key, *shown]
+        table.add_row(*([str(meter.broker_id)] if several else []), *map(plain_cell, cells))
+    return table
+
+
+def _meter_name(tags: Mapping[str, str]) -> str:
+    if "" in tags:  # of all that are too many
+        return tags[""]
+    return MeterKey(tags).to_text() or "(no tags)"
+
+
+def _limit(meter: MeterOutcome) -> str:
+    if not meter.is_limited:
+        return "-"
+    low, high = (
+        format_number(round(limit, 2 if limit < 100 else None)) for limit in (meter.lowest_limit, meter.highest_limit)
+    )
+    return f"{low if low == high else f'{low} to {high}'} {UNITS.get(meter.quota_type.key, '/s')}"
+
+
+def _waits(waits: Waits) -> str:
+    return f"{waits.count:,} {duration(waits.total_ms):>8}" if waits.count else "-"
+
+
+def _fine(ms: float) -> str:
+    return f"{ms * 1000:,.1f} us" if ms < 0.1 else f"{ms:,.2f} ms" if ms < 100 else f"{ms:,.0f} ms"

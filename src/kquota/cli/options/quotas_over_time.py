@@ -1,0 +1,100 @@
+"""Quotas that were not always the same: which of them a log is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from kquota.cli.options.entity_types import kafkas_among, leave_out_added
+from kquota.cli.options.targets import Target
+from kquota.files import QuotaHistory, QuotasOverTime, QuotaTimeline
+
+__all__ = ["moment", "over_time_lines", "quotas_as_of_option", "read_quota_timeline"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SHOWN_CHANGES: Final = 5
+
+
+def quotas_as_of_option(command: F) -> F:
+    """``--as-of-history`` and ``--current-quotas``: what :func:`read_quota_timeline` takes."""
+    return click.option(
+        "--as-of-history/--current-quotas",
+        "as_of_history",
+        default=None,
+        help="Judge the log of a store's past by the quotas that it had then, or by those that it has now.  "
+        "[default: those of then, where the store was in use then]",
+    )(command)
+
+
+def read_quota_timeline(target: Target, as_of_history: bool | None) -> QuotasOverTime:  # noqa: FBT001 - as click gives it
+    """The quotas with their past, as far as it is known: of a folder of dated files, or of a store with its history.
+
+    What files say and Kafka has no quota for is told on standard error.
+
+    :raises KquotaError: they cannot be read.
+    """
+    if as_of_history and target.store is None:
+        raise click.UsageError("--as-of-history goes with --store: only a store knows its history.")
+    if target.quotas is not None and Path(target.quotas).is_dir():
+        from kquota.stores.folder import read_quota_folder
+
+        dated = read_quota_folder(Path(target.quotas))
+        for left_out in dated.left_out:
+            click.echo(f"kquota: warning: {left_out}", err=True)
+        return dated
+    if target.store is None or as_of_history is False:
+        return QuotaTimeline.always(leave_out_added(target.read()))
+    return _history(target, strict=as_of_history is True)
+
+
+def _history(target: Target, *, strict: bool) -> QuotasOverTime:
+    from kquota.stores.port import HasHistory
+
+    with target.open() as store:
+        if not isinstance(store, HasHistory):
+            return QuotaTimeline.always(leave_out_added(target.read()))
+        commits = [(commit.at_ms, commit.changes) for commit in store.history()]
+    kept = kafkas_among(change.entity for _, changes in commits for change in changes)
+    return QuotaHistory(
+        [(at_ms, tuple(change for change in changes if change.entity in kept)) for at_ms, changes in commits],
+        strict=strict,
+    )
+
+
+def over_time_lines(summary: Mapping[str, Any]) -> list[str]:
+    """What is to be said of quotas that were not always the same, or that are not known for all of the log."""
+    known = summary.get("quotas_over_time")
+    start_ms = summary.get("start_ms")
+    if known is None or start_ms is None:
+        return []
+    lines: list[str] = []
+    if changes := known["changes"]:
+        moments = [moment(period["valid_from_ms"]) for period in known["periods"][1:]]
+        shown = ", ".join(moments[:_SHOWN_CHANGES]) + (", ..." if changes > _SHOWN_CHANGES else "")
+        lines.append(
+            f"the limits changed {changes:,} time{'s' if changes > 1 else ''} ({shown}): each second is judged by what "
+            "was in force then; shown is the last limit"
+        )
+    if known["recorded_from_ms"] is not None:
+        lines.append(
+            f"the history of these quotas begins at {moment(known['recorded_from_ms'])}, after this log: it is judged "
+            "by the quotas as they are now"
+        )
+    elif not known["periods"]:
+        lines.append("the quotas given come into force after this log: no limits are known for any of it")
+    elif (from_ms := known["periods"][0]["valid_from_ms"]) is not None and from_ms > start_ms:
+        lines.append(
+            f"no limits are known from before {moment(from_ms)}: what was used from {moment(start_ms)} until then is "
+            "not held against any"
+        )
+    return lines
+
+
+def moment(at_ms: int) -> str:
+    """A time as it is printed."""
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,1 @@
+"""Commands about recorded traffic: analyze, demo, and the steps of ``kquota pipeline``."""

@@ -1,0 +1,136 @@
+"""``kquota pipeline sweep``: many limits on recorded usage; and what ``recommend`` shares with it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kquota.cli.options.arrivals import ArrivalChoice, arrival_options
+from kquota.cli.options.entity_types import leave_out_added
+from kquota.cli.options.paths import as_path
+from kquota.cli.options.targets import QUOTA_FILE, broker_options, read_quotas
+from kquota.cli.pipeline.jobs import load_pipeline, spark_options, usage_option
+from kquota.config import load_broker_config
+from kquota.errors import IllegalArgumentError, InputError
+from kquota.files import QuotaFile
+from kquota.quotas import parse_quantity
+
+__all__ = ["NONE_LIMITED", "check_finite", "own_quotas", "positive_number", "sweep", "sweep_options"]
+
+NONE_LIMITED = "no meter has a limit: with --unlimited-by clients are measured as if they had"
+
+
+def sweep_options(command: Any) -> Any:
+    """Which limits are tried, on what."""
+    for option in (
+        click.option(
+            "--unlimited-by",
+            type=click.Choice(["user", "client-id", "user,client-id"]),
+            help="Also clients without a limit, measured as if there were a rule for each of these.",
+        ),
+        click.option(
+            "--candidates",
+            type=click.IntRange(2),
+            default=32,
+            show_default=True,
+            metavar="N",
+            help="How many limits to try on each meter, from half of its mean rate to above its highest.",
+        ),
+        click.option("--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]"),
+    ):
+        command = option(command)
+    return usage_option(arrival_options(broker_options(spark_options(command))))
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kquota pipeline sweep --usage report
+  kquota pipeline sweep --usage report --factor 0.5 --factor 0.75 --factor 1.5
+  kquota pipeline sweep --usage report --limit 1MiB --limit 2MiB --limit 4MiB
+  kquota pipeline sweep --usage report --unlimited-by user --model closed
+
+\b
+`kquota pipeline report --usage report` then draws the curves."""
+)
+@sweep_options
+@click.option("--limit", "limits", multiple=True, metavar="VALUE", help="A limit to try on all meters. Repeatable.")
+@click.option(
+    "--factor",
+    "factors",
+    multiple=True,
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="A part of the limit that a meter has, to try on it. Repeatable.",
+)
+def sweep(
+    *,
+    usage: str,
+    quotas: str | None,
+    candidates: int,
+    limits: tuple[str, ...],
+    factors: tuple[float, ...],
+    unlimited_by: str | None,
+    arrivals: ArrivalChoice,
+    broker_config: str | None,
+    defines: tuple[str, ...],
+    spark: dict[str, Any],
+) -> None:
+    """Many limits on recorded usage, in one pass: how throttling grows as a limit falls. Table `curve`."""
+    config = load_broker_config(broker_config, defines)
+    if limits and factors:
+        raise click.UsageError("Give --limit or --factor, not both.")
+    tried = tuple(positive_number(text, "--limit") for text in limits)
+    for factor in factors:
+        check_finite(factor, "--factor")
+    file = own_quotas(usage, quotas)
+    jobs, sweeping = load_pipeline("jobs"), load_pipeline("advice.sweep_job")
+    found = sweeping.sweep(
+        Path(usage),
+        file,
+        jobs.JobOptions(out=Path(usage), broker_config=config, **spark),
+        grid=load_pipeline("advice.curve").Grid(candidates, tried, factors),
+        arrivals=arrivals.load(),
+        unlimited_by=unlimited_by,
+    )
+    if not found.meters:
+        click.echo(NONE_LIMITED, err=True)
+    click.echo(f"{found.candidates:,} limits tried on {found.meters:,} meters")
+    click.echo(f"table: {Path(usage) / 'curve'}")
+
+
+def own_quotas(usage: str, quotas: str | None) -> QuotaFile:
+    """The file that was given, otherwise what the directory was analysed with; nothing where there is neither.
+
+    :raises InputError: it cannot be read.
+    """
+    if quotas is not None:
+        return leave_out_added(read_quotas(quotas))
+    own = Path(usage) / "quotas.yaml"
+    return read_quotas(str(own)) if own.is_file() else QuotaFile(())
+
+
+def check_finite(number: float, option: str) -> None:
+    """Refuse infinity and NaN for an option.
+
+    :raises InputError: it is one of them.
+    """
+    if not math.isfinite(number):
+        raise InputError(f"{option} {number}: give a number above zero")
+
+
+def positive_number(text: str, option: str) -> float:
+    """A number above zero that was given for an option.
+
+    :raises InputError: it is none.
+    """
+    try:
+        value = parse_quantity(text)
+    except IllegalArgumentError as error:
+        raise InputError(f"{option} {text}: {error}") from None
+    if not 0 < value < math.inf:
+        raise InputError(f"{option} {text}: give a number above zero")
+    return value

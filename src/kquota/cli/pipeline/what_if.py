@@ -1,0 +1,195 @@
+"""``kquota pipeline whatif``: what other quotas would have done to recorded traffic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kquota.cli.options.arrivals import ArrivalChoice, arrival_options
+from kquota.cli.options.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
+from kquota.cli.options.entity_types import leave_out_added
+from kquota.cli.options.paths import as_path
+from kquota.cli.options.targets import broker_options, quotas_option, read_quotas
+from kquota.cli.pipeline.jobs import (
+    UNITS,
+    duration,
+    load_pipeline,
+    plain_cell,
+    spark_options,
+    usage_option,
+    wide_console,
+)
+from kquota.config import load_broker_config
+from kquota.metering.loading import load_callback
+from kquota.quotas import format_number
+
+if TYPE_CHECKING:
+    from kquota.pipeline.advice.what_if_job import WhatIf
+
+__all__ = ["whatif"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kquota pipeline whatif --usage report --quotas new.yaml
+  kquota pipeline whatif --usage report --quotas new.yaml --model closed --out what-if
+  kquota pipeline whatif --usage report --quotas new.yaml --against old.yaml --only-changed
+  kquota pipeline whatif --usage report --quotas quotas.yaml --callback my_callbacks:ByPrefix
+
+\b
+The old limits are those that DIR was analysed with, unless --against gives others. Where DIR has the table `requests`
+(see --keep-requests), each request is replayed, otherwise each second of `usage`."""
+)
+@usage_option
+@quotas_option
+@click.option(
+    "--against", callback=as_path, metavar="FILE", help="The old quotas, a quota file.  [default: DIR/quotas.yaml]"
+)
+@arrival_options
+@click.option("--only-changed", is_flag=True, help="Leave out meters that the change does not touch.")
+@click.option(
+    "--callback",
+    metavar="CALLBACK",
+    help="Limits from a quota callback, package.module:Class or an installed one, which is given --quotas.",
+)
+@callback_options
+@click.option(
+    "--out",
+    callback=as_path,
+    metavar="OUT",
+    help="Where the table goes: missing, empty, or with --overwrite.  [default: DIR]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
+@broker_options
+@spark_options
+def whatif(
+    *,
+    usage: str,
+    quotas: str,
+    against: str | None,
+    arrivals: ArrivalChoice,
+    only_changed: bool,
+    callback: str | None,
+    callback_config: str | None,
+    settings: tuple[str, ...],
+    cluster_metadata: str | None,
+    out: str | None,
+    overwrite: bool,
+    broker_config: str | None,
+    defines: tuple[str, ...],
+    spark: dict[str, Any],
+) -> None:
+    """Other quotas on recorded usage: who would have been throttled, for how long, and who no longer.
+
+    Each meter goes through Kafka's own statistic under its new limit: table `whatif`, and the worst on the terminal.
+    What cannot be known from the recording is said, line by line.
+    """
+    config = load_broker_config(broker_config, defines, has_callback=callback is not None)
+    new = leave_out_added(read_quotas(quotas))
+    old = None if against is None else leave_out_added(read_quotas(against))
+    jobs = load_pipeline("jobs")
+    setup = None
+    if callback is not None:
+        import_from_here()
+        load_callback(callback)
+        setup = load_pipeline("simulation.callback").CallbackSetup(
+            callback,
+            str(Path.cwd()),
+            callback_settings(broker_config, defines, callback_config, settings),
+            new.snapshot(),
+            config,
+            read_cluster(cluster_metadata),
+        )
+    elif callback_config is not None or settings or cluster_metadata is not None:
+        raise click.UsageError("--callback-config, -C and --cluster-metadata go with --callback.")
+    found = load_pipeline("advice.what_if_job").what_if(
+        Path(usage),
+        new,
+        jobs.JobOptions(out=Path(out or usage), overwrite=overwrite, broker_config=config, **spark),
+        against=old,
+        arrivals=arrivals.load(),
+        only_changed=only_changed,
+        callback=setup,
+    )
+    print_what_if(found)
+    if old is None and not (Path(usage) / "quotas.yaml").is_file():
+        click.echo(
+            f"compared with no limits at all: which held is not known in {usage}; --against FILE says it, or "
+            f"`kquota pipeline resolve --usage {usage}`",
+            err=True,
+        )
+
+
+def print_what_if(found: WhatIf) -> None:
+    """The counts, the worst rows, and what they do not know."""
+    from kquota.pipeline.advice.what_if import UNKNOWNS
+
+    console = wide_console()
+    part = found.summary
+    console.print(
+        f"{part['meters']:,} meters replayed per {part['grain']}, {part['model']} model: {part['throttled']:,} "
+        f"throttled, {part['starts']:,} start to be, {part['stops']:,} stop; {part['moved']:,} take clients of others"
+    )
+    if found.rows:
+        console.print()
+        console.print(_table(found.rows))
+        unknowns = sorted({name for row in found.rows for name in row.unknowns}, key=list(UNKNOWNS).index)
+        for name in unknowns:
+            console.print(f"{name}: not known is {UNKNOWNS[name]}")
+    else:
+        console.print("nobody is throttled whom the change touches")
+    if part["changed"] and part["changed"] < part["meters"]:
+        console.print(f"the change touches {part['changed']:,} of the meters; the table has the others, too")
+    if (difference := part["grain_difference"]) and difference["meters"]:
+        console.print(
+            f"\nper second instead of per request, throughput differs by {difference['amount_mean']:.1%} in the mean, "
+            f"{difference['amount_worst']:.1%} at worst ({difference['amount_worst_meter']})"
+        )
+    console.print(f"\ntable: {found.directory / 'whatif'}", soft_wrap=True)
+    if (found.directory / "utilisation").is_dir():
+        console.print(f"`kquota pipeline report --usage {found.directory}` draws it", soft_wrap=True)
+
+
+def _table(rows: tuple[Any, ...]) -> Any:
+    from rich.table import Table
+
+    table = Table(title="Meters, worst first", title_justify="left", box=None, pad_edge=False, header_style="bold")
+    several = len({row.broker_id for row in rows}) > 1
+    if several:
+        table.add_column("broker", justify="right")
+    for name in ("meter", "key"):
+        table.add_column(name, overflow="fold")
+    for name in ("limit", "throttled", "told", "longest wait", "waits in all", "throughput"):
+        table.add_column(name, justify="right")
+    for name in ("", "not known"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        change = "starts" if row.starts else "stops" if row.stops else ""
+        moved = f"takes from {row.moved_from}" if row.moved_from else ""
+        cells = [
+            row.meter,
+            row.key,
+            f"{_limit(row.limit_old, row.key)} -> {_limit(row.limit_new, row.key)}",
+            f"{row.throttled_share:.1%}" if row.throttled_requests else "-",
+            f"{row.throttled_requests:,} x" if row.throttled_requests else "-",
+            duration(row.max_delay_ms) if row.max_delay_ms else "-",
+            duration(row.total_delay_ms) if row.total_delay_ms else "-",
+            _percent(row.amount_new, row.amount_old),
+            ", ".join(filter(None, (change, moved))),
+            ", ".join(row.unknowns),
+        ]
+        table.add_row(*([str(row.broker_id)] if several else []), *map(plain_cell, cells))
+    return table
+
+
+def _limit(limit: float | None, key: str) -> str:
+    return "none" if limit is None else f"{format_number(limit)} {UNITS.get(key, '/s')}"
+
+
+def _percent(new: float, old: float) -> str:
+    if not old or abs(new / old - 1) < 0.0005:
+        return "-"
+    return f"{new / old - 1:+.1%}"

@@ -1,0 +1,1 @@
+"""Commands about quotas as they are meant: plan, apply, rollback."""

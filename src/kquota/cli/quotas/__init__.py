@@ -1,0 +1,1 @@
+"""Commands about quotas as they are set: describe, resolve, alter, export, lint, history, backup, restore."""

@@ -1,0 +1,142 @@
+"""``kquota alter``: change the values of one entity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from kquota.cli.options.targets import Target, parse_name, target_options
+from kquota.cli.output import format_option
+from kquota.cli.plans.outcomes import outcomes, write_outcomes
+from kquota.errors import ApiError, IllegalArgumentError, InputError, failed
+from kquota.quotas import (
+    ClientQuotaAlteration,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+    QuotaChange,
+    is_same_value,
+    parse_quantity,
+)
+
+__all__ = ["alter", "local_principal"]
+
+Op = ClientQuotaAlteration.Op
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kquota alter --bootstrap-server localhost:9092 --name user=alice --add producer_byte_rate=10MiB
+  kquota alter --bootstrap-server localhost:9092 --name user=alice --name client-id=etl \\
+               --add consumer_byte_rate=5MB --delete producer_byte_rate --dry-run
+  kquota alter --bootstrap-server localhost:9092 --default user --add request_percentage=200
+  kquota alter --store sqlite:///kquota.db --name ip=10.0.0.7 --add connection_creation_rate=20
+
+\b
+Exit codes: 0 done, 1 refused, 2 something given cannot be used, 4 not authorised, 5 unreachable or timed out."""
+)
+@target_options()
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="TYPE=NAME",
+    help="Whose: user=, client-id=, ip= or one of [entity_types]. Repeatable.",
+)
+@click.option("--default", "defaults", multiple=True, metavar="TYPE", help="The default of this type. Repeatable.")
+@click.option(
+    "--add", "added", multiple=True, metavar="KEY=VALUE", help="Set a value; sizes as 10MiB are read. Repeatable."
+)
+@click.option("--delete", "deleted", multiple=True, metavar="KEY", help="Remove a value. Repeatable.")
+@click.option("--dry-run", "--validate-only", "dry_run", is_flag=True, help="Only ask whether it could be done.")
+@format_option
+def alter(
+    *,
+    target: Target,
+    names: tuple[str, ...],
+    defaults: tuple[str, ...],
+    added: tuple[str, ...],
+    deleted: tuple[str, ...],
+    dry_run: bool,
+    format: str,
+) -> int:
+    """Set and remove values of one entity, all of them or none.
+
+    The entity is --name and --default together: user alice with the default client-id is --name user=alice
+    --default client-id.
+    """
+    entity = _entity(names, defaults)
+    ops = _ops(added, deleted)
+    with target.open(writes=not dry_run, creates=bool(added)) as store:
+        current = store.describe(_only(entity))
+        if isinstance(current, ApiError):
+            raise failed(current)
+        values = current.get(entity, {})
+        results = store.alter([ClientQuotaAlteration(entity, ops)], validate_only=dry_run, principal=local_principal())
+    changes = [
+        QuotaChange(entity, op.key, values.get(op.key), op.value)
+        for op in ops
+        if not is_same_value(values.get(op.key), op.value)
+    ]
+    return write_outcomes(outcomes([entity], changes, results, dry_run=dry_run), format)
+
+
+def local_principal() -> str:
+    """Who changes a store from here, for its history: there is no connection to tell."""
+    from getpass import getuser
+
+    try:
+        return f"local:{getuser()}".encode(errors="replace").decode()
+    except (OSError, KeyError, ImportError):
+        return "local:"
+
+
+def _entity(names: Iterable[str], defaults: Iterable[str]) -> ClientQuotaEntity:
+    parts: dict[str, str | None] = {}
+    given = [*(parse_name(text, "--name") for text in names), *((entity_type, None) for entity_type in defaults)]
+    for entity_type, name in given:
+        if entity_type in parts:
+            raise InputError(f"the {entity_type} is given twice")
+        parts[entity_type] = name
+    if not parts:
+        raise click.UsageError("Say whose values are to change: --name user=alice, or --default user.")
+    return ClientQuotaEntity(parts)
+
+
+def _ops(added: Iterable[str], deleted: Iterable[str]) -> list[Op]:
+    ops: dict[str, Op] = {}
+    for text in added:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError(f"--add {text}: write it as key=value, such as --add producer_byte_rate=10MiB")
+        try:
+            number = parse_quantity(value)
+        except IllegalArgumentError as error:
+            raise InputError(f"--add {text}: {error}") from None
+        _once(ops, Op(key, number))
+    for key in deleted:
+        if "=" in key:
+            raise InputError(f"--delete {key}: only the key is given, such as --delete {key.partition('=')[0]}")
+        _once(ops, Op(key, None))
+    if not ops:
+        raise click.UsageError("Say what is to change: --add KEY=VALUE or --delete KEY.")
+    return list(ops.values())
+
+
+def _once(ops: dict[str, Op], op: Op) -> None:
+    if op.key in ops:
+        raise InputError(f"{op.key} is given twice")
+    ops[op.key] = op
+
+
+def _only(entity: ClientQuotaEntity) -> ClientQuotaFilter:
+    return ClientQuotaFilter.contains_only(
+        [
+            ClientQuotaFilterComponent.of_default_entity(kind)
+            if name is None
+            else ClientQuotaFilterComponent.of_entity(kind, name)
+            for kind, name in entity.entries.items()
+        ]
+    )

@@ -1,0 +1,175 @@
+"""``kquota lint``: quotas that bind nobody, or not as they were meant."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import click
+from click.core import ParameterSource
+
+from kquota.cli.options.targets import QUOTA_FILE, Target, broker_options, read_quotas, target_options
+from kquota.cli.output import Layout, format_option, write_records
+from kquota.config import BrokerConfig, load_broker_config
+from kquota.errors import InputError
+from kquota.files import QuotaFile
+from kquota.policy import Finding, Severity
+from kquota.policy import lint as find
+from kquota.printable import printable
+
+__all__ = ["lint"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedFinding:
+    """A finding, and where what it is about stands."""
+
+    finding: Finding
+    file: str | None
+    """None where only one place is looked at, and for a cluster and a store."""
+    place: str
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  kquota lint quotas.yaml
+  kquota lint clusters/*.yaml --fail-on error
+  kquota lint --bootstrap-server broker:9093 --command-config admin.properties --format json
+  kquota lint --store sqlite:///kquota.db -D message.max.bytes=10485760
+  kquota lint -f quotas.yaml --broker-config server.properties
+
+\b
+Each rule is explained in docs/lint.md.
+Exit codes: 0 nothing that --fail-on names, 1 something, 2 a file or an option cannot be used, 4 not authorised,
+5 unreachable or timed out."""
+)
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("-f", "--file", "more_files", multiple=True, metavar="FILE", help=f"{QUOTA_FILE} Repeatable.")
+@target_options(files=True, required=False)
+@broker_options
+@click.option(
+    "--fail-on",
+    type=click.Choice([severity.value for severity in Severity]),
+    default=Severity.WARNING.value,
+    show_default=True,
+    help="Exit with 1 where something so bad or worse is found.",
+)
+@format_option
+def lint(
+    *,
+    files: tuple[str, ...],
+    more_files: tuple[str, ...],
+    target: Target,
+    broker_config: str | None,
+    defines: tuple[str, ...],
+    fail_on: str,
+    format: str,
+) -> int:
+    """Find quotas that Kafka takes and nobody means: rules that bind nobody, names that match nobody, limits that let
+    not even one request pass.
+
+    Quotas come from files, or from a cluster or a store. What a limit comes to depends on the broker's settings: window
+    sizes, threads, the largest batch. Those of Kafka are taken where none are given.
+    """
+    broker = load_broker_config(broker_config, defines)
+    paths = (*files, *more_files)
+    if paths:
+        _check_alone()
+        told, is_read = _of_files(paths, broker)
+    else:
+        target.check(files=True)
+        told, is_read = _of_target(target, broker), True
+    if format == "text":
+        sys.stdout.write("".join([f"{_text(one)}\n" for one in told]))
+    else:
+        write_records(told, format, _LAYOUT)
+    if told or is_read:
+        _sum_up(told)
+    if not is_read:
+        return InputError.exit_code
+    return int(any(one.finding.severity.rank <= Severity(fail_on).rank for one in told))
+
+
+def _check_alone() -> None:
+    """Refuse another place beside files, if it was asked for here and not in the environment."""
+    context = click.get_current_context()
+    for name, option in (("bootstrap_server", "--bootstrap-server"), ("store", "--store"), ("quotas", "--quotas")):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"Give files or {option}: quotas are read from one place.")
+
+
+def _of_files(paths: tuple[str, ...], broker: BrokerConfig) -> tuple[list[LocatedFinding], bool]:
+    """What is found in each, and whether all could be read; what could not is told on standard error."""
+    told: list[LocatedFinding] = []
+    is_read = True
+    for path in paths:
+        try:
+            file = read_quotas(path, tells_left_out=False)
+        except InputError as error:
+            click.echo(f"kquota: error: {error}", err=True)
+            is_read = False
+            continue
+        told += _told(file, find(file, broker=broker), path if len(paths) > 1 else None, path)
+    return told, is_read
+
+
+def _of_target(target: Target, broker: BrokerConfig) -> list[LocatedFinding]:
+    file = read_quotas(target.quotas, tells_left_out=False) if target.quotas is not None else target.read()
+    return _told(file, find(file, broker=broker), None, target.quotas or "")
+
+
+def _told(file: QuotaFile, findings: Iterable[Finding], name: str | None, path: str) -> list[LocatedFinding]:
+    """Each finding with its place; those of a file in its order."""
+    lines = {entry.entity: entry.line for entry in file.entries}
+    numbered = [(lines.get(one.entity) if one.entity is not None else None, one) for one in findings]
+    path = "<stdin>" if path == "-" else path
+    return [
+        LocatedFinding(one, name, path if line is None or not path else f"{path}:{line}")
+        for line, one in sorted(numbered, key=lambda pair: pair[0] or 0)
+    ]
+
+
+def _sum_up(told: list[LocatedFinding]) -> None:
+    counts = Counter(one.finding.severity for one in told)
+    shown = [
+        f"{counts[severity]} {word}{'s' if counts[severity] > 1 else ''}"
+        for severity, word in ((Severity.ERROR, "error"), (Severity.WARNING, "warning"), (Severity.INFO, "note"))
+        if counts[severity]
+    ]
+    click.echo(", ".join(shown) or "nothing found", err=True)
+
+
+def _text(told: LocatedFinding) -> str:
+    one = told.finding
+    place = f"{told.place}: " if told.place else ""
+    about = " ".join(part for part in (one.entity.to_text() if one.entity else "", one.key or "") if part)
+    return printable(f"{place}{one.severity}: {about}{': ' if about else ''}{one.message} [{one.rule}]")
+
+
+def _fields(told: LocatedFinding) -> Mapping[str, object]:
+    one = told.finding
+    fields = {
+        "rule": one.rule,
+        "severity": one.severity.value,
+        "entity": None if one.entity is None else dict(one.entity.entries),
+        "key": one.key,
+        "message": one.message,
+    }
+    return fields if told.file is None else {"file": told.file, **fields}
+
+
+def _row(told: LocatedFinding) -> tuple[str, ...]:
+    one = told.finding
+    entity = "" if one.entity is None else one.entity.to_text()
+    return told.place, one.rule, one.severity.value, entity, one.key or "", one.message
+
+
+_LAYOUT: Layout[LocatedFinding] = Layout(
+    fields=_fields,
+    header=("place", "rule", "severity", "entity", "key", "message"),
+    rows=lambda told: [_row(told)],
+    text=_text,
+)

@@ -1,0 +1,69 @@
+"""What each changed value would have done: the rows of `whatif`, told to the changes that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from kquota.pipeline.limits.identities import METER
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["NAMED", "to_impacts"]
+
+NAMED: Final = 5
+"""So many meters of a kind are named, those first that wait longest."""
+
+
+def to_impacts(what_if: DataFrame, bindings: DataFrame, changes: Iterable[tuple[str, str]]) -> DataFrame:
+    """One row per changed entity and key that binds anybody, or did.
+
+    Columns: entity, key; meters (of all brokers); throttled_share and max_delay_ms of the worst, throttled_requests,
+    total_delay_ms, amount_old and amount_new summed; starts, stops, moved: how many; named_starts, named_stops,
+    named_moved: the names of some; unknowns.
+
+    :param what_if: rows of the `whatif` table.
+    :param bindings: as :func:`~kquota.pipeline.advice.what_if.to_bindings` gives it.
+    :param changes: canonical text of the entity, and key.
+    """
+    spark = what_if.sparkSession
+    changed = F.broadcast(spark.createDataFrame(list(changes), "entity string, key string"))
+    # What binds a client from now on is what did it to the client; where nothing does, what did before.
+    causes = bindings.select(*METER, F.explode(F.array("limit_source", "source_old")).alias("entity")).join(
+        changed, ["entity", "key"]
+    )
+    told = what_if.join(causes.distinct(), [*METER])
+    rank = Window.partitionBy("entity", "key", "starts", "stops", F.col("moved_from").isNotNull()).orderBy(
+        F.desc("throttled_share"), F.desc("amount_old"), "meter", "broker_id"
+    )
+    ranked = told.withColumn("is_named", F.row_number().over(rank) <= NAMED)
+    is_moved = F.col("moved_from").isNotNull()
+    return ranked.groupBy("entity", "key").agg(
+        F.count(F.lit(1)).alias("meters"),
+        F.max("throttled_share").alias("throttled_share"),
+        F.max("max_delay_ms").alias("max_delay_ms"),
+        F.sum("throttled_requests").alias("throttled_requests"),
+        F.sum("total_delay_ms").alias("total_delay_ms"),
+        F.sum("amount_old").alias("amount_old"),
+        F.sum("amount_new").alias("amount_new"),
+        F.count_if("starts").alias("starts"),
+        F.count_if("stops").alias("stops"),
+        F.count_if(is_moved).alias("moved"),
+        _names(F.col("starts")).alias("named_starts"),
+        _names(F.col("stops")).alias("named_stops"),
+        _names(is_moved).alias("named_moved"),
+        F.sort_array(F.array_distinct(F.flatten(F.collect_set("unknowns")))).alias("unknowns"),
+    )
+
+
+def _names(which: Column) -> Column:
+    """The names of some meters, those throttled longest first."""
+    found = F.collect_set(
+        F.when(which & F.col("is_named"), F.struct((-F.col("throttled_share")).alias("order"), "meter"))
+    )
+    names = F.transform(F.sort_array(found), lambda one: one["meter"])
+    return F.slice(F.array_distinct(names), 1, NAMED)

@@ -1,0 +1,228 @@
+"""The jobs behind ``kquota pipeline sweep`` and ``recommend``: many limits on recorded usage, and which to set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from kquota.files import QuotaFile, QuotaFileEntry, write_yaml
+from kquota.pipeline.advice.curve import Grid, to_curve, to_meters
+from kquota.pipeline.advice.recommendations import (
+    at_percentile,
+    cut_to_capacity,
+    lowest_limits,
+    rule_values,
+    to_recommendations,
+    unchanged_limits,
+    with_rules,
+    with_values,
+)
+from kquota.pipeline.advice.what_if_job import recorded_clients
+from kquota.pipeline.analysis import read_table, read_usage
+from kquota.pipeline.dataset.output_directory import OutputDirectory
+from kquota.pipeline.dataset.table_files import write_table
+from kquota.pipeline.dataset.tables import CURVE, RECOMMENDATIONS, USAGE, Table
+from kquota.pipeline.jobs import JobOptions, add_to, spark_for
+from kquota.pipeline.simulation.arrivals import Arrivals
+from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
+from kquota.pipeline.simulation.simulated import Recording, recording_spans
+from kquota.pipeline.spark.persisted_frames import keep
+from kquota.pipeline.utilisation.rates import to_utilisation
+from kquota.policy import UNOWNED, Objective, OwnerMap
+from kquota.quotas import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    STATIC,
+    ClientQuotaEntity,
+    format_number,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from kquota.pipeline.progress import Progress
+    from kquota.pipeline.spark.parquet_source import ParquetSource
+
+__all__ = ["RECOMMENDED_KEYS", "RecommendationGoal", "RecommendationResult", "SweepResult", "recommend", "sweep"]
+
+RECOMMENDED_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE)
+"""Those that logs know the use of. They know only a part of request time, and connections by first sight."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What came of a sweep."""
+
+    directory: Path
+    meters: int
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendationGoal:
+    """What a recommendation is to bring about: objectives, or a percentile of the rate times a headroom."""
+
+    objectives: tuple[Objective, ...] = ()
+    percentile: int | None = None
+    headroom: float = 1.0
+    capacity: Mapping[str, float] | None = None
+    """So much per second on each broker, by key."""
+    keys: tuple[str, ...] = RECOMMENDED_KEYS
+    """Which keys to find limits for."""
+    owners: tuple[str, ...] = ()
+    """Whose rules to find limits for; none: everybody's. All others stay as they are."""
+
+    def reason(self) -> str:
+        """How values are found."""
+        if self.percentile is not None:
+            return f"p{self.percentile} of the rate x {self.headroom:g}"
+        return f"the lowest with {' and '.join(map(str, self.objectives))}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendationResult:
+    """What came of a recommendation; `unmet` are those rows that miss an objective all the same."""
+
+    directory: Path
+    file: QuotaFile
+    text: str
+    rows: tuple[Row, ...]
+    unmet: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """The usage of a directory, with each client's meter; and the way for a table back into it."""
+
+    spark: SparkSession
+    output: OutputDirectory
+    progress: Progress
+    usage: ParquetSource
+    meters: DataFrame
+    replay: Recording
+
+    def stage(self, frame: DataFrame, table: Table) -> DataFrame:
+        """Write a table; what is given is read from there."""
+        write_table(frame, self.output.staging, table)
+        return read_table(self.spark, self.output.staging, table)
+
+    def publish(self, table: Table, part: Mapping[str, Any]) -> None:
+        """Put the table that was staged in place of the old one, and its part into summary.json."""
+        add_to(self.output, [table.name], part, self.progress)
+
+
+@contextmanager
+def _recording(
+    usage: Path, quotas: QuotaFile, options: JobOptions, arrivals: Arrivals, unlimited_by: str | None, *, adds: Table
+) -> Iterator[_Recording]:
+    progress = options.progress()
+    with OutputDirectory.existing(usage, adds.name) as output, spark_for(options, progress, usage) as spark:
+        cells = read_usage(spark, usage)
+        with progress.stage("find the meters"):
+            clients = recorded_clients(spark, usage)
+            defaults = options.broker_config.static_defaults
+            meters = to_meters(clients, quotas.snapshot(), static_defaults=defaults, unlimited_by=unlimited_by)
+            replay = Recording(arrivals, options.broker_config, recording_spans(read_usage(spark, usage)))
+        yield _Recording(spark, output, progress, cells, keep(meters), replay)
+
+
+def sweep(
+    usage: Path,
+    quotas: QuotaFile,
+    options: JobOptions,
+    *,
+    grid: Grid,
+    arrivals: Arrivals,
+    unlimited_by: str | None = None,
+) -> SweepResult:
+    """Try the limits of a grid on all meters, into the table `curve` of the directory."""
+    with _recording(usage, quotas, options, arrivals, unlimited_by, adds=CURVE) as found:
+        with found.progress.stage("replay under all limits"):
+            curve = found.stage(to_curve(simulate_cell_frames(found.usage, found.meters, found.replay, grid)), CURVE)
+        totals = curve.agg(
+            F.count_distinct("cluster", "broker_id", "meter", "key").alias("meters"),
+            F.count(F.lit(1)).alias("candidates"),
+        ).first()
+        assert totals is not None
+        found.publish(CURVE, {"curve": {"model": arrivals.model.value, **totals.asDict()}})
+    return SweepResult(usage, totals.meters, totals.candidates)
+
+
+def recommend(
+    usage: Path,
+    quotas: QuotaFile,
+    options: JobOptions,
+    *,
+    wanted: RecommendationGoal,
+    owners: OwnerMap,
+    grid: Grid,
+    arrivals: Arrivals,
+    unlimited_by: str | None = None,
+) -> RecommendationResult:
+    """Find the limits to set, into the table `recommendations` of the directory, and as a quota file."""
+    with _recording(usage, quotas, options, arrivals, unlimited_by, adds=RECOMMENDATIONS) as found:
+        meters = keep(with_rules(found.meters.where(F.col("key").isin(*wanted.keys)), owners))
+        kept = None
+        if wanted.owners:
+            is_wanted = F.col("owner").isin(*wanted.owners)
+            kept = unchanged_limits(read_table(found.spark, usage, USAGE), meters.where(~is_wanted))
+            meters = meters.where(is_wanted)
+        with found.progress.stage("find what is needed"):
+            needed = keep(_needed(found, meters, wanted, grid))
+            values = rule_values(needed, meters)
+            values = keep(cut_to_capacity(values, needed, meters, wanted.capacity or {}, kept))
+        with found.progress.stage("replay what is recommended"):
+            held = keep(simulate_cell_frames(found.usage, keep(with_values(meters, values)), found.replay))
+            table = found.stage(to_recommendations(values, held, meters, wanted.reason()), RECOMMENDATIONS)
+            rows = tuple(table.orderBy(F.col("owner") == UNOWNED, "owner", "entity", "key").collect())
+        unmet = tuple(row for row in rows if _is_unmet(row, wanted.objectives))
+        part = {"wanted": wanted.reason(), "rules": len(rows), "unmet": len(unmet)}
+        found.publish(RECOMMENDATIONS, {"recommendations": part})
+    file, comments = _as_file(rows, quotas)
+    return RecommendationResult(usage, file, write_yaml(file, comments, by_owner=bool(owners)), rows, unmet)
+
+
+def _needed(found: _Recording, meters: DataFrame, wanted: RecommendationGoal, grid: Grid) -> DataFrame:
+    if wanted.percentile is None:
+        return lowest_limits(simulate_cell_frames(found.usage, meters, found.replay, grid), wanted.objectives)
+    # Rates are those of the meter, whatever its limit.
+    any_limit = meters.withColumn("limit", F.coalesce("limit", F.lit(float("inf"))))
+    rates = to_utilisation(found.usage, any_limit, found.replay.broker_config)
+    return at_percentile(rates, wanted.percentile, wanted.headroom)
+
+
+def _is_unmet(row: Row, objectives: Sequence[Objective]) -> bool:
+    if row.value_new is None:
+        return True
+    predicted = ((row[f"predicted_{one.name}"], one.most) for one in objectives)
+    return any(value is not None and value > most for value, most in predicted)
+
+
+def _as_file(rows: Sequence[Row], quotas: QuotaFile) -> tuple[QuotaFile, dict[ClientQuotaEntity, list[str]]]:
+    """A quota file of what is recommended, and above each entry why and what follows."""
+    before = {entry.entity: entry for entry in quotas.entries}
+    values: dict[ClientQuotaEntity, dict[str, float]] = {}
+    owners: dict[ClientQuotaEntity, str | None] = {}
+    comments: dict[ClientQuotaEntity, list[str]] = {}
+    for row in rows:
+        if row.value_new is None or row.entity == STATIC.to_text():
+            continue
+        entity = ClientQuotaEntity.from_text(row.entity)
+        values.setdefault(entity, {})[row.key] = row.value_new
+        owners[entity] = None if row.owner == UNOWNED else row.owner
+        was = "new" if row.value_now is None else f"was {format_number(row.value_now)}"
+        comments.setdefault(entity, []).append(
+            f"{row.key}: {was}; {row.reason}; predicted: muted {row.predicted_throttled_share or 0.0:.2%} of the time, "
+            f"longest wait {(row.predicted_max_delay_ms or 0.0) / 1000:.1f} s"
+        )
+    entries = (
+        QuotaFileEntry(entity, found, owners[entity], before[entity].labels if entity in before else {})
+        for entity, found in values.items()
+    )
+    return QuotaFile(tuple(entries)), comments

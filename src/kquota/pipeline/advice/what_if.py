@@ -1,0 +1,173 @@
+"""What other limits would have done to recorded traffic: table `whatif`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from kquota.pipeline.dataset.tables import WHATIF
+from kquota.pipeline.limits.clients import KAFKA_METER, with_limits_by_quota_set
+from kquota.pipeline.limits.identities import IDENTITY, METER, identities
+from kquota.pipeline.simulation.arrivals import ArrivalModel
+from kquota.pipeline.simulation.candidate_limits import QuotaColumns
+from kquota.quotas import CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, QuotaSnapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["NEW", "OLD", "UNKNOWNS", "changed", "to_bindings", "to_what_if", "under_new", "under_old"]
+
+UNKNOWNS: Final[Mapping[str, str]] = {
+    "split": "how the meter splits between its clients",
+    "appetite": "what clients would use if they were let: they were held up in the recording",
+    "bent": "how requests would come: the recording has them as the old limit let them through",
+    "request-time": "anything exact: the log has only a part of the time that is counted",
+    "large-requests": "waits and throughput within some per cent: a request is larger than a second of the limit",
+    "near": "whether it is throttled at all: it comes within 5 % of the limit",
+    "fetch-waits": "how long fetches wait: seconds of usage do not tell",
+    "amounts": "what some requests used, which is in no figure: all of them are too small",
+    "coarse": "what happens within a cell of usage, which is longer than a second",
+}
+"""What a row of `whatif` may not know, by its name in the column `unknowns`."""
+
+_NEAR: Final = 0.95
+
+
+def to_bindings(
+    clients: DataFrame, old: QuotaSnapshot, new: QuotaSnapshot, *, static_defaults: Mapping[str, float]
+) -> DataFrame:
+    """Which limit binds each client now, and which would: one row per client and key with a limit under either.
+
+    Columns: cluster, user, client_id, ip, key; limit_old, source_old, meter_old; limit, limit_source, meter. A limit is
+    null for none, and its source ''; the meter of such is what Kafka keeps anyway, and without that the one under the
+    other quotas.
+
+    :param clients: the `clients` table, or any with the first five columns, a row for each client and key.
+    """
+    both = with_limits_by_quota_set(identities(clients), {"_old": old, "_new": new}, static_defaults=static_defaults)
+    return both.where(F.col("meter_old").isNotNull() | F.col("meter_new").isNotNull()).select(
+        *IDENTITY,
+        "limit_old",
+        F.coalesce("limit_source_old", F.lit("")).alias("source_old"),
+        F.coalesce("meter_old", f"{KAFKA_METER}_old", "meter_new").alias("meter_old"),
+        F.col("limit_new").alias("limit"),
+        F.coalesce("limit_source_new", F.lit("")).alias("limit_source"),
+        F.coalesce("meter_new", f"{KAFKA_METER}_new", "meter_old").alias("meter"),
+    )
+
+
+def changed(bindings: DataFrame) -> DataFrame:
+    """Those of the meters, old and new, that a change touches: another limit, or another meter, for any client."""
+    is_changed = ~F.col("limit").eqNullSafe(F.col("limit_old")) | (F.col("meter") != F.col("meter_old"))
+    touched = bindings.where(is_changed)
+    old = touched.select("cluster", "key", F.col("meter_old").alias("touched"))
+    new = touched.select("cluster", "key", F.col("meter").alias("touched"))
+    meters = old.union(new).distinct()
+    on_new = [bindings[name] == meters[name] for name in ("cluster", "key")] + [bindings["meter"] == meters["touched"]]
+    return bindings.join(meters, on_new, "left_semi")
+
+
+OLD: Final = QuotaColumns("meter_old", "limit_old")
+NEW: Final = QuotaColumns()
+"""Of bindings."""
+
+
+def under_new(bindings: DataFrame) -> DataFrame:
+    """As clients with their new limits: cluster, user, client_id, ip, key, meter, limit, limit_source."""
+    return bindings.select(*IDENTITY, "meter", "limit", "limit_source")
+
+
+def under_old(bindings: DataFrame) -> DataFrame:
+    """As clients with their old limits, the same columns."""
+    return bindings.select(
+        *IDENTITY, F.col("meter_old").alias("meter"), F.col("limit_old").alias("limit"), "limit_source"
+    )
+
+
+def to_what_if(
+    bindings: DataFrame, held: DataFrame, held_old: DataFrame, *, model: ArrivalModel, grain: str, is_recorded: bool
+) -> DataFrame:
+    """The `whatif` table: one row per broker, meter and key.
+
+    :param bindings: as :func:`to_bindings` gives them.
+    :param held: as :mod:`kquota.pipeline.simulation.simulated` gives it, under the new limits.
+    :param held_old: the same under the old ones.
+    :param is_recorded: whether the recording was made under the old limits, so that what was told then counts.
+    """
+    was_throttled = F.col("throttled_requests") > 0
+    if is_recorded:
+        was_throttled |= F.col("throttled_requests_logged") > 0
+    old = held_old.select(
+        "cluster",
+        "key",
+        "broker_id",
+        F.col("meter").alias("meter_old"),
+        was_throttled.alias("was_throttled"),
+    )
+    is_moved = F.col("meter_old") != F.col("meter")
+    new_of_old = bindings.select("cluster", "key", "meter", "meter_old").distinct()
+    throttled_before = (
+        new_of_old.join(old, ["cluster", "key", "meter_old"])
+        .groupBy(*METER, "broker_id")
+        .agg(F.bool_or("was_throttled").alias("was_throttled"))
+    )
+    meters = bindings.groupBy(*METER).agg(
+        F.count(F.lit(1)).alias("clients"),
+        # What it had itself, otherwise the least of those that its clients come from.
+        F.coalesce(F.min(F.when(~is_moved, F.col("limit_old"))), F.min("limit_old")).alias("limit_old"),
+        F.array_join(F.sort_array(F.collect_set(F.when(is_moved, F.col("meter_old")))), "; ").alias("moved_from"),
+    )
+    limit_new = F.when(F.col("limit") < float("inf"), F.col("limit"))
+    is_throttled = F.col("throttled_requests") > 0
+    was = F.coalesce("was_throttled", F.lit(False))
+    # Where nothing changes the replay may miss what the broker did, and that is no effect of the change.
+    is_changed = ~F.col("limit_old").eqNullSafe(limit_new) | (F.col("moved_from") != "")
+    table = (
+        held.join(F.broadcast(meters), [*METER])
+        .join(throttled_before, [*METER, "broker_id"], "left")
+        .select(
+            "cluster",
+            "broker_id",
+            "meter",
+            "key",
+            "limit_old",
+            limit_new.alias("limit_new"),
+            F.lit(model.value).alias("model"),
+            F.lit(grain).alias("grain"),
+            F.col("recorded").alias("amount_old"),
+            F.col("amount").alias("amount_new"),
+            "throttled_requests",
+            "throttled_ms",
+            (F.col("muted_ms") / F.col("recorded_ms")).alias("throttled_share"),
+            "max_delay_ms",
+            "total_delay_ms",
+            "backlog_max",
+            F.when(F.col("moved_from") != "", F.col("moved_from")).alias("moved_from"),
+            (is_throttled & ~was).alias("starts"),
+            (was & ~is_throttled & is_changed).alias("stops"),
+            _unknowns(grain, was_shaped=(F.col("throttled_requests_logged") > 0)).alias("unknowns"),
+        )
+    )
+    return WHATIF.conform(table)
+
+
+def _unknowns(grain: str, *, was_shaped: Column) -> Column:
+    """The names of what this row cannot know."""
+    is_throttled = F.col("throttled_requests") > 0
+    rises = F.coalesce(F.col("limit") > F.col("limit_old"), F.lit(False))
+    is_fetch = F.col("key") == CONSUMER_BYTE_RATE
+    found = {
+        "split": (F.col("clients") > 1) & is_throttled,
+        "appetite": was_shaped & rises,
+        "bent": was_shaped,
+        "request-time": F.col("key") == REQUEST_PERCENTAGE,
+        "large-requests": is_throttled & (F.col("largest") > F.col("limit")),
+        "near": (F.col("peak") >= _NEAR) & (F.col("peak") <= 2 - _NEAR),
+        "fetch-waits": is_fetch & is_throttled & F.lit(grain == "cell"),
+        "amounts": F.col("unknown_amounts") > 0,
+        "coarse": (F.col("cell_ms") > 1000) & F.lit(grain == "cell"),
+    }
+    names = F.array(*(F.when(F.coalesce(holds, F.lit(False)), F.lit(name)) for name, holds in found.items()))
+    return F.array_compact(names)

@@ -1,0 +1,319 @@
+"""The job behind ``kquota pipeline whatif``: what other quotas would have done to recorded usage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from kquota.config import BrokerConfig
+from kquota.errors import InputError
+from kquota.files import QuotaFile
+from kquota.pipeline.advice.impact import to_impacts
+from kquota.pipeline.advice.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
+from kquota.pipeline.analysis import read_table, read_usage, write_summary
+from kquota.pipeline.dataset.output_directory import OutputDirectory
+from kquota.pipeline.dataset.quotas import latest_quotas
+from kquota.pipeline.dataset.table_files import write_table
+from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, WHATIF
+from kquota.pipeline.jobs import JobOptions, add_to, extended, read_summary, spark_for, without_judged
+from kquota.pipeline.limits.clients import to_client_totals
+from kquota.pipeline.simulation.arrivals import Arrivals
+from kquota.pipeline.simulation.callback_frames import callback_bindings, simulate_callback_frames
+from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
+from kquota.pipeline.simulation.request_frames import simulate_request_frames
+from kquota.pipeline.simulation.simulated import Recording, recording_spans
+from kquota.pipeline.spark.persisted_frames import keep
+from kquota.policy import NO_IMPACT, Impact
+from kquota.quotas import QuotaSnapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from kquota.pipeline.progress import Progress
+    from kquota.pipeline.simulation.callback import CallbackSetup
+
+__all__ = ["WORST_SHOWN", "PlanImpacts", "WhatIf", "change_impacts", "recorded_clients", "what_if"]
+
+WORST_SHOWN = 30
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What came out: the part of summary.json, and the rows of `whatif` that say most, worst first."""
+
+    directory: Path
+    summary: Mapping[str, Any]
+    rows: tuple[Row, ...]
+
+
+def what_if(
+    usage: Path,
+    new: QuotaFile,
+    options: JobOptions,
+    *,
+    against: QuotaFile | None = None,
+    arrivals: Arrivals | None = None,
+    only_changed: bool = False,
+    callback: CallbackSetup | None = None,
+) -> WhatIf:
+    """Replay the usage of a directory under `new` quotas, into the table `whatif`.
+
+    :param options: with the directory that the table goes to; it may be that of the usage.
+    :param against: the old quotas; without them those that the directory was analysed with, or none.
+    :param only_changed: leave out meters that the change does not touch.
+    :param callback: what the new limits come from instead; it has been given `new`. It needs the table `requests`.
+    :raises InputError: the table is not there.
+    """
+    progress = options.progress()
+    OutputDirectory.existing(usage)
+    if callback is not None and not (usage / REQUESTS.name).is_dir():
+        raise InputError(
+            f"--callback: {usage} has no table `requests`, and a callback is asked request by request: analyse the "
+            "logs again with --keep-requests"
+        )
+    is_own = options.out.resolve() == usage.resolve()
+    output = (
+        OutputDirectory.existing(usage, WHATIF.name)
+        if is_own
+        else OutputDirectory(options.out, overwrite=options.overwrite)
+    )
+    old = against.snapshot() if against is not None else recorded_quotas(usage)
+    with output, spark_for(options, progress, usage) as spark:
+        change = Change(
+            old,
+            new.snapshot(),
+            arrivals or Arrivals(),
+            is_recorded=against is None,
+            only_changed=only_changed,
+            callback=callback,
+        )
+        part = what_if_step(spark, usage, output.staging, change, options.broker_config, progress)
+        rows = worst_rows(read_table(spark, output.staging, WHATIF), WORST_SHOWN)
+        if is_own:
+            add_to(output, [WHATIF.name], {"whatif": part}, progress)
+        else:
+            write_summary(output.staging, extended(without_judged(read_summary(usage)), {"whatif": part}, progress))
+            for name in ("whatif", "summary.json"):
+                output.publish(name)
+            output.remove_others(("whatif", "summary.json"))
+    return WhatIf(options.out, part, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanImpacts:
+    """What changes would have done to recorded usage, and what the recording is."""
+
+    impacts: Mapping[tuple[str, str], Impact]
+    """By canonical text of the entity, and key; :data:`~kquota.files.NO_IMPACT` where nobody is bound."""
+    grain: str
+    model: str
+    seconds: float
+    """How long the recording is."""
+
+
+def change_impacts(
+    usage: Path,
+    old: QuotaSnapshot,
+    new: QuotaSnapshot,
+    changes: Sequence[tuple[str, str]],
+    options: JobOptions,
+    arrivals: Arrivals,
+) -> PlanImpacts:
+    """What each of the changes that lead from `old` to `new` would have done to the usage of a directory.
+
+    Nothing is written there.
+
+    :param changes: canonical text of the entity, and key.
+    """
+    progress = options.progress()
+    OutputDirectory.existing(usage)
+    with spark_for(options, progress, usage) as spark:
+        change = Change(old, new, arrivals, is_recorded=False, only_changed=True)
+        replayed = simulate_both(spark, usage, change, options.broker_config, progress)
+        with progress.stage("tell what each change does"):
+            rows = to_impacts(replayed.what_if, replayed.bindings, changes).collect()
+        first_ms = min((first for first, _ in replayed.replay.spans.values()), default=0)
+        last_ms = max((last for _, last in replayed.replay.spans.values()), default=0)
+    found = {(row.entity, row.key): _impact(row) for row in rows}
+    return PlanImpacts(
+        {change: found.get(change, NO_IMPACT) for change in changes},
+        replayed.grain,
+        arrivals.model.value,
+        (last_ms - first_ms) / 1000,
+    )
+
+
+def _impact(row: Row) -> Impact:
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in row.asDict().items()
+        if name not in ("entity", "key")
+    }
+    return Impact(**values)
+
+
+def recorded_clients(spark: SparkSession, directory: Path) -> DataFrame:
+    """Who is in the usage of a directory: at least cluster, user, client_id, ip and key, and if need be grain."""
+    # Of metrics the table does not say what is known of a client; `usage` does.
+    has_clients = (directory / CLIENTS.name).is_dir() and not read_summary(directory).get("metrics")
+    return read_table(spark, directory, CLIENTS) if has_clients else to_client_totals(read_usage(spark, directory))
+
+
+def recorded_quotas(directory: Path) -> QuotaSnapshot:
+    """The quotas that a directory was analysed with, the last of those that changed; none where it was not."""
+    return latest_quotas(directory).snapshot() if (directory / "quotas.yaml").is_file() else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From which quotas to which, and how it is to be tried."""
+
+    old: QuotaSnapshot
+    new: QuotaSnapshot
+    arrivals: Arrivals
+    is_recorded: bool
+    """Whether the usage was recorded under the old ones."""
+    only_changed: bool = False
+    """Whether meters that nothing changes for are left out."""
+    callback: CallbackSetup | None = None
+    """What the new limits come from instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfFrames:
+    """Both quotas, replayed but not run yet."""
+
+    what_if: DataFrame
+    held: DataFrame
+    """Under the new quotas."""
+    bindings: DataFrame
+    replay: Recording
+    grain: str
+
+
+def simulate_both(
+    spark: SparkSession, directory: Path, change: Change, config: BrokerConfig, progress: Progress
+) -> WhatIfFrames:
+    """`usage` and, where they were kept, `requests` under both quotas."""
+    usage = read_usage(spark, directory)
+    with progress.stage("resolve both quotas"):
+        clients = recorded_clients(spark, directory)
+        bindings = keep(to_bindings(clients, change.old, change.new, static_defaults=config.static_defaults))
+        if change.only_changed:
+            bindings = keep(changed(bindings))
+        replay = Recording(change.arrivals, config, recording_spans(read_usage(spark, directory)))
+    # Where a part of the usage is from metrics, only cells have all of it.
+    has_all_requests = (directory / REQUESTS.name).is_dir() and not read_summary(directory).get("metrics")
+    grain = "request" if has_all_requests or change.callback is not None else "cell"
+
+    def requests() -> DataFrame:
+        return read_table(spark, directory, REQUESTS)
+
+    with progress.stage("replay under both quotas"):
+        if change.callback is not None:
+            by_callback = keep(simulate_callback_frames(requests(), change.callback, replay))
+            held_old = simulate_request_frames(requests(), under_old(bindings), replay)
+            held_new = by_callback.drop("members")
+            bindings = keep(callback_bindings(by_callback, bindings))
+        elif grain == "request":
+            held_old = simulate_request_frames(requests(), under_old(bindings), replay)
+            held_new = keep(simulate_request_frames(requests(), under_new(bindings), replay))
+        else:
+            held_old, held_new = simulate_cell_frames_by_quota_set(usage, bindings, (OLD, NEW), replay)
+        table = keep(
+            to_what_if(
+                bindings,
+                held_new,
+                held_old,
+                model=change.arrivals.model,
+                grain=grain,
+                is_recorded=change.is_recorded,
+            )
+        )
+        table.count()
+    return WhatIfFrames(table, held_new, bindings, replay, grain)
+
+
+def what_if_step(
+    spark: SparkSession, directory: Path, staging: Path, change: Change, config: BrokerConfig, progress: Progress
+) -> dict[str, Any]:
+    """`usage` and, where they were kept, `requests` to `whatif`; returns the part of summary.json."""
+    replayed = simulate_both(spark, directory, change, config, progress)
+    write_table(replayed.what_if, staging, WHATIF)
+    difference = None
+    if replayed.grain == "request" and change.callback is None:
+        with progress.stage("compare with cells"):
+            cells = simulate_cell_frames(read_usage(spark, directory), under_new(replayed.bindings), replayed.replay)
+            difference = grain_difference(replayed.held, cells)
+    totals = replayed.what_if.agg(
+        F.count(F.lit(1)).alias("meters"),
+        *(
+            F.count_if(condition).alias(name)
+            for name, condition in {
+                "throttled": F.col("throttled_requests") > 0,
+                "starts": F.col("starts"),
+                "stops": F.col("stops"),
+                "moved": F.col("moved_from").isNotNull(),
+                "changed": ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("moved_from").isNotNull(),
+            }.items()
+        ),
+    )
+    found = totals.first()
+    assert found is not None
+    return {
+        "model": change.arrivals.model.value,
+        "in_flight": change.arrivals.in_flight,
+        "grain": replayed.grain,
+        "clients": replayed.bindings.count(),
+        **found.asDict(),
+        "grain_difference": difference,
+    }
+
+
+def grain_difference(by_requests: DataFrame, by_cells: DataFrame) -> dict[str, Any]:
+    """How far cells and requests are apart on the meters that either throttles: throughput, and share of time."""
+    place = ("cluster", "broker_id", "meter", "key")
+    cells = by_cells.select(
+        *place,
+        F.col("amount").alias("cell_amount"),
+        F.col("muted_ms").alias("cell_muted_ms"),
+        F.col("throttled_requests").alias("cell_throttled"),
+    )
+    both = by_requests.join(cells, list(place)).where((F.col("throttled_requests") > 0) | (F.col("cell_throttled") > 0))
+    amount = F.abs(F.col("cell_amount") - F.col("amount")) / F.greatest("amount", F.lit(1.0))
+    share = F.abs(F.col("cell_muted_ms") - F.col("muted_ms")) / F.col("recorded_ms")
+    found = both.agg(
+        F.count(F.lit(1)).alias("meters"),
+        F.avg(amount).alias("amount_mean"),
+        F.max(amount).alias("amount_worst"),
+        F.max_by(F.concat_ws(" ", "meter", "key"), amount).alias("amount_worst_meter"),
+        F.avg(share).alias("share_mean"),
+        F.max(share).alias("share_worst"),
+    ).first()
+    assert found is not None
+    return found.asDict()
+
+
+def worst_rows(table: DataFrame, count: int) -> tuple[Row, ...]:
+    """Rows of `whatif` that say most: who starts to be throttled, who is longest, who stops, who moves.
+
+    Those that nothing changes for are left out, unless that is all of them.
+    """
+    is_changed = ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("moved_from").isNotNull()
+    said = (F.col("throttled_requests") > 0) | F.col("stops") | F.col("moved_from").isNotNull()
+    order: Sequence[Any] = (
+        F.desc("starts"),
+        F.desc("throttled_share"),
+        F.desc("total_delay_ms"),
+        F.desc("stops"),
+        "meter",
+        "key",
+        "broker_id",
+    )
+    some_changed = not table.where(is_changed).isEmpty()
+    shown = table.where(said & is_changed) if some_changed else table.where(said)
+    return tuple(shown.orderBy(*order).limit(count).collect())

@@ -1,0 +1,239 @@
+"""How far Kafka's own arithmetic, on what the log says, gives the waits that the broker told: table `calibration`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
+
+from kquota.config import BrokerConfig
+from kquota.pipeline.calibration.broker_replay import CLOSE_MS, CLOSE_SHARE
+from kquota.pipeline.calibration.meters import ReplayedThrottle, replay_meters
+from kquota.pipeline.dataset.tables import CALIBRATION
+from kquota.pipeline.limits.clients import KAFKA_METER
+from kquota.pipeline.limits.counting import counted_at_ms, counting_broker, in_purgatory
+from kquota.pipeline.limits.identities import METER
+from kquota.pipeline.limits.periods import VALID_FROM_MS, VALID_TO_MS, VALIDITY, has_periods
+from kquota.pipeline.spark.workers import drop_zip_importers
+from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["to_calibration", "to_replayed_throttles"]
+
+_CLIENT: Final = ("cluster", "user", "client_id")
+
+LONGEST_PAUSE_MS: Final = 60.0
+"""A handler that stood still, as in a garbage collection, did so for this long at most."""
+JITTER_MS: Final = 2.0
+NO_LIMIT: Final = 2.0**63
+"""Long.MAX_VALUE as a double."""
+EMPTY_ANSWER_BYTES: Final = 100
+"""An answer to a fetch with at most so many bytes has no records."""
+
+_WAITS: Final = StructType(
+    [
+        *(StructField(name, StringType()) for name in METER),
+        StructField("broker_id", IntegerType()),
+        StructField("at_ms", DoubleType()),
+        StructField("told_ms", LongType()),
+        StructField("predicted_ms", LongType()),
+        StructField("unguided_ms", LongType()),
+        StructField("low_ms", LongType()),
+        StructField("high_ms", LongType()),
+        StructField("is_compared", BooleanType()),
+    ]
+)
+
+
+def to_calibration(waits: DataFrame) -> DataFrame:
+    """The `calibration` table: one row per broker, meter and key with limits, that some wait was told or predicted on.
+
+    :param waits: as :func:`to_replayed_throttles` gives them.
+    """
+    told, predicted, plain = (F.col(name) for name in ("told_ms", "predicted_ms", "unguided_ms"))
+    is_estimate = F.col("key") == REQUEST_PERCENTAGE
+    compared = F.col("is_compared")
+    predicted_of = compared | is_estimate  # an estimate is of all requests, whatever told them to wait
+    both = compared & ((told > 0) | (predicted > 0))
+    either_plain = compared & ((told > 0) | (plain > 0))
+    error = F.when(both, F.abs(predicted - told).cast(DoubleType()))
+
+    def known(column: Column) -> Column:
+        return F.when(~F.first(is_estimate), column)
+
+    table = waits.groupBy(*METER, "broker_id").agg(
+        F.count_if(compared & (told > 0)).alias("throttled_requests"),
+        F.count_if(predicted_of & (predicted > 0)).alias("predicted_requests"),
+        F.count_if(~compared & (told > 0)).alias("not_compared"),
+        known(F.count_if(compared & (told > 0) & (predicted <= 0))).alias("missed"),
+        known(F.count_if(compared & (told <= 0) & (predicted > 0))).alias("invented"),
+        known(F.avg(F.when(both, _is_close(predicted, told).cast("int")))).alias("within_5ms_or_5pct"),
+        known(F.avg(F.when(either_plain, _is_close(plain, told).cast("int")))).alias("within_as_logged"),
+        known(F.percentile(error, F.lit(0.5))).alias("error_p50_ms"),
+        known(F.percentile(error, F.lit(0.99))).alias("error_p99_ms"),
+        _sum_ms(compared, told).alias("throttle_ms_logged"),
+        _sum_ms(predicted_of, predicted).alias("throttle_ms_predicted"),
+        _sum_ms(predicted_of, F.col("low_ms")).alias("predicted_low_ms"),
+        _sum_ms(predicted_of, F.col("high_ms")).alias("predicted_high_ms"),
+    )
+    return CALIBRATION.conform(table)
+
+
+def _is_close(predicted: Column, told: Column) -> Column:
+    return F.abs(predicted - told) <= F.greatest(F.lit(float(CLOSE_MS)), told * CLOSE_SHARE)
+
+
+def _sum_ms(which: Column, column: Column) -> Column:
+    return F.coalesce(F.sum(F.when(which, column)), F.lit(0)).cast(LongType())
+
+
+def to_replayed_throttles(requests: DataFrame, clients: DataFrame, broker_config: BrokerConfig) -> DataFrame:
+    """Each wait that the broker told under a known limit, or that the replay finds: one row per request and key.
+
+    Columns: cluster, meter, key, broker_id, at_ms, told_ms; predicted_ms, and unguided_ms without learning from what
+    was told (see :mod:`kquota.pipeline.calibration.broker_replay`); low_ms and high_ms, between which an estimate lies;
+    is_compared.
+
+    :param requests: rows of the `requests` table.
+    :param clients: resolved clients of the same log; their limits are taken for those that were in force.
+    """
+    begin = requests.groupBy("cluster", "broker_id").agg(F.min("record_ms").alias("first_ms"))
+    first_ms = {(row.cluster, row.broker_id): row.first_ms for row in begin.collect()}
+    limited = requests.join(F.broadcast(_limits(clients)), [*_CLIENT, "key"])
+    if has_periods(clients):
+        at_ms = F.col("record_ms")
+        limited = limited.where(
+            (at_ms >= F.coalesce(VALID_FROM_MS, F.lit(0)))
+            & (F.col(VALID_TO_MS).isNull() | (at_ms < F.col(VALID_TO_MS)))
+        )
+    on_meters = _counted(limited)
+    return (
+        on_meters.repartition(*_PLACE)
+        .sortWithinPartitions(*_PLACE, "at_ms", "end_ms", "seq")
+        .select(*_REPLAYED)
+        .mapInArrow(_replay(broker_config, first_ms), _WAITS)
+    )
+
+
+_PLACE: Final = ("cluster", "home", "key", "meter")
+"""Where requests are counted together; `home` is the broker that counts."""
+_REPLAYED: Final = (
+    *METER, "home", "broker_id", "limit", "is_throttled", "is_ambiguous",
+    "connection", "api_key", "api_version", "at_ms", "jitter_ms", "amount", "told_ms", "is_refunded", "remote_ms",
+)  # fmt: skip
+
+
+def _limits(clients: DataFrame) -> DataFrame:
+    """By client and key: meter and limit, is_throttled (somebody on the meter was told to wait), is_timed (the client's
+    time is limited). Clients whose time is limited stand here with keys that have no limit, too.
+
+    Made of values, because it meets every request; it is no larger than `clients`.
+    """
+    known = clients.where(F.col("ip").isNull() & F.col("user").isNotNull() & F.col("client_id").isNotNull())
+    validity: tuple[str, ...] = ()
+    if has_periods(clients):
+        known, validity = _with_times_without_limit(known), VALIDITY
+    of_meter, of_client = Window.partitionBy(*METER), Window.partitionBy(*_CLIENT)
+    has_limit = F.col("meter").isNotNull()
+    limits = (
+        known.withColumn("is_throttled", F.sum("throttled_requests").over(of_meter) > 0)
+        .withColumn("is_timed", F.max((F.col("key") == REQUEST_PERCENTAGE) & has_limit).over(of_client))
+        .where(has_limit | F.col("is_timed"))
+        .select(*_CLIENT, "key", "meter", "limit", "is_throttled", "is_timed", *validity)
+    )
+    return clients.sparkSession.createDataFrame(limits.toArrow(), limits.schema)
+
+
+def _with_times_without_limit(clients: DataFrame) -> DataFrame:
+    """The same, with Kafka's meter also for times at which it had no limit, where it has one at others.
+
+    A broker counts on it all the same (``ClientQuotaManager``: under a limit of Long.MAX_VALUE), so that its window, or
+    its bucket, is not new when a limit comes.
+    """
+    of_kept = Window.partitionBy("cluster", KAFKA_METER, "key")
+    counts = F.col(KAFKA_METER).isNotNull() & F.max(F.col("meter").isNotNull()).over(of_kept)
+    return clients.withColumns(
+        {
+            "limit": F.when(counts, F.coalesce("limit", F.lit(NO_LIMIT))),
+            "meter": F.when(counts, F.col(KAFKA_METER)),
+        }
+    )
+
+
+def _counted(requests: DataFrame) -> DataFrame:
+    """Requests on meters: when each was counted, with how much, and what its client was told."""
+    key = F.col("key")
+    is_mutation = key == CONTROLLER_MUTATION_RATE
+    is_rate = key.isin(PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
+    waited = in_purgatory()
+    at_ms = counted_at_ms()
+    pause_ms = F.col("local_ms") + F.when(waited, F.col("remote_ms")).otherwise(0.0)
+    jitter_ms = F.least(F.greatest(pause_ms, F.lit(JITTER_MS)), F.lit(LONGEST_PAUSE_MS))
+    # A throttled fetch stands in the log with nothing: it would have brought what the next one does.
+    is_refunded = (key == CONSUMER_BYTE_RATE) & (F.col("throttle_ms") > 0)
+    answered = F.when(~is_refunded & (F.col("charged") > EMPTY_ANSWER_BYTES), F.col("charged"))
+
+    # Requests of a connection do not overlap, so they were counted in the order in which they were answered.
+    connection = ("cluster", "broker_id", "connection")
+    on_key, same_request = Window.partitionBy(*connection, "key"), Window.partitionBy(*connection, "seq")
+    so_far = on_key.orderBy("end_ms", "seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    # Backwards: Spark counts a frame that ends with the last row anew for each row.
+    from_here = on_key.orderBy(F.desc("end_ms"), F.desc("seq")).rowsBetween(
+        Window.unboundedPreceding, Window.currentRow
+    )
+    next_answer = F.coalesce(
+        F.last(answered, ignorenulls=True).over(from_here), F.last(answered, ignorenulls=True).over(so_far)
+    )
+    amount = F.when(is_refunded, next_answer).otherwise(F.col("charged"))
+    # A limit of time may have made any request wait, and another limit that the request has may have, too.
+    is_time = key == REQUEST_PERCENTAGE
+    told_ms = F.when(is_time, F.max("throttle_ms").over(same_request))
+    is_other = F.max((F.col("throttle_ms") > 0) & F.col("meter").isNotNull() & ~is_time).over(same_request)
+    return (
+        requests.repartition(*connection)  # once, for all of the windows
+        .withColumn("at_ms", F.when(is_rate, F.max(at_ms).over(so_far)).otherwise(at_ms))
+        .withColumn("jitter_ms", F.when(is_rate, jitter_ms).otherwise(0.0))
+        .withColumn("amount", F.when(is_mutation, F.coalesce("charged", F.lit(0.0))).otherwise(amount))
+        .withColumn("is_refunded", is_refunded)
+        .withColumn("told_ms", F.coalesce(told_ms, F.col("throttle_ms")))
+        .withColumn("is_ambiguous", F.when(is_time, is_other).otherwise(F.col("is_timed")))
+        .where(F.col("meter").isNotNull() & F.col("amount").isNotNull())
+        .withColumn("home", counting_broker())
+    )
+
+
+def _replay(
+    broker_config: BrokerConfig, first_ms: Mapping[tuple[str, int], float]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    schema = to_arrow_schema(_WAITS)
+
+    def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        drop_zip_importers()
+        rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        held: list[ReplayedThrottle] = []
+        for wait in replay_meters(rows, broker_config, first_ms):
+            held.append(wait)
+            if len(held) == _BATCH_ROWS:
+                yield _batch(held, schema)
+                held = []
+        if held:
+            yield _batch(held, schema)
+
+    return replay
+
+
+_BATCH_ROWS: Final = 16_384
+
+
+def _batch(waits: list[ReplayedThrottle], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(*waits, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )

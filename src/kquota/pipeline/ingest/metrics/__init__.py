@@ -1,0 +1,1 @@
+"""Brokers' metrics, by JMX and Prometheus: from readings to usage."""

@@ -1,0 +1,110 @@
+"""Logs that were given twice under other names: copies, also such as were made before the log went on.
+
+Files whose first lines are the same are compared whole, byte by byte of what is in them, plain or compressed, by their
+digests: what is merely alike is no copy.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+
+from msgspec import Struct
+
+from kquota.errors import InputError
+from kquota.pipeline.ingest.request_log.log_files import LogFile, read_chunks
+
+__all__ = ["Comparison", "Digests", "DuplicateLog", "digests_of", "find_duplicate_logs"]
+
+
+class Comparison(Struct, frozen=True):
+    """A file that is to be compared, after each of some lengths in bytes, in growing order."""
+
+    path: str
+    compressed: bool
+    lengths: tuple[int, ...] = ()
+
+
+class Digests(Struct, frozen=True):
+    """The length of what is in a file, and the digests of so much of it."""
+
+    length: int
+    by_length: dict[int, str]
+
+
+class DuplicateLog(Struct, frozen=True):
+    """A log all lines of which stand in another one, too: it is not read."""
+
+    path: str
+    of: str
+
+
+def digests_of(file: Comparison) -> Digests:
+    """Those of a file for all lengths that it has, and for its own. A damaged one is as long as it can be read."""
+    digest = blake2b(digest_size=32)
+    wanted = [*file.lengths, -1]
+    found: dict[int, str] = {}
+    length = 0
+    with suppress(EOFError, zlib.error):
+        for chunk in read_chunks(file.path, compressed=file.compressed):
+            rest = memoryview(chunk)
+            while length + len(rest) >= wanted[0] > 0:
+                part, rest = rest[: wanted[0] - length], rest[wanted[0] - length :]
+                digest.update(part)
+                length = wanted.pop(0)
+                found[length] = digest.hexdigest()
+            digest.update(rest)
+            length += len(rest)
+    return Digests(length, found | {length: digest.hexdigest()})
+
+
+def find_duplicate_logs(
+    files: Sequence[LogFile], compared: Callable[[Sequence[Comparison]], Sequence[Digests]]
+) -> dict[int, DuplicateLog]:
+    """By place among the files those whose lines all stand in another one. Of equal ones a plain one stays.
+
+    :param compared: :func:`digests_of` for each: asked only about files that have the first line of another.
+    :raises InputError: such files are given as those of different brokers.
+    """
+    alike: dict[bytes, list[int]] = defaultdict(list)
+    for place, file in enumerate(files):
+        if file.size_bytes:
+            alike[file.first_line].append(place)
+    places = [place for group in alike.values() if len(group) > 1 for place in group]
+    if not places:
+        return {}
+    packed = [place for place in places if files[place].compressed]
+    lengths = {place: files[place].size_bytes for place in places}
+    unpacked = compared([Comparison(files[place].path, compressed=True) for place in packed]) if packed else ()
+    lengths |= {place: one.length for place, one in zip(packed, unpacked, strict=True)}
+    wanted = []
+    for place in places:
+        group = alike[files[place].first_line]
+        those = tuple(sorted({lengths[one] for one in group if 0 < lengths[one] <= lengths[place]}))
+        wanted.append(Comparison(files[place].path, files[place].compressed, those))
+    digests = dict(zip(places, compared(wanted), strict=True))
+
+    def rank(place: int) -> tuple[int, bool, int]:
+        """The one to be read comes first."""
+        return -digests[place].length, files[place].compressed, place
+
+    repeated: dict[int, DuplicateLog] = {}
+    for place in places:
+        length = digests[place].length
+        own = digests[place].by_length[length]
+        others = alike[files[place].first_line]
+        same = [one for one in others if length and digests[one].by_length.get(length) == own]
+        whole = min(same, key=rank, default=place)
+        if whole == place:
+            continue
+        file, other = files[place], files[whole]
+        if file.broker_id != other.broker_id:
+            raise InputError(
+                f"{file.path} is given as a log of broker {file.broker_id}, and all of it is in {other.path}, "
+                f"which is given as one of broker {other.broker_id}: give each log once, with its broker"
+            )
+        repeated[place] = DuplicateLog(file.path, other.path)
+    return repeated

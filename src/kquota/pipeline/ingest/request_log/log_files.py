@@ -1,0 +1,306 @@
+"""Which files to read, whose they are, and how they are cut into pieces that workers read on their own.
+
+A plain log is cut into byte ranges: a line belongs to the range that holds its first byte, so ranges need not know
+each other. A compressed log cannot be entered in the middle and is one range.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from io import RawIOBase
+from pathlib import Path
+from typing import Final
+
+from kquota.errors import InputError
+from kquota.pipeline.ingest.file_patterns import matching_files
+
+__all__ = [
+    "InputSplit",
+    "LogFile",
+    "find_log_files",
+    "group_splits",
+    "last_time",
+    "read_blocks",
+    "read_chunks",
+    "read_head",
+    "to_splits",
+]
+
+MIB: Final = 1024 * 1024
+MAX_SPLIT_BYTES: Final = 128 * MIB
+MAX_TASK_BYTES: Final = 1024 * MIB  # of log; what is lost when a task has to be repeated
+TASKS_PER_CORE: Final = 6  # fewer leave a core idle at the end, more leave more seconds open between tasks
+MIN_SPLIT_BYTES: Final = 4 * MIB
+_CHUNK_BYTES: Final = MIB // 4  # lines and what they become stay in the processor's cache
+# Plain JSON lines shrink about 20 times; used only to weigh and estimate, never to read.
+GZIP_RATIO: Final = 20
+
+_HEAD_BYTES: Final = 64 * 1024
+_TIME: Final = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_OTHER_COMPRESSION: Final = {
+    b"\x28\xb5\x2f\xfd": "zstd -d",
+    b"BZh": "bunzip2",
+    b"\xfd7zXZ": "unxz",
+    b"PK\x03\x04": "unzip",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A request log of one broker."""
+
+    path: str
+    broker_id: int
+    size_bytes: int
+    compressed: bool
+    first_time: bytes = b""
+    """As logged; only to guess the order of files."""
+    first_line: bytes = b""
+    """A digest: files that begin alike may be copies."""
+
+    @property
+    def plain_bytes(self) -> int:
+        """Size when decompressed; an estimate for a compressed file."""
+        return self.size_bytes * GZIP_RATIO if self.compressed else self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InputSplit:
+    """The lines of a file whose first byte lies in [start, end)."""
+
+    file: int
+    path: str
+    broker_id: int
+    start: int
+    end: int
+    compressed: bool
+    weight: int
+    before_ms: float | None = None
+    """When the line before was completed, where only that tells which of two hours of the same times it begins in."""
+
+
+def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFile]:
+    """Expand patterns of :func:`~kquota.pipeline.ingest.file_patterns.matching_files`; `broker_id` is that of the
+    files whose pattern does not say it.
+
+    :raises InputError: a pattern cannot be used or matches no file, a file cannot be read, or is compressed in a way
+        other than gzip.
+    """
+    found: dict[str, LogFile] = {}
+    for pattern in patterns:
+        files = matching_files(pattern)
+        if not files:
+            raise InputError(
+                f"no such log: {pattern}: give a file, or a quoted glob such as '/var/log/kafka/*request.log*'"
+            )
+        for path, given in files:
+            broker = broker_id if given is None else given
+            known = found.get(path)
+            if known is not None and known.broker_id != broker:
+                raise InputError(f"{path} is given as the log of broker {known.broker_id} and of broker {broker}")
+            found[path] = _inspect(path, broker)
+    return list(found.values())
+
+
+def read_head(path: str) -> tuple[bytes, int, bool]:
+    """The first bytes of a file, decompressed; its size; and whether it is compressed.
+
+    :raises InputError: it cannot be read, or is compressed in a way other than gzip.
+    """
+    try:
+        with Path(path).open("rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+            size = stream.seek(0, 2)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    for prefix, command in _OTHER_COMPRESSION.items():
+        if head.startswith(prefix):
+            raise InputError(f"{path} is compressed, but not by gzip: decompress it first ({command})")
+    compressed = head.startswith(_GZIP_MAGIC)
+    if compressed:
+        with suppress(zlib.error):
+            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)
+    return head, size, compressed
+
+
+def last_time(path: str) -> bytes:
+    """The last time in a plain log, as logged; empty where its end has none."""
+    with Path(path).open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, 2) - _HEAD_BYTES))
+        times = _TIME.findall(stream.read())
+    return times[-1].replace(b"T", b" ") if times else b""
+
+
+def _inspect(path: str, broker_id: int) -> LogFile:
+    head, size, compressed = read_head(path)
+    time = _TIME.search(head)
+    first_time = time[0].replace(b"T", b" ") if time else b""
+    first_line = blake2b(head[:_HEAD_BYTES].partition(b"\n")[0], digest_size=16).digest()
+    return LogFile(path, broker_id, size, compressed, first_time, first_line)
+
+
+def to_splits(files: Iterable[LogFile], *, parallelism: int) -> list[InputSplit]:
+    """Cut plain files so that every core has work and no piece is larger than 128 MiB.
+
+    :returns: ranges by broker and in order of time, as far as the files' first lines tell.
+    """
+    ordered = sorted(enumerate(files), key=lambda item: (item[1].broker_id, item[1].first_time, item[0]))
+    total = sum(file.plain_bytes for _, file in ordered)
+    size = max(MIN_SPLIT_BYTES, min(MAX_SPLIT_BYTES, -(-total // max(1, parallelism * TASKS_PER_CORE))))
+    ranges = []
+    for index, file in ordered:
+        step = size if not file.compressed else max(1, file.size_bytes)
+        for start in range(0, file.size_bytes, step):
+            end = min(start + step, file.size_bytes)
+            weight = (end - start) * (GZIP_RATIO if file.compressed else 1)
+            ranges.append(InputSplit(index, file.path, file.broker_id, start, end, file.compressed, weight))
+    return ranges
+
+
+def group_splits(ranges: Sequence[InputSplit], *, parallelism: int) -> list[list[int]]:
+    """Put neighbours among ranges (by index) together into tasks of about the same size, the largest first.
+
+    Neighbours, because seconds that two tasks share must be merged; the largest first, so that one long compressed
+    file does not start last.
+    """
+    total = sum(piece.weight for piece in ranges)
+    fewest = min(parallelism * TASKS_PER_CORE, -(-total // MIN_SPLIT_BYTES))
+    # A multiple of the cores, so that none of them waits for the last task.
+    count = -(-max(fewest, -(-total // MAX_TASK_BYTES)) // parallelism) * parallelism
+    tasks: dict[int, list[int]] = defaultdict(list)
+    before = 0
+    for index, piece in enumerate(ranges):
+        tasks[(2 * before + piece.weight) * count // (2 * total)].append(index)
+        before += piece.weight
+    return sorted(tasks.values(), key=lambda task: -sum(ranges[index].weight for index in task))
+
+
+def read_blocks(piece: InputSplit, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
+    """The lines of a range in blocks of whole lines, line feeds included; the last line of a file may have none.
+
+    :raises EOFError: a compressed file ends within its data; all lines before were handed out.
+    :raises zlib.error: a compressed file is damaged; all lines before were handed out.
+    """
+    if piece.compressed:
+        yield from _read_compressed_blocks(piece.path, chunk_bytes)
+    else:
+        yield from _read_plain_blocks(piece, chunk_bytes)
+
+
+def read_chunks(path: str, *, compressed: bool, chunk_bytes: int = MIB) -> Iterator[bytes]:
+    """The bytes of a log, decompressed.
+
+    :raises EOFError: a compressed file ends within its data.
+    :raises zlib.error: a compressed file is damaged.
+    """
+    if compressed:
+        yield from _decompress(path, chunk_bytes)
+        return
+    with Path(path).open("rb", buffering=0) as stream:
+        while chunk := stream.read(chunk_bytes):
+            yield chunk
+
+
+class _Splitter:
+    """Cuts chunks at line ends, holding back the line that a chunk ends within."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> bytes:
+        """The lines that end in `chunk`."""
+        cut = chunk.rfind(b"\n") + 1
+        block = b"".join((*self._rest, memoryview(chunk)[:cut])) if cut else b""
+        if cut:
+            self._rest.clear()
+        if cut < len(chunk):
+            self._rest.append(chunk[cut:])
+        return block
+
+    def finish(self, tail: bytes = b"") -> bytes:
+        """The held-back line, completed by `tail`; nothing where nothing was held back."""
+        return b"".join((*self._rest, tail)) if self._rest else b""
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._rest)
+
+
+def _read_plain_blocks(piece: InputSplit, chunk_bytes: int) -> Iterator[bytes]:
+    splitter = _Splitter()
+    with Path(piece.path).open("rb", buffering=0) as stream:
+        position = piece.start
+        if position > 0:
+            # The line that holds the byte before `start` belongs to the range before.
+            stream.seek(position - 1)
+            position += _skip_line(stream) - 1
+        while position < piece.end:
+            chunk = stream.read(min(chunk_bytes, piece.end - position))
+            if not chunk:
+                break
+            position += len(chunk)
+            yield splitter.feed(chunk)
+        tail: list[bytes] = []
+        # A line that begins in this range is ours to its end.
+        while splitter.pending and (chunk := stream.read(64 * 1024)):
+            head, ending, _ = chunk.partition(b"\n")
+            tail.append(head)
+            if ending:
+                break
+        yield splitter.finish(b"".join(tail))
+
+
+def _skip_line(stream: RawIOBase) -> int:
+    """Move past the next line ending; returns the number of bytes skipped."""
+    skipped = 0
+    while chunk := stream.read(64 * 1024):
+        cut = chunk.find(b"\n")
+        if cut >= 0:
+            stream.seek(cut + 1 - len(chunk), 1)
+            return skipped + cut + 1
+        skipped += len(chunk)
+    return skipped
+
+
+def _read_compressed_blocks(path: str, chunk_bytes: int) -> Iterator[bytes]:
+    splitter = _Splitter()
+    for chunk in _decompress(path, chunk_bytes):
+        yield splitter.feed(chunk)
+    # Not reached where the file is broken: half a line before the damage is not a line.
+    yield splitter.finish()
+
+
+def _decompress(path: str, chunk_bytes: int) -> Iterator[bytes]:
+    """Decompressed chunks of a gzip file of one or more members.
+
+    :raises EOFError: the file ends within a member.
+    :raises zlib.error: the data is damaged.
+    """
+    with Path(path).open("rb") as stream:
+        member = None
+        data = b""
+        while data := data or stream.read(256 * 1024):
+            if member is None:
+                data = data.lstrip(b"\0")  # padding between members is legal
+                if not data:
+                    continue
+                member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            yield member.decompress(data, chunk_bytes)
+            data = member.unconsumed_tail
+            if member.eof:
+                data = member.unused_data
+                member = None
+        if member is not None:
+            yield member.flush()
+            if not member.eof:
+                raise EOFError("the compressed file ends too early")

@@ -1,0 +1,90 @@
+"""Whether the logs read as those of one broker can be: what they say of their broker's addresses, and of times."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kquota.errors import InputError
+from kquota.pipeline.ingest.request_log.times import IN_ORDER_MS, LogTimes
+
+__all__ = ["LogOverlap", "MixedBrokersError", "ReadLog", "find_overlaps"]
+
+_NAMED: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """What a log file says of its broker: when it was written, and at which addresses the broker was reached."""
+
+    path: str
+    broker_id: int
+    times: LogTimes
+    addresses: frozenset[str]
+    """Of the broker, ``host:port``: one for each listener, and network, that was used."""
+
+    def overlap_ms(self, later: ReadLog) -> float:
+        """For how long both were written, less than nothing where a pause lies between."""
+        return min(self.times.latest_ms, later.times.latest_ms) - max(self.times.earliest_ms, later.times.earliest_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class LogOverlap:
+    """Two logs of one broker that may be of two, or hold the same lines: `overlap_ms` is 0 where only their addresses
+    differ.
+    """
+
+    broker_id: int
+    paths: tuple[str, str]
+    overlap_ms: float
+
+
+class MixedBrokersError(InputError):
+    """Logs of several brokers were given as those of one: they have no address in common, and were written at once."""
+
+    def __init__(self, broker_id: int, logs: Sequence[ReadLog]) -> None:
+        self.broker_id = broker_id
+        self.paths = tuple(log.path for log in logs)
+        named = [f"{log.path} ({', '.join(sorted(log.addresses)[:2])})" for log in logs[:_NAMED]]
+        more = f" and {len(logs) - _NAMED:,} more" if len(logs) > _NAMED else ""
+        super().__init__(
+            f"given as logs of broker {broker_id}, but of several: their addresses differ, and their times overlap: "
+            f"{', '.join(named)}{more}"
+        )
+
+
+def find_overlaps(logs: Iterable[ReadLog]) -> list[LogOverlap]:
+    """By broker the two logs that overlap longest in time; where none do, two whose addresses differ.
+
+    One broker may have several listeners, or come back with another address: that is no error.
+
+    :raises MixedBrokersError: logs of one broker overlap in time, and have no address in common.
+    """
+    of_broker: dict[int, list[ReadLog]] = defaultdict(list)
+    for log in logs:
+        of_broker[log.broker_id].append(log)
+    found = []
+    for broker_id, those in sorted(of_broker.items()):
+        those.sort(key=lambda log: (log.times.earliest_ms, log.path))
+        mixed: dict[str, ReadLog] = {}
+        longest = LogOverlap(broker_id, ("", ""), 0.0)
+        open_logs: list[ReadLog] = []
+        for log in those:
+            open_logs = [one for one in open_logs if one.overlap_ms(log) > IN_ORDER_MS]
+            for one in open_logs:
+                if one.addresses and log.addresses and not one.addresses & log.addresses:
+                    mixed |= {one.path: one, log.path: log}
+                if one.overlap_ms(log) > longest.overlap_ms:
+                    longest = LogOverlap(broker_id, (one.path, log.path), one.overlap_ms(log))
+            open_logs.append(log)
+        if mixed:
+            raise MixedBrokersError(broker_id, list(mixed.values()))
+        known = [log for log in those if log.addresses]
+        moved = next((log for log in known if not log.addresses & known[0].addresses), None)
+        if longest.overlap_ms:
+            found.append(longest)
+        elif moved is not None:
+            found.append(LogOverlap(broker_id, (known[0].path, moved.path), 0.0))
+    return found

@@ -1,0 +1,67 @@
+"""Which seconds of a broker's log are complete, so that their cells are final where they are made.
+
+A second is complete for a worker that has read a later one, and an earlier one, of the same broker: nobody else holds
+lines of it. The last seconds of a chunk are held back, as the lines that follow may add to them; where no more
+follow, they stay open for what others hold. Logs that overlap can break this: :mod:`kquota.pipeline.ingest.merge` finds
+out, and merges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kquota.pipeline.ingest.request_log.cells import Charges, Floats
+
+__all__ = ["ALLOWED_LATENESS_S", "SecondWatermark", "WatermarkedCharges"]
+
+ALLOWED_LATENESS_S: Final = 2
+"""How much earlier than its line a request may have been recorded (slow sends) and still be in a complete second."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkedCharges:
+    """Charges of complete seconds, within `final_seconds`, and the others, within `open_seconds`, ends included."""
+
+    final: Charges
+    final_seconds: tuple[int, int] | None
+    open: Charges
+    open_seconds: tuple[int, int] | None
+
+
+class SecondWatermark:
+    """Parts the charges of chunks of one broker's log, given one after the other."""
+
+    def __init__(self) -> None:
+        self._watermark: int | None = None
+        self._held = Charges.none()
+
+    def advance(self, charges: Charges, end_ms: Floats, *, has_more: bool) -> WatermarkedCharges:
+        """Part the charges of a chunk, and those that were held back before it.
+
+        :param end_ms: when the requests of the chunk were completed.
+        :param has_more: whether another chunk follows; otherwise nothing is held back.
+        """
+        open_before = Charges.none()
+        first = int(end_ms.min() // 1000) if len(end_ms) else None
+        if first is not None and (self._watermark is None or first < self._watermark):
+            # A beginning, or the clock was put back: others may hold more of the first second.
+            open_before, self._held = self._held, Charges.none()
+            self._watermark = first
+        if self._watermark is None:
+            return WatermarkedCharges(Charges.none(), None, Charges.none(), None)
+        final_from = final_to = self._watermark
+        if first is not None:
+            final_to = max(final_from, int(end_ms.max() // 1000) - 1 - ALLOWED_LATENESS_S)
+        charges = self._held.merged_with(charges)
+        is_final = (charges.second > final_from) & (charges.second <= final_to)
+        is_held = (charges.second > final_to) & has_more
+        final, still_open = charges.where(is_final), open_before.merged_with(charges.where(~is_final & ~is_held))
+        self._held = charges.where(is_held)
+        self._watermark = final_to
+        return WatermarkedCharges(
+            final=final,
+            final_seconds=(final_from + 1, final_to) if len(final) else None,
+            open=still_open,
+            open_seconds=(int(still_open.second.min()), int(still_open.second.max())) if len(still_open) else None,
+        )

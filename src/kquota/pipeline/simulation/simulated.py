@@ -1,0 +1,128 @@
+"""What limits do to recorded traffic, meter by meter: one row per broker, meter, key and candidate limit.
+
+Two grains: :mod:`~kquota.pipeline.simulation.request_frames`, each through the metering classes, and
+:mod:`~kquota.pipeline.simulation.cell_frames`, through the compiled replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from kquota.config import BrokerConfig
+from kquota.metering.statistics import Windows
+from kquota.pipeline.limits.counting import CONTROLLER
+from kquota.pipeline.simulation.arrivals import Arrivals
+from kquota.pipeline.spark.workers import drop_zip_importers
+from kquota.quotas import CONTROLLER_MUTATION_RATE
+
+if TYPE_CHECKING:
+    from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
+
+__all__ = ["SIMULATED", "Candidates", "Recording", "own_limit_only", "recording_spans"]
+
+SIMULATED: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("broker_id", pa.int32()),
+        ("meter", pa.string()),
+        ("key", pa.string()),
+        ("limit", pa.float64()),
+        ("recorded", pa.float64()),
+        ("throttled_requests_logged", pa.int64()),
+        ("requests", pa.int64()),
+        ("largest", pa.float64()),
+        ("recorded_ms", pa.int64()),
+        ("cell_ms", pa.int64()),
+        ("unknown_amounts", pa.int64()),
+        ("amount", pa.float64()),
+        ("throttled_requests", pa.int64()),
+        ("throttled_ms", pa.float64()),
+        ("muted_ms", pa.float64()),
+        ("max_delay_ms", pa.float64()),
+        ("total_delay_ms", pa.float64()),
+        ("backlog_max", pa.float64()),
+        ("peak", pa.float64()),
+    ]
+)
+"""`limit` is the candidate, infinite for none. Of the recording: `recorded` is the amount,
+`throttled_requests_logged` are those that were throttled then,
+`largest` is the largest request, `recorded_ms` how long it lasted,
+`cell_ms` the longest cell, null for requests, `unknown_amounts` the requests whose amount is not known, and of which
+the replay knows nothing. The rest is an
+:class:`~kquota.pipeline.simulation.arrivals.Outcome`."""
+
+Span = tuple[int, int]
+
+
+class Candidates(Protocol):
+    """Which limits to try on a meter."""
+
+    def __call__(self, limit: float, mean: float, highest: float) -> Sequence[float]:
+        """Those for a meter with this limit, infinite for none, and with this sampled rate per second while it is
+        active.
+        """
+
+
+def own_limit_only(limit: float, mean: float, highest: float) -> Sequence[float]:
+    """The one that the meter has."""
+    del mean, highest
+    return [limit]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What all meters of a recording have in common."""
+
+    arrivals: Arrivals
+    broker_config: BrokerConfig
+    spans: Mapping[tuple[str, int], Span]
+    """By cluster and broker, first and last millisecond of the recording: see :func:`recording_spans`."""
+
+    def windows(self, key: str) -> Windows:
+        """Over which a key is measured."""
+        config = self.broker_config
+        if key == CONTROLLER_MUTATION_RATE:
+            return Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000)
+        return Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
+
+
+_SPAN: Final = pa.schema(
+    [("cluster", pa.string()), ("broker_id", pa.int32()), ("first", pa.int64()), ("last", pa.int64())]
+)
+
+
+def recording_spans(usage: ArrowSource) -> dict[tuple[str, int], Span]:
+    """When the recording of each cluster and broker begins and ends; the controller's is its cluster's.
+
+    :param usage: rows of the `usage` table.
+    """
+
+    def ends(batches: Batches) -> Iterator[pa.RecordBatch]:
+        drop_zip_importers()
+        found: list[pa.Table] = []
+        for batch in batches:
+            last = pc.add(batch.column("cell_start_ms"), batch.column("cell_ms").cast(pa.int64()))
+            names = [batch.column(name) for name in ("cluster", "broker_id", "cell_start_ms")]
+            found.append(_ends(pa.table([*names, last], names=_SPAN.names)))
+        if found:
+            yield from _ends(pa.concat_tables(found)).to_batches()
+
+    columns = ("cluster", "broker_id", "cell_start_ms", "cell_ms")
+    rows = usage.select(*columns).mapInArrow(ends, from_arrow_schema(_SPAN)).collect()
+    spans: dict[tuple[str, int], Span] = {}
+    for cluster, broker_id, first_ms, last_ms in rows:
+        for place in ((cluster, broker_id), (cluster, CONTROLLER)):
+            known = spans.get(place, (first_ms, last_ms))
+            spans[place] = (min(known[0], first_ms), max(known[1], last_ms))
+    return spans
+
+
+def _ends(rows: pa.Table) -> pa.Table:
+    ends = rows.group_by(["cluster", "broker_id"], use_threads=False).aggregate([("first", "min"), ("last", "max")])
+    return ends.select(["cluster", "broker_id", "first_min", "last_max"]).rename_columns(_SPAN.names).cast(_SPAN)

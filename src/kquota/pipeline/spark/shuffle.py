@@ -1,0 +1,161 @@
+"""Rows brought together on workers by the number of their bucket, as blocks of bytes.
+
+Shuffled one by one, rows would cost the JVM more than all that is done with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from kquota.pipeline.spark.session import SHUFFLE_PARTITIONS
+from kquota.pipeline.spark.workers import drop_zip_importers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kquota.pipeline.spark.parquet_source import Batches
+
+__all__ = [
+    "BLOCKS",
+    "block_batch",
+    "bucket_count",
+    "from_blocks",
+    "group_starts",
+    "partition_rows",
+    "shuffle_by_bucket",
+    "sort_order",
+    "to_blocks",
+]
+
+_BLOCKS: Final = pa.schema([("bucket", pa.int32()), ("block", pa.binary())])
+BLOCKS: Final[StructType] = from_arrow_schema(_BLOCKS)
+"""Rows of one bucket as bytes, which only who wrote them can read."""
+
+_BUCKETS_PER_PARTITION: Final = 4
+_PARTITIONS: Final = 200
+"""Spark's default, where its setting is no number: ``auto`` lets Databricks choose, but not for what is dealt here."""
+_SPARSE: Final = 64
+"""So many times more numbers than rows are not looked through."""
+
+Ints = npt.NDArray[np.int64]
+
+
+def bucket_count(spark: SparkSession) -> int:
+    """How many buckets rows should be dealt into: a few for each partition of a shuffle."""
+    partitions = str(spark.conf.get(SHUFFLE_PARTITIONS))
+    return (int(partitions) if partitions.isdigit() else _PARTITIONS) * _BUCKETS_PER_PARTITION
+
+
+def shuffle_by_bucket(
+    blocks: DataFrame, work: Callable[[Sequence[pa.Buffer]], Iterator[pa.RecordBatch]], schema: StructType
+) -> DataFrame:
+    """Apply `work` to all blocks of one bucket after the other.
+
+    :param blocks: rows of :data:`BLOCKS`.
+    :param work: gives batches of `schema`; runs on workers.
+    """
+
+    def each(batches: Batches) -> Iterator[pa.RecordBatch]:
+        drop_zip_importers()
+        held: list[pa.Buffer] = []
+        current = None
+        for batch in batches:
+            for bucket, block in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                if bucket != current and held:
+                    yield from work(held)
+                    held.clear()
+                current = bucket
+                held.append(block.as_buffer())
+        if held:
+            yield from work(held)
+
+    partitions = bucket_count(blocks.sparkSession) // _BUCKETS_PER_PARTITION
+    return blocks.repartition(partitions, "bucket").sortWithinPartitions("bucket").mapInArrow(each, schema)
+
+
+def partition_rows(bucket: Ints) -> tuple[Ints, Ints, Ints]:
+    """How to part rows: their order, where in it each bucket begins, and which that is."""
+    order = np.argsort(bucket.astype(np.uint16 if len(bucket) and bucket.max() < 2**16 else np.uint32), kind="stable")
+    starts = group_starts(bucket[order])
+    return order, starts, bucket[order][starts]
+
+
+def group_starts(*columns: npt.NDArray[np.generic]) -> Ints:
+    """The rows at which any of the columns changes."""
+    changes = np.zeros(len(columns[0]), np.bool_)
+    changes[:1] = True
+    for column in columns:
+        changes[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(changes)
+
+
+def sort_order(at_ms: Ints, *groups: Ints) -> Ints:
+    """How to order rows: by the last of the groups first, by the first after the others, and by time within."""
+    code, size = np.zeros(len(at_ms), np.int64), 1
+    for group in reversed(groups):
+        place, count = _numbered(np.ascontiguousarray(group))
+        if count > 1:
+            code = code * count + place
+            size *= count
+    # Two bytes are sorted without comparing any.
+    if size <= 2**16:
+        code = code.astype(np.uint16)
+    at_ms = np.ascontiguousarray(at_ms)
+    if (at_ms[1:] >= at_ms[:-1]).all():
+        return np.argsort(code, kind="stable")
+    by_time = np.argsort(at_ms, kind="stable")  # mostly they are nearly in order, which this is fastest with
+    order: Ints = by_time[np.argsort(code[by_time], kind="stable")]
+    return order
+
+
+def _numbered(group: Ints) -> tuple[Ints, int]:
+    """Numbers for the values that there are, in their order; and how many."""
+    if not len(group):
+        return group, 0
+    lowest, highest = int(group.min()), int(group.max())
+    if highest - lowest > _SPARSE * len(group):
+        values, group = np.unique(group, return_inverse=True)
+        return group, len(values)
+    is_there = np.zeros(highest - lowest + 1, np.bool_)
+    group = group - lowest
+    is_there[group] = True
+    count = int(np.count_nonzero(is_there))
+    return (np.cumsum(is_there) - 1)[group] if count > 1 else group, count
+
+
+def block_batch(buckets: Ints, blocks: Sequence[bytes]) -> pa.RecordBatch:
+    """Rows of :data:`BLOCKS`."""
+    ends = np.cumsum([0, *map(len, blocks)])
+    # Made of buffers: to make an array of values takes longer than all else that is done with them.
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(blocks))]
+    values = pa.Array.from_buffers(pa.binary(), len(blocks), buffers)
+    return pa.record_batch([pa.array(buckets, pa.int32()), values], schema=_BLOCKS)
+
+
+def to_blocks(table: pa.Table, bucket: Ints) -> pa.RecordBatch:
+    """The rows of a table in blocks by bucket; :func:`from_blocks` makes tables of them again."""
+    order, starts, buckets = partition_rows(bucket)
+    rows = table.take(pa.array(order))
+    ends = np.append(starts, len(order))[1:]
+    parts = (rows.slice(start, end - start) for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
+    return block_batch(buckets, [_written(part) for part in parts])
+
+
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    block: bytes = sink.getvalue().to_pybytes()
+    return block
+
+
+def from_blocks(blocks: Sequence[pa.Buffer]) -> pa.Table:
+    """The rows of some blocks."""
+    return pa.concat_tables([pa.ipc.open_stream(block).read_all() for block in blocks])

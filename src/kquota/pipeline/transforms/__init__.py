@@ -1,1 +1,0 @@
-"""Plain ``DataFrame -> DataFrame`` functions over the tables of :mod:`kquota.pipeline.tables`."""

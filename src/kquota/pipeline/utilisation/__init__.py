@@ -1,0 +1,1 @@
+"""How close each meter comes to its limit, and who was throttled."""

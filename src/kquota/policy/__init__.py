@@ -1,0 +1,38 @@
+"""What is wanted against what is: differences, plans, lint, side effects, owners, objectives.
+
+Pure: values in, values out; carrying a plan out is `kquota.stores`.
+"""
+
+from kquota.policy.difference import alterations, difference
+from kquota.policy.findings import Finding, Severity
+from kquota.policy.lint import lint
+from kquota.policy.objectives import NO_IMPACT, OBJECTIVES, Impact, Objective
+from kquota.policy.owners import UNOWNED, OwnerMap, OwnerRule, read_owner_rules
+from kquota.policy.plan import Drift, Plan, PlannedChange, PlanStatus, PlanTarget
+from kquota.policy.plan_json import is_plan, read_plan, write_plan
+from kquota.policy.side_effects import traps
+
+__all__ = [
+    "NO_IMPACT",
+    "OBJECTIVES",
+    "UNOWNED",
+    "Drift",
+    "Finding",
+    "Impact",
+    "Objective",
+    "OwnerMap",
+    "OwnerRule",
+    "Plan",
+    "PlanStatus",
+    "PlanTarget",
+    "PlannedChange",
+    "Severity",
+    "alterations",
+    "difference",
+    "is_plan",
+    "lint",
+    "read_owner_rules",
+    "read_plan",
+    "traps",
+    "write_plan",
+]

@@ -1,0 +1,184 @@
+"""Plans: reviewed changes of quotas, with the values that they were made from.
+
+A plan is taken only where what it touches is as it was, or as it will be: that is what makes a second start of an apply
+go on where the first one ended. Read turned around, it undoes what it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import groupby
+from typing import Self
+
+from kquota.files.plain_json import dump_json
+from kquota.policy.findings import Finding
+from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot, format_number, is_same_value
+
+__all__ = ["Drift", "Plan", "PlanStatus", "PlanTarget", "PlannedChange", "fingerprint"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTarget:
+    """Whose quotas: a cluster's or a store's id, None where there is none, and how it was named, for messages."""
+
+    id: str | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange(QuotaChange):
+    """A change, with what is known about it. Neither `impact` nor `traps` has a part in what is done."""
+
+    impact: Mapping[str, object] | None = field(default=None, hash=False)
+    """What it would have done to recorded traffic."""
+    traps: tuple[Finding, ...] = ()
+    """What it does to others than those that it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A value that is neither what a plan was made from nor what it is to become. None stands for "not set"."""
+
+    entity: ClientQuotaEntity
+    key: str
+    expected: float | None
+    found: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStatus:
+    """How far quotas are from a plan: what is left to be done, and what is in its way."""
+
+    pending: tuple[PlannedChange, ...]
+    moved: tuple[Drift, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Changes to make on a target. Sorted by entity and key; none is there twice."""
+
+    target: PlanTarget
+    changes: tuple[PlannedChange, ...]
+    unchanged: QuotaSnapshot
+    """The other values of the entities that are changed."""
+
+    @classmethod
+    def of(cls, target: PlanTarget, current: QuotaSnapshot, changes: Iterable[QuotaChange]) -> Self:
+        """A plan of `changes`, which were worked out from `current`."""
+        planned = tuple(
+            change
+            if isinstance(change, PlannedChange)
+            else PlannedChange(change.entity, change.key, change.before, change.after)
+            for change in sorted(changes, key=lambda change: (change.entity.sort_key(), change.key))
+        )
+        return cls(target, planned, _others(planned, current))
+
+    @property
+    def entities(self) -> tuple[ClientQuotaEntity, ...]:
+        """The entities that are touched, in order."""
+        return tuple(dict.fromkeys(change.entity for change in self.changes))
+
+    @property
+    def base(self) -> str:
+        """The :func:`fingerprint` of the values that the plan was made from."""
+        before: dict[ClientQuotaEntity, dict[str, float]] = {
+            entity: dict(self.unchanged.get(entity, {})) for entity in self.entities
+        }
+        for change in self.changes:
+            if change.before is not None:
+                before[change.entity][change.key] = change.before
+        return fingerprint(before, self.entities)
+
+    def status(self, current: QuotaSnapshot) -> PlanStatus:
+        """What is left of the plan where `current` are the quotas."""
+        moved = tuple(self._moved(current))
+        held_back = {one.entity for one in moved}
+        pending = tuple(
+            change
+            for change in self.changes
+            if change.entity not in held_back
+            and not is_same_value(_value(current, change.entity, change.key), change.after)
+        )
+        return PlanStatus(pending, moved)
+
+    def _moved(self, current: QuotaSnapshot) -> Iterator[Drift]:
+        found_beside = _others(self.changes, current)
+        for entity, own in groupby(self.changes, key=lambda change: change.entity):
+            allowed = {change.key: (change.before, change.after) for change in own}
+            beside = self.unchanged.get(entity, {})
+            for key in {**beside, **found_beside.get(entity, {})}:
+                allowed[key] = beside.get(key), beside.get(key)
+            for key, (before, after) in sorted(allowed.items()):
+                found = _value(current, entity, key)
+                if not is_same_value(found, before) and not is_same_value(found, after):
+                    yield Drift(entity, key, before, found)
+
+    def onto(self, current: QuotaSnapshot) -> tuple[QuotaChange, ...]:
+        """The changes that lead from `current`, whatever that is, to where the plan leads."""
+        changes = (
+            QuotaChange(change.entity, change.key, _value(current, change.entity, change.key), change.after)
+            for change in self.changes
+        )
+        return tuple(change for change in changes if not is_same_value(change.before, change.after))
+
+    def reversed(self, current: QuotaSnapshot) -> Self:
+        """The plan that undoes this one. What it does not change may have become anything: that is as in `current`."""
+        changes = tuple(
+            PlannedChange(change.entity, change.key, before=change.after, after=change.before)
+            for change in self.changes
+        )
+        return replace(self, changes=changes, unchanged=_others(changes, current))
+
+    def holds(self, changes: Iterable[QuotaChange]) -> bool:
+        """Whether all `changes` are among those of the plan."""
+        own = {_identity(change) for change in self.changes}
+        return all(_identity(change) in own for change in changes)
+
+    def with_impacts(self, impacts: Mapping[tuple[ClientQuotaEntity, str], Mapping[str, object]]) -> Self:
+        """The plan with what changes would have done, by entity and key."""
+        changes = (replace(change, impact=impacts.get((change.entity, change.key))) for change in self.changes)
+        return replace(self, changes=tuple(changes))
+
+    def with_warnings(self, findings: Iterable[Finding]) -> Self:
+        """The plan with what changes do to others, each at the change that it is about."""
+        by_change: dict[tuple[ClientQuotaEntity | None, str | None], list[Finding]] = {}
+        for finding in findings:
+            by_change.setdefault((finding.entity, finding.key), []).append(finding)
+        changes = (
+            replace(change, traps=tuple(by_change.get((change.entity, change.key), ()))) for change in self.changes
+        )
+        return replace(self, changes=tuple(changes))
+
+
+def fingerprint(snapshot: QuotaSnapshot, entities: Iterable[ClientQuotaEntity]) -> str:
+    """A hash of the values of `entities`, whatever order they are in; the same in every version of kquota."""
+    digest = sha256()
+    for entity in sorted(set(entities), key=ClientQuotaEntity.sort_key):
+        values = dict(sorted(snapshot.get(entity, {}).items()))
+        digest.update(f"{dump_json([entity.to_text(), values])}\n".encode())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _others(changes: Iterable[QuotaChange], current: QuotaSnapshot) -> dict[ClientQuotaEntity, Mapping[str, float]]:
+    """The values of the entities that are changed, without those that are."""
+    changed: dict[ClientQuotaEntity, set[str]] = {}
+    for change in changes:
+        changed.setdefault(change.entity, set()).add(change.key)
+    others = {
+        entity: {key: value for key, value in sorted(current.get(entity, {}).items()) if key not in keys}
+        for entity, keys in changed.items()
+    }
+    return {entity: values for entity, values in others.items() if values}
+
+
+def _value(snapshot: QuotaSnapshot, entity: ClientQuotaEntity, key: str) -> float | None:
+    values = snapshot.get(entity)
+    return None if values is None else values.get(key)
+
+
+def _identity(change: QuotaChange) -> tuple[ClientQuotaEntity, str, str | None, str | None]:
+    """What two changes that do the same have in common; as text, because NaN is not equal to itself."""
+    before, after = (None if value is None else format_number(value) for value in (change.before, change.after))
+    return change.entity, change.key, before, after

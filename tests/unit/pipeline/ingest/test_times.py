@@ -1,0 +1,74 @@
+"""Steps back in the times of a log, however it is cut."""
+
+from itertools import accumulate, pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kquota.pipeline.ingest.chunks import ChunkManifest
+from kquota.pipeline.ingest.from_logs import _set_back, _times_of_files
+from kquota.pipeline.ingest.request_log.log_files import InputSplit
+from kquota.pipeline.ingest.request_log.times import LogTimes
+
+START_MS = 1_800_000_000_000.0
+
+times_ms = st.lists(st.integers(0, 10_000).map(lambda ms: START_MS + ms), min_size=1, max_size=30)
+
+
+@given(times_ms, st.lists(st.integers(0, 30), max_size=5))
+def test_pieces_together_are_the_whole(end_ms: list[float], cuts: list[int]) -> None:
+    """The step back is what the times say one by one, and where lines are cut makes no difference."""
+    places = sorted({0, len(end_ms), *(cut for cut in cuts if cut < len(end_ms))})
+    pieces = [LogTimes.of(np.array(end_ms[begin:end])) for begin, end in pairwise(places)]
+    found = pieces[0]
+    assert found is not None
+    for piece in pieces[1:]:
+        assert piece is not None
+        found = found.merged_with(piece)
+    steps = [latest - at for latest, at in zip(accumulate(end_ms, max), end_ms, strict=True)]
+    assert (found.earliest_ms, found.latest_ms, found.backwards_ms) == (min(end_ms), max(end_ms), max(steps))
+    assert found.backwards_from_ms - found.backwards_ms in end_ms
+    assert found == LogTimes.of(np.array(end_ms))
+    assert LogTimes.of(np.empty(0)) is None
+
+
+def chunk(range_index: int, broker_id: int, *seconds: float) -> ChunkManifest:
+    times = LogTimes.of(START_MS + np.array(seconds) * 1000)
+    return ChunkManifest(
+        range=range_index,
+        broker_id=broker_id,
+        lines=len(seconds),
+        good=len(seconds),
+        rejected=0,
+        blank=0,
+        forwarded=0,
+        followers=0,
+        unknown_amounts=0,
+        versions={},
+        times=times,
+    )
+
+
+def test_a_clock_that_was_set_back_is_told_by_broker() -> None:
+    """Within a file, in whatever order its pieces come. Files may overlap, and lines be a bit out of order."""
+    files = [(0, 1), (0, 1), (0, 1), (1, 1), (2, 2), (3, 3)]
+    ranges = [InputSplit(file, f"{file}.log", broker, 0, 1, compressed=False, weight=1) for file, broker in files]
+    times = _times_of_files(
+        [
+            chunk(2, 1, 25, 30),
+            chunk(0, 1, 0, 10),
+            chunk(0, 1, 11, 40),
+            chunk(1, 1),
+            chunk(3, 1, 5, 20, 19),
+            chunk(4, 2, 0, 50, 48.5, 60),
+            chunk(5, 3, 3600, 7199, 3601, 3602),
+        ],
+        ranges,
+    )
+    assert {
+        broker: (one.backwards_from_ms - START_MS, one.backwards_ms) for broker, one in _set_back(times).items()
+    } == {
+        1: (40_000.0, 15_000.0),
+        3: (7_199_000.0, 3_598_000.0),
+    }
