@@ -94,8 +94,9 @@ class BrokerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The broker is gone, or let go."""
         self._transport = None
-        if self._asked is not None and not self._asked.done():
-            self._asked.set_exception(ConnectionResetError("the broker closed it"))
+        asked, self._asked = self._asked, None  # the traceback of its error would refer to this connection
+        if asked is not None and not asked.done():
+            asked.set_exception(ConnectionResetError("the broker closed it"))
         self._client.broker_lost(exc)
 
     def pause_writing(self) -> None:
@@ -143,7 +144,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close, after what was sent has gone out: a client without acks relies on it."""
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
     def data_received(self, data: bytes) -> None:

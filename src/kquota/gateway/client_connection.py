@@ -196,20 +196,28 @@ class ClientConnection(asyncio.Protocol):
         self._dialling = self._loop.create_task(self._dial())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """The client is gone.
+
+        Nothing is to refer to this connection by what it refers to itself, as the broker's side does, and the
+        traceback of an error: it would stay until Python looks for cycles, which a running gateway has it do seldom.
+        """
         self.stopped |= _ENDING
         self._transport = None
         self.count_requests()
         self.write = self._write_on = _nowhere
         self._rest = b""
+        self._whole = None
+        self.expected.clear()
         for waiting in (self._dialling, self._whole_task):
             if waiting is not None:
                 waiting.cancel()
         if self._unmute is not None:
             self._unmute.cancel()
-        if self._broker is not None:
-            self._broker.close()
-        self._listener.remove(self, self._failure or exc)
+        broker, self._broker = self._broker, None
+        failure, self._failure = self._failure, None
+        if broker is not None:
+            broker.close()
+        self._listener.remove(self, failure or exc)
 
     def data_received(self, data: bytes) -> None:
         """The client sent something."""
@@ -231,14 +239,17 @@ class ClientConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client sends nothing more; it may still read."""
-        if self.stopped & _LINGERING:
+        transport = self._transport
+        if transport is None or transport.is_closing() or self.stopped & _LINGERING:
             return False
+        stays_open = transport.get_extra_info("ssl_object") is None
         # A client may close its side after its last request, which without acks nothing answers.
         self.has_ended = True
-        if self._left and self._transport is not None:
-            self._transport.close()  # nor is the rest of a request to come, which the broker would answer
-        self._end_if_done()
-        return self._transport is not None and self._transport.get_extra_info("ssl_object") is None
+        if self._left:
+            transport.close()  # nor is the rest of a request to come, which the broker would answer
+        else:
+            self._end_if_done()
+        return stays_open
 
     def pause_writing(self) -> None:
         """The client does not take its answers as fast as they come."""
@@ -274,19 +285,20 @@ class ClientConnection(asyncio.Protocol):
 
     def abort(self, reason: BaseException | None = None) -> None:
         """Close now."""
-        self._failure = self._failure or reason
         if self._transport is not None:
+            self._failure = self._failure or reason
             self._transport.abort()
 
     def fail(self, error: BaseException) -> None:
         """Close because of an error; answers that are there are sent before."""
+        if self._transport is None or self._transport.is_closing():
+            return  # also as asyncio's TLS cannot be written to any more once it is closed twice
         self._failure = self._failure or error
         self.stopped |= _ENDING
         self._rest = b""
         if isinstance(error, PrincipalRefusedError) and error.answer is not None:
             self.write(error.answer)
-        if self._transport is not None:
-            self._transport.close()
+        self._transport.close()
 
     # The broker's side calls these.
 
