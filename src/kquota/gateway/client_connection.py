@@ -201,8 +201,10 @@ class ClientConnection(asyncio.Protocol):
         Nothing is to refer to this connection by what it refers to itself, as the broker's side does, and the
         traceback of an error: it would stay until Python looks for cycles, which a running gateway has it do seldom.
         """
-        self.stopped |= _ENDING
         self._transport = None
+        if self._rest and exc is None and self._broker is not None and not self.stopped & ~(_MUTED | _UNANSWERED):
+            self._pass_on_the_rest()
+        self.stopped |= _ENDING
         self.count_requests()
         self.write = self._write_on = _nowhere
         self._rest = b""
@@ -285,6 +287,7 @@ class ClientConnection(asyncio.Protocol):
 
     def abort(self, reason: BaseException | None = None) -> None:
         """Close now."""
+        self.stopped |= _ENDING
         if self._transport is not None:
             self._failure = self._failure or reason
             self._transport.abort()
@@ -596,6 +599,16 @@ class ClientConnection(asyncio.Protocol):
             self.incomplete_since = None
         self._go_on(_WHOLE)
         self._end_if_done()
+
+    def _pass_on_the_rest(self) -> None:
+        """Pass on what waited behind a wait, and charge it, as its client has closed TLS: nothing but a wait after each
+        request was left to do, and there is nobody any more who could wait.
+        """
+        self.stopped = 0
+        try:
+            self._walk(self._rest)
+        except Exception as error:  # noqa: BLE001 (also a mistake of ours costs only this connection)
+            self._failure = self._failure or error
 
     # Going on.
 

@@ -112,6 +112,78 @@ def test_what_a_muted_client_has_sent_before_it_left_is_delivered_when_its_wait_
     run_virtually(work())
 
 
+class Tls:
+    """Of a client without a certificate."""
+
+    def getpeercert(self, *, binary_form: bool) -> None:
+        assert binary_form
+
+
+async def over_its_quota() -> tuple[Relayed, bytes, bytes]:
+    """A connection with TLS whose client has to wait, and what it has sent: what makes it wait, and what waits."""
+    relayed = Relayed()
+    relayed.limit("producer_byte_rate", 1000.0, client_id="c")
+    relayed.to_client = End({"ssl_object": Tls()})
+    await relayed.connect()
+    first = produce_request(1, bytes(30_000), acks=0)
+    waiting = produce_request(2, bytes(10_000), acks=0) + produce_request(3, bytes(10), acks=0)
+    relayed.client_sends(first + waiting)
+    await relayed.settle()
+    assert relayed.client.is_muted
+    assert relayed.to_broker.take() == first
+    return relayed, first, waiting
+
+
+def test_what_a_muted_client_has_sent_before_it_closed_tls_is_delivered_and_charged() -> None:
+    """TLS has no half of a connection that stays open: there is no time to wait."""
+
+    async def work() -> None:
+        relayed, _, waiting = await over_its_quota()
+        meter = relayed.quotas.of(1).managers.produce.meter("ANONYMOUS", "c")
+        assert meter is not None
+        now_ms = relayed.client.now_ms
+        before = meter.measure(now_ms)
+        assert not relayed.client.eof_received()
+        relayed.to_client.lose()
+        await relayed.settle()
+        assert relayed.to_broker.take() == waiting
+        assert relayed.has_ended
+        assert relayed.failure is None
+        assert meter.measure(now_ms) > before * 1.3
+
+    run_virtually(work())
+
+
+def test_what_waits_behind_it_is_lost_with_a_connection_that_is_broken_or_closed_here() -> None:
+    async def work() -> None:
+        for end in ("reset", "aborted", "drained"):
+            relayed, *_ = await over_its_quota()
+            if end == "reset":
+                relayed.to_client.lose(ConnectionResetError())
+            elif end == "aborted":
+                relayed.client.abort()
+            else:
+                relayed.client.end()
+                assert await relayed.ends()
+            await relayed.settle()
+            assert relayed.to_broker.take() == b"", end
+            assert relayed.has_ended
+
+    run_virtually(work())
+
+
+def test_a_mistake_in_what_waits_behind_a_close_of_tls_is_reported() -> None:
+    async def work() -> None:
+        relayed, _, waiting = await over_its_quota()
+        relayed.client_sends(struct.pack(">ihhih", 10, 12, 3, 1, 20) + bytes(50))
+        relayed.to_client.lose()
+        await relayed.settle()
+        assert relayed.to_broker.take() == waiting
+        assert isinstance(relayed.failure, MalformedMessageError)
+
+    run_virtually(work())
+
+
 def test_what_was_sent_before_the_broker_is_connected_to_is_delivered() -> None:
     async def work() -> None:
         relayed = Dialled()
