@@ -227,7 +227,12 @@ class ClientConnection(asyncio.Protocol):
         end = len(data)
         self._stats.bytes_from_clients += end
         head = self._next
-        if head is not None and not self.stopped and end >= head.end and len(self.expected) < MOST_UNANSWERED:
+        if (
+            head is not None
+            and not self.stopped
+            and head.end <= end <= self._max_frame_bytes
+            and len(self.expected) < MOST_UNANSWERED
+        ):
             try:
                 if self._passed_at_once(data, end, head):
                     return

@@ -502,6 +502,25 @@ def test_a_request_that_cannot_be_costs_the_connection_and_not_what_came_before(
     run_virtually(work())
 
 
+def test_a_request_that_is_too_large_costs_the_connection_also_where_it_begins_as_the_one_before() -> None:
+    async def work() -> None:
+        relayed = Relayed()
+        one = produce_request(1, bytes(100))
+        relayed.relay.max_request_bytes = len(one) - 4
+        relayed = Relayed(beside=relayed)
+        await relayed.connect()
+        relayed.client_sends(one)
+        relayed.broker_sends(produced(1))
+        relayed.client_sends(one)
+        relayed.broker_sends(produced(1))
+        relayed.client_sends(produce_request(2, bytes(101)))
+        await relayed.settle()
+        assert relayed.to_broker.take() == one * 2
+        assert isinstance(relayed.failure, FrameSizeError)
+
+    run_virtually(work())
+
+
 @pytest.mark.parametrize(
     "hostile",
     [
