@@ -299,6 +299,40 @@ def test_a_drain_answers_all_that_the_broker_was_given(run: Run) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("is_hung", [False, True])
+def test_a_drain_waits_for_what_brokers_have_not_taken_yet(run: Run, is_hung: bool) -> None:
+    """Nothing answers a request without acks: its client is gone long before the broker has it."""
+
+    async def scenario() -> None:
+        settings = GatewaySettings(drain_ms=300 if is_hung else 10_000, metadata_max_age_ms=10**6)
+        async with one_broker(settings=settings) as (broker, gateway, _):
+            broker.acknowledges = False
+            broker.reads.clear()
+            _, writer = await connect(gateway)
+            await until(lambda: gateway.relay.broker_connections)
+            [connection] = gateway.relay.broker_connections
+            sent = 0
+            while not connection._transport.get_write_buffer_size():
+                one = produce_request(1, bytes(100_000), acks=0)
+                writer.write(one)
+                sent += len(one)
+                await asyncio.sleep(0.005)
+            await close(writer)
+            await until(lambda: connections(gateway) == 0)
+            drain = asyncio.create_task(gateway._close())
+            await asyncio.wait([drain], timeout=0.1)
+            assert not drain.done()
+            if not is_hung:
+                broker.reads.set()
+            await asyncio.wait_for(drain, 10)
+            assert not gateway.relay.broker_connections
+            broker.reads.set()
+            if not is_hung:
+                await until(lambda: broker.received == sent)
+
+    run(scenario())
+
+
 # What is wrong from the start.
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kquota.gateway.client_connection import ClientConnection, Expected
     from kquota.gateway.relay import Relay
 
-__all__ = ["MAX_WHOLE_ANSWER_BYTES", "BrokerConnection", "keep_alive"]
+__all__ = ["CLOSING_S", "MAX_WHOLE_ANSWER_BYTES", "BrokerConnection", "keep_alive"]
 
 _HEADER: Final = Struct(">ii")  # size, correlation id
 _HEADER_BYTES: Final = _HEADER.size
@@ -41,6 +41,8 @@ MAX_WHOLE_ANSWER_BYTES: Final = 16 * 1024 * 1024
 """The largest answer that is collected before it is passed on. Those with records never are."""
 MAX_REWRITTEN_BYTES: Final = 2**30
 """The largest answer with a list of brokers: with the gateway's addresses its size still has to fit 32 bits."""
+CLOSING_S: Final = 30.0
+"""How long a broker may take for what it was sent, once its client is gone (``request.timeout.ms``)."""
 
 
 def keep_alive(transport: asyncio.Transport) -> None:
@@ -90,10 +92,12 @@ class BrokerConnection(asyncio.Protocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=1024 * 1024)
         keep_alive(transport)
+        self._relay.broker_connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The broker is gone, or let go."""
         self._transport = None
+        self._relay.broker_closed(self)
         asked, self._asked = self._asked, None  # the traceback of its error would refer to this connection
         if asked is not None and not asked.done():
             asked.set_exception(ConnectionResetError("the broker closed it"))
@@ -143,9 +147,17 @@ class BrokerConnection(asyncio.Protocol):
         return self._asked
 
     def close(self) -> None:
-        """Close, after what was sent has gone out: a client without acks relies on it."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.close()
+        """Close, after what was sent has gone out, if that is soon: a client without acks relies on it."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(CLOSING_S, self.abort)
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """The broker sent something."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kquota.errors import FrameSizeError, KquotaError, MalformedMessageError, ProtocolError, UnsupportedVersionError
-from kquota.gateway.broker_connection import BrokerConnection
+from kquota.gateway.broker_connection import CLOSING_S, BrokerConnection
 from kquota.gateway.connection_identity import Identities
 from kquota.metering.callback import KafkaPrincipal
 from tests.kit.relayed import End, Relayed, answer, fetch_request, frames, produce_request, request
@@ -287,6 +287,61 @@ def test_a_broker_that_leaves_instead_of_an_answer_that_is_read_whole_costs_the_
         await relayed.settle()
         assert relayed.has_ended
         assert relayed.to_client.take() == b""
+
+    run_virtually(work())
+
+
+class Hung(End):
+    """Takes nothing more, so what was written to it stays, and it is not closed before it is aborted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsent_bytes = 1
+
+    def close(self) -> None:
+        self.has_closed = True
+
+    def abort(self) -> None:
+        self.was_aborted = True
+        self.lose()
+
+
+def test_a_broker_that_takes_nothing_more_is_given_up_some_time_after_its_client_left() -> None:
+    async def work() -> None:
+        relayed = Relayed()
+        relayed.to_broker = Hung()
+        await relayed.connect()
+        assert relayed.relay.broker_connections == {relayed.broker}
+        relayed.client_sends(produce_request(1, b"x", acks=0))
+        relayed.to_client.lose()
+        await asyncio.sleep(CLOSING_S / 2)
+        assert relayed.to_broker.has_closed
+        assert not relayed.to_broker.was_aborted
+        assert relayed.relay.broker_connections == {relayed.broker}
+        await asyncio.sleep(CLOSING_S)
+        assert relayed.to_broker.was_aborted
+        assert not relayed.relay.broker_connections
+
+    run_virtually(work())
+
+
+@pytest.mark.parametrize("is_hung", [False, True])
+def test_at_the_end_brokers_have_some_time_to_take_what_they_were_sent(is_hung: bool) -> None:
+    async def work() -> None:
+        first = Relayed()
+        both = [first, Relayed(beside=first)]
+        if is_hung:
+            both[1].to_broker = Hung()
+        for one in both:
+            await one.connect()
+            one.to_client.lose()
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        await first.relay.close(within_s=7)
+        assert clock() - begun == pytest.approx(7 if is_hung else 0, abs=0.01)
+        assert not first.relay.broker_connections
+        assert [one.to_broker.was_aborted for one in both] == [False, is_hung]
+        assert all(one.has_ended for one in both)
 
     run_virtually(work())
 
