@@ -122,7 +122,7 @@ class Relayed:
             self.topology, self.quotas, self.relay = beside.topology, beside.quotas, beside.relay
         self.listener = _Listener()
         self.client = ClientConnection(self.relay, self.listener, 1)  # type: ignore[arg-type]
-        self.client.peer = Peer("127.0.0.1:50000", "127.0.0.1:9193", "127.0.0.1")
+        self.client.peer = Peer("127.0.0.1:50000", "127.0.0.1:9193")
         self.to_client = End()
         self.to_broker = End()
         self.broker: BrokerConnection | None = None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kquota.gateway.client_connection import ClientConnection, Expected
     from kquota.gateway.relay import Relay
 
-__all__ = ["CLOSING_S", "MAX_WHOLE_ANSWER_BYTES", "BrokerConnection", "keep_alive"]
+__all__ = ["CLOSING_S", "MAX_WHOLE_ANSWER_BYTES", "BrokerConnection"]
 
 _HEADER: Final = Struct(">ii")  # size, correlation id
 _HEADER_BYTES: Final = _HEADER.size
@@ -45,7 +45,7 @@ CLOSING_S: Final = 30.0
 """How long a broker may take for what it was sent, once its client is gone (``request.timeout.ms``)."""
 
 
-def keep_alive(transport: asyncio.Transport) -> None:
+def _keep_alive(transport: asyncio.Transport) -> None:
     """Have TCP find out that the other end is gone, as brokers do (``SocketServer``): it may never say so."""
     its_socket = transport.get_extra_info("socket")
     if its_socket is not None:
@@ -91,7 +91,7 @@ class BrokerConnection(asyncio.Protocol):
         """The broker took the connection."""
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=1024 * 1024)
-        keep_alive(transport)
+        _keep_alive(transport)
         self._relay.broker_connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -165,7 +165,7 @@ class BrokerConnection(asyncio.Protocol):
         self._stats.bytes_from_brokers += end
         client = self._client
         try:
-            if self._is_between and not client.stopped and client.expected and self._passed_at_once(data, end):
+            if self._is_between and not client.stopped and self._passed_at_once(data, end, client):
                 return
             if self._rest or self._whole is not None:
                 self._take(data)
@@ -183,19 +183,20 @@ class BrokerConnection(asyncio.Protocol):
         if client.stopped or client.has_ended:
             client.answered()
 
-    def _passed_at_once(self, data: bytes, end: int) -> bool:
+    def _passed_at_once(self, data: bytes, end: int, client: ClientConnection) -> bool:
         """Pass on data if they are one whole answer with which nothing is to be done but to count it, as they mostly
         are: the shortest way that there is.
         """
-        client = self._client
-        next_id, head, sent_ms, throttle = client.expected[0]
-        if throttle is not None or end < _HEADER_BYTES:
+        expected = client.expected
+        if not expected or end < _HEADER_BYTES:
             return False
+        next_id, head, sent_ms, throttle = expected[0]
         size, correlation_id = _unpack_header(data)
-        if size + 4 != end or correlation_id != next_id:
+        if size + 4 != end or correlation_id != next_id or throttle is not None:
             return False
         answer: bytes | bytearray = data
-        if head.passes is None:
+        passes = head.passes
+        if passes is None:
             if data[-4:] != _NO_THROTTLE_NO_TAGS:
                 return False
         elif head.counts == BYTES_OUT:
@@ -210,9 +211,9 @@ class BrokerConnection(asyncio.Protocol):
                         client.mute(throttle_ms, now_ms)
                         answer = bytearray(data)
                         write_throttle(answer, head.action, throttle_ms)
-        elif not head.passes:
+        elif not passes:
             return False
-        client.expected.popleft()
+        del expected[0]
         client.write(answer)
         if client.has_ended:
             client.answered()
@@ -283,7 +284,7 @@ class BrokerConnection(asyncio.Protocol):
                         if is_throttled or data[tail - 4 : tail] != _NO_THROTTLE_NO_TAGS:
                             self._send_on(patched or data, start, at)
                             start = at
-                            expected.popleft()
+                            del expected[0]
                             self._answer(one, bytearray(memoryview(data)[at:tail]))
                             at = start = tail
                             continue
@@ -306,7 +307,7 @@ class BrokerConnection(asyncio.Protocol):
                     rewritten, replaced = found
                     self._send_on(patched or data, start, at)
                     start = at
-                    expected.popleft()
+                    del expected[0]
                     client.write(self._throttled(one, bytearray(rewritten)))
                     at = start = at + replaced
                     left = total - replaced
@@ -318,7 +319,7 @@ class BrokerConnection(asyncio.Protocol):
                         break
                     self._send_on(patched or data, start, at)
                     start = at
-                    expected.popleft()
+                    del expected[0]
                     self._answer(one, bytearray(memoryview(data)[at:tail]))
                     at = start = tail
                     continue
@@ -335,7 +336,7 @@ class BrokerConnection(asyncio.Protocol):
                         patched = patched or bytearray(data)
                         if _INT32.unpack_from(patched, at + where)[0] < throttle_ms:
                             _INT32.pack_into(patched, at + where, throttle_ms)
-                expected.popleft()
+                del expected[0]
                 left = total
         except BaseException:
             self._send_on(patched or data, start, at)  # what came before is not to suffer, wherever it is cut
@@ -387,7 +388,7 @@ class BrokerConnection(asyncio.Protocol):
         if len(self._whole) == self._whole_bytes:
             frame, self._whole = self._whole, None
             if self._client.expected:
-                self._answer(self._client.expected.popleft(), frame)
+                self._answer(self._client.expected.pop(0), frame)
             elif not frame.startswith(self._asked_id, 4):
                 raise ProtocolError("the broker answered another request than the one it was asked")
             elif self._asked is not None and not self._asked.done():

@@ -49,7 +49,11 @@ class Peer:
 
     address: str
     listener: str
-    host: str
+
+    @property
+    def host(self) -> str:
+        """Of `address`, without brackets."""
+        return self.address.rpartition(":")[0].strip("[]")
 
 
 class Connection(Protocol):
@@ -112,6 +116,7 @@ class Listener:
         self._connections: set[Connection] = set()
         self._delayed: dict[socket.socket, tuple[Peer, asyncio.TimerHandle]] = {}
         self._by_host: Counter[str] = Counter()
+        self._texts: dict[tuple[str, int], str] = {}  # own addresses, each as one text for all connections
         self._count = 0
         self._sweep: asyncio.TimerHandle | None = None
         self._is_empty: asyncio.Event | None = None
@@ -238,7 +243,11 @@ class Listener:
                 accepted.setblocking(False)
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 host, port = host_and_port(address)
-                peer = Peer(_text(host, port), _text(*host_and_port(accepted.getsockname())), host)
+                accepted.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
+                )  # as brokers do: it may never say it left
+                own = host_and_port(accepted.getsockname())
+                peer = Peer(_text(host, port), self._texts.setdefault(own, _text(*own)))
             except OSError:  # it is gone already
                 accepted.close()
                 continue
