@@ -92,7 +92,6 @@ class BrokerConnection(asyncio.Protocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=1024 * 1024)
         _keep_alive(transport)
-        self._relay.broker_connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The broker is gone, or let go."""
@@ -150,6 +149,7 @@ class BrokerConnection(asyncio.Protocol):
         """Close, after what was sent has gone out, if that is soon: a client without acks relies on it."""
         if self._transport is None or self._transport.is_closing():
             return
+        self._relay.closing_brokers.add(self)
         if self._transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(CLOSING_S, self.abort)
         self._transport.close()

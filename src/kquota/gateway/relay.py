@@ -76,8 +76,8 @@ class Relay:
         self.address_of = topology.address_of
         self.quotas_altered = quotas_altered
         """To be called when the brokers have altered quotas for a client."""
-        self.broker_connections: set[BrokerConnection] = set()
-        """Those that are open, also where their client is gone, and the broker has not taken all that was sent."""
+        self.closing_brokers: set[BrokerConnection] = set()
+        """Connections whose client is gone, while the broker has not taken all that was sent."""
         self._are_brokers_closed: asyncio.Event | None = None
         self._upstream_tls = upstream_tls
         self._exempt = exempt
@@ -127,17 +127,17 @@ class Relay:
 
     def broker_closed(self, broker: BrokerConnection) -> None:
         """A connection to a broker is not open any more."""
-        self.broker_connections.discard(broker)
-        if self._are_brokers_closed is not None and not self.broker_connections:
+        self.closing_brokers.discard(broker)
+        if self._are_brokers_closed is not None and not self.closing_brokers:
             self._are_brokers_closed.set()
 
     async def close(self, *, within_s: float) -> None:
         """Wait until the brokers have taken all that they were sent by clients that are gone; then close the rest."""
-        if self.broker_connections:
+        if self.closing_brokers:
             self._are_brokers_closed = asyncio.Event()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._are_brokers_closed.wait(), within_s)
-            for broker in list(self.broker_connections):
+            for broker in list(self.closing_brokers):
                 broker.abort()
             await asyncio.sleep(0)  # the event loop closes them in its next turn
 
