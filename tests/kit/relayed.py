@@ -10,7 +10,8 @@ from typing import Any
 from kquota.config import BrokerConfig, ConnectionLimits
 from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.client_connection import CLOSE_AFTER_S, LINGER_S, ClientConnection
+from kquota.gateway.client_channel import CLOSE_AFTER_S, LINGER_S
+from kquota.gateway.client_connection import ClientConnection
 from kquota.gateway.connection_identity import Identities
 from kquota.gateway.own_quotas import OwnQuotas
 from kquota.gateway.partition_counts import PartitionCounts
