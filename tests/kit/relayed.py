@@ -10,7 +10,8 @@ from typing import Any
 from kquota.config import BrokerConfig, ConnectionLimits
 from kquota.gateway.broker_connection import BrokerConnection
 from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.client_connection import CLOSE_AFTER_S, LINGER_S, ClientConnection
+from kquota.gateway.client_channel import CLOSE_AFTER_S, LINGER_S
+from kquota.gateway.client_connection import ClientConnection
 from kquota.gateway.connection_identity import Identities
 from kquota.gateway.event_lines import EventLines
 from kquota.gateway.own_quotas import OwnQuotas
@@ -124,7 +125,7 @@ class Relayed:
             self.topology, self.quotas, self.relay = beside.topology, beside.quotas, beside.relay
         self.listener = _Listener()
         self.client = ClientConnection(self.relay, self.listener, 1)  # type: ignore[arg-type]
-        self.client.peer = Peer("127.0.0.1:50000", "127.0.0.1:9193", "127.0.0.1")
+        self.client.peer = Peer("127.0.0.1:50000", "127.0.0.1:9193")
         self.to_client = End()
         self.to_broker = End()
         self.broker: BrokerConnection | None = None

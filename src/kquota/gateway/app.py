@@ -322,9 +322,13 @@ class Gateway:
         self.is_draining, self.is_listening = True, False
         for task in list(self._tasks):
             task.cancel()
+        now = asyncio.get_running_loop().time
         drain_s = self.settings.drain_ms / 1000
+        until = now() + drain_s
         closed = await asyncio.gather(*(one.close(within_s=drain_s) for one in self._listeners.values()))
         self._listeners.clear()
+        if self._relay is not None:
+            await self._relay.close(within_s=max(0.0, until - now()))
         return sum(closed)
 
     def _check_addresses(self, bound: list[tuple[str, int]]) -> None:

@@ -20,8 +20,7 @@ from kquota.metering.meters import Throttle
 from kquota.metering.requests import RequestQuotas
 
 if TYPE_CHECKING:
-    from kquota.gateway.client_connection import Expected
-    from kquota.gateway.request_head import RequestHead
+    from kquota.gateway.request_head import Expected, RequestHead
     from kquota.gateway.request_time import RequestTimes
 
 __all__ = ["Client", "Enforcement"]

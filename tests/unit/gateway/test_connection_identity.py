@@ -38,7 +38,7 @@ def no_rule_matches(_certificate: bytes) -> str:
 
 def connected(identities: Identities) -> ConnectionIdentity:
     one = identities.new()
-    one.connected(Peer("10.0.0.7:50000", "10.0.0.1:9192", "10.0.0.7"), cast("Any", Tls()))
+    one.connected(Peer("10.0.0.7:50000", "10.0.0.1:9192"), cast("Any", Tls()))
     return one
 
 

@@ -22,7 +22,7 @@ from kquota.net.listener import Peer
 from tests.kit.relayed import Relayed, answer, request
 from tests.kit.virtual_loop import run_virtually
 
-PEER = Peer("10.0.0.7:50000", "10.0.0.1:9192", "10.0.0.7")
+PEER = Peer("10.0.0.7:50000", "10.0.0.1:9192")
 SASL = Identities("SASL_PLAINTEXT", IdentitySettings())
 
 
