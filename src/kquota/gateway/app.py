@@ -205,6 +205,11 @@ class Gateway:
         return self._listeners
 
     @property
+    def closing_brokers(self) -> int:
+        """How many connections to brokers still have something to send for a client that is gone."""
+        return 0 if self._relay is None else len(self._relay.closing_brokers)
+
+    @property
     def relay(self) -> Relay:
         """What the connections share."""
         assert self._relay is not None

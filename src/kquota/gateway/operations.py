@@ -95,7 +95,7 @@ class Operations:
             topology_age_s=float("inf") if age_s is None else age_s,
         )
         self.lag.write(page)
-        yield from write_connections(page, gateway.listeners)
+        yield from write_connections(page, gateway.listeners, gateway.closing_brokers)
         write_stats(page, gateway.stats, is_shadow=gateway.quotas.is_shadow, is_ready=is_ready(self.checks()))
         loop = asyncio.get_running_loop()
         yield from write_quotas(

@@ -372,6 +372,22 @@ def test_requests_of_connections_that_are_there_are_counted_where_they_are_looke
     run_virtually(scenario())
 
 
+def test_connections_to_brokers_that_outlive_their_clients_are_exported() -> None:
+    async def scenario() -> None:
+        relayed, parts = Relayed(), Parts()
+        await relayed.connect()
+        parts.gateway._relay = relayed.relay
+        name = "kquota_gateway_closing_broker_connections"
+        assert value(parts.scrape(), name) == 0
+        assert relayed.broker is not None
+        relayed.relay.closing_brokers.add(relayed.broker)
+        assert value(parts.scrape(), name) == 1
+        relayed.relay.closing_brokers.clear()
+        relayed.close()
+
+    run_virtually(scenario())
+
+
 def test_a_rule_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parts_asked: list[str] = []
 
