@@ -18,8 +18,8 @@ import pytest
 
 from kquota.errors import KquotaError, UnreachableError
 from kquota.gateway.app import Gateway
-from kquota.gateway.broker_connection import BrokerConnection
-from kquota.gateway.client_connection import ClientConnection
+from kquota.gateway.relay.broker_connection import BrokerConnection
+from kquota.gateway.relay.client_connection import ClientConnection
 from kquota.gateway.settings import GatewaySettings
 from kquota.gateway.topology import NodePorts
 from kquota.net.addresses import Address

@@ -12,8 +12,8 @@ from typing import Any
 from kquota.config import BrokerConfig, ConnectionLimits
 from kquota.errors import UnreachableError
 from kquota.gateway.app import Gateway
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.connection_identity import Identities
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
 from kquota.gateway.settings import GatewaySettings
 from kquota.gateway.topology import NodePorts
 from kquota.metering.cluster import Cluster

@@ -8,17 +8,17 @@ from collections.abc import Callable
 from typing import Any
 
 from kquota.config import BrokerConfig, ConnectionLimits
-from kquota.gateway.broker_connection import BrokerConnection
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.client_channel import CLOSE_AFTER_S, LINGER_S
-from kquota.gateway.client_connection import ClientConnection
-from kquota.gateway.connection_identity import Identities
 from kquota.gateway.event_lines import EventLines
-from kquota.gateway.own_quotas import OwnQuotas
-from kquota.gateway.partition_counts import PartitionCounts
-from kquota.gateway.relay import Relay
-from kquota.gateway.request_time import RequestTimes
-from kquota.gateway.stats import RelayStats
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.mutations.partition_counts import PartitionCounts
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.own_quotas import OwnQuotas
+from kquota.gateway.quotas.request_time import RequestTimes
+from kquota.gateway.relay.broker_connection import BrokerConnection
+from kquota.gateway.relay.client_channel import CLOSE_AFTER_S, LINGER_S
+from kquota.gateway.relay.client_connection import ClientConnection
+from kquota.gateway.relay.relay import Relay
+from kquota.gateway.relay.stats import RelayStats
 from kquota.gateway.topology import Node, NodePorts, Topology
 from kquota.net.listener import Peer
 from kquota.quotas import ClientQuotaEntity

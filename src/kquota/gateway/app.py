@@ -17,16 +17,16 @@ import structlog
 
 from kquota.config import ConnectionLimits
 from kquota.errors import InputError, KquotaError
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.client_connection import ClientConnection
-from kquota.gateway.connection_identity import Identities
-from kquota.gateway.enforcement import Enforcement
 from kquota.gateway.event_lines import EventLines
-from kquota.gateway.own_quotas import OwnQuotas
-from kquota.gateway.partition_counts import PartitionCounts
-from kquota.gateway.relay import Relay
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.mutations.partition_counts import PartitionCounts
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.enforcement import Enforcement
+from kquota.gateway.quotas.own_quotas import OwnQuotas
+from kquota.gateway.relay.client_connection import ClientConnection
+from kquota.gateway.relay.relay import Relay
+from kquota.gateway.relay.stats import RelayStats
 from kquota.gateway.settings import GatewaySettings
-from kquota.gateway.stats import RelayStats
 from kquota.gateway.topology import Node, NodePorts, Topology
 from kquota.metering.cluster import Cluster
 from kquota.net.addresses import Address, is_connectable, is_loopback, is_unspecified

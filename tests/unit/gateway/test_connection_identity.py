@@ -7,9 +7,9 @@ from typing import Any, Final, cast
 import pytest
 
 from kquota.errors import ProtocolError
-from kquota.gateway.connection_identity import ConnectionIdentity, Identities
-from kquota.gateway.identity import IdentitySettings
-from kquota.gateway.principals import AuthenticationContext
+from kquota.gateway.identity.connection_identity import ConnectionIdentity, Identities
+from kquota.gateway.identity.principals import AuthenticationContext
+from kquota.gateway.identity.sasl_observer import IdentitySettings
 from kquota.metering.callback import KafkaPrincipal
 from kquota.net.listener import Peer
 from kquota.net.listener_config import SecurityProtocol

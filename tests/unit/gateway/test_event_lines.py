@@ -12,11 +12,11 @@ from structlog.testing import capture_logs
 
 from kquota.cli import run
 from kquota.errors import KafkaErrorCode, ProtocolError
-from kquota.gateway.connection_identity import Identities
 from kquota.gateway.event_lines import EventLines
-from kquota.gateway.identity import IdentitySettings
-from kquota.gateway.sasl import Progress
-from kquota.gateway.stats import RelayStats
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.identity.sasl import Progress
+from kquota.gateway.identity.sasl_observer import IdentitySettings
+from kquota.gateway.relay.stats import RelayStats
 from kquota.gateway.topology import Node
 from kquota.net.listener import Peer
 from tests.kit.relayed import Relayed, answer, request

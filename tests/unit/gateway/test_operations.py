@@ -16,12 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from kquota.config import BrokerConfig, ConnectionLimits
 from kquota.errors import InputError, KquotaError, StoreError
 from kquota.gateway.app import Gateway
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.connection_identity import Identities
-from kquota.gateway.enforcement import Client, Enforcement
-from kquota.gateway.loop_lag import LoopLag
-from kquota.gateway.operations import Operations, serve_operations
-from kquota.gateway.readiness import check_brokers
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.metrics.loop_lag import LoopLag
+from kquota.gateway.metrics.operations import Operations, serve_operations
+from kquota.gateway.metrics.readiness import check_brokers
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.enforcement import Client, Enforcement
 from kquota.gateway.settings import GatewaySettings, load_gateway_settings
 from kquota.metering.cluster import Cluster
 from kquota.net.addresses import Address

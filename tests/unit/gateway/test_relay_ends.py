@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kquota.errors import FrameSizeError, KquotaError, MalformedMessageError, ProtocolError, UnsupportedVersionError
-from kquota.gateway.broker_connection import CLOSING_S, BrokerConnection
-from kquota.gateway.connection_identity import Identities
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.relay.broker_connection import CLOSING_S, BrokerConnection
 from kquota.metering.callback import KafkaPrincipal
 from tests.kit.relayed import End, Relayed, answer, fetch_request, frames, produce_request, request
 from tests.kit.virtual_loop import run_virtually

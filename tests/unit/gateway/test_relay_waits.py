@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kquota.gateway.actions import Kind
-from kquota.gateway.request_time import RequestTimes
+from kquota.gateway.quotas.request_time import RequestTimes
+from kquota.gateway.relay.actions import Kind
 from tests.kit.relayed import Relayed, answer, fetch_request, frames, produce_request, request
 from tests.kit.relayed_exchanges import any_exchanges, exchanged
 from tests.kit.virtual_loop import run_virtually

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from kquota import __version__
-from kquota.gateway.action_table import ROWS
-from kquota.gateway.client_connection import ClientConnection
-from kquota.gateway.quota_metrics import Steps, broker_label
-from kquota.gateway.stats import RelayStats
+from kquota.gateway.metrics.quota_metrics import Steps, broker_label
+from kquota.gateway.relay.action_table import ROWS
+from kquota.gateway.relay.client_connection import ClientConnection
+from kquota.gateway.relay.stats import RelayStats
 from kquota.net.exposition import Exposition
 from kquota.net.listener import Connection
 from kquota.stores.feed import QuotaFeed

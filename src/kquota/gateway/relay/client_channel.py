@@ -9,11 +9,11 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kquota.errors import ProtocolError
-from kquota.gateway.principals import PrincipalRefusedError
+from kquota.gateway.identity.principals import PrincipalRefusedError
 
 if TYPE_CHECKING:
-    from kquota.gateway.broker_connection import BrokerConnection
-    from kquota.gateway.request_head import Expected
+    from kquota.gateway.relay.broker_connection import BrokerConnection
+    from kquota.gateway.relay.request_head import Expected
 
 __all__ = [
     "CLOSE_AFTER_S",

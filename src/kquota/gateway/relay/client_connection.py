@@ -19,8 +19,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, cast
 
 from kquota.errors import FrameSizeError, MalformedMessageError, ProtocolError
-from kquota.gateway.actions import Action
-from kquota.gateway.client_channel import (
+from kquota.gateway.relay.actions import Action
+from kquota.gateway.relay.client_channel import (
     CONNECTING,
     ENDING,
     LINGERING,
@@ -32,7 +32,7 @@ from kquota.gateway.client_channel import (
     ClientChannel,
     nowhere,
 )
-from kquota.gateway.request_head import (
+from kquota.gateway.relay.request_head import (
     BEFORE_LOGIN,
     BYTES_IN,
     BYTES_OUT,
@@ -42,12 +42,12 @@ from kquota.gateway.request_head import (
     RequestHead,
     read_head,
 )
-from kquota.gateway.whole_requests import answer_whole
+from kquota.gateway.relay.whole_requests import answer_whole
 from kquota.net.listener import Listener, Peer
 
 if TYPE_CHECKING:
-    from kquota.gateway.enforcement import Client, Enforcement
-    from kquota.gateway.relay import Relay
+    from kquota.gateway.quotas.enforcement import Client, Enforcement
+    from kquota.gateway.relay.relay import Relay
 
 __all__ = ["ClientConnection"]
 

@@ -11,15 +11,15 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kquota.errors import FrameSizeError, MalformedMessageError, UnsupportedVersionError
-from kquota.gateway.actions import ACTIONS, Action, Kind
-from kquota.gateway.broker_addresses import NODE_ENDPOINTS_SINCE
-from kquota.gateway.identity import check_first_frame
-from kquota.gateway.request_fields import fetch_max_bytes_at, produce_acks_at, request_header_end
+from kquota.gateway.identity.sasl_observer import check_first_frame
+from kquota.gateway.relay.actions import ACTIONS, Action, Kind
+from kquota.gateway.relay.broker_addresses import NODE_ENDPOINTS_SINCE
+from kquota.gateway.relay.request_fields import fetch_max_bytes_at, produce_acks_at, request_header_end
 from kquota.metering.meters import RateMeter, Throttle
 from kquota.wire.apis import API_VERSIONS
 
 if TYPE_CHECKING:
-    from kquota.gateway.enforcement import Client, Enforcement
+    from kquota.gateway.quotas.enforcement import Client, Enforcement
 
 __all__ = [
     "BEFORE_LOGIN",

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from kquota.errors import MalformedMessageError
-from kquota.gateway.actions import Action
-from kquota.gateway.fields import (
+from kquota.gateway.relay.actions import Action
+from kquota.gateway.relay.fields import (
     after_header,
     after_tags,
     after_text,
@@ -22,7 +22,7 @@ from kquota.gateway.fields import (
     read_text,
     read_uvarint,
 )
-from kquota.gateway.throttle_field import after_topics_of_produce
+from kquota.gateway.relay.throttle_field import after_topics_of_produce
 from kquota.wire.primitives import COMPACT_NULL, NULL_STRING, compact_length, compact_text, length, text, uvarint
 
 __all__ = [

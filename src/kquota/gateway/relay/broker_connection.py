@@ -13,17 +13,17 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, cast
 
 from kquota.errors import FrameSizeError, ProtocolError
-from kquota.gateway.actions import Action, Kind
-from kquota.gateway.answers import answer_with_brokers, throttled, whole_answer
-from kquota.gateway.broker_addresses import NO_NODE_ENDPOINTS
-from kquota.gateway.client_channel import UNSENT_BYTES
-from kquota.gateway.request_head import BYTES_OUT
-from kquota.gateway.throttle_field import write_throttle
+from kquota.gateway.relay.actions import Action, Kind
+from kquota.gateway.relay.answers import answer_with_brokers, throttled, whole_answer
+from kquota.gateway.relay.broker_addresses import NO_NODE_ENDPOINTS
+from kquota.gateway.relay.client_channel import UNSENT_BYTES
+from kquota.gateway.relay.request_head import BYTES_OUT
+from kquota.gateway.relay.throttle_field import write_throttle
 from kquota.wire.apis import ALTER_CLIENT_QUOTAS
 
 if TYPE_CHECKING:
-    from kquota.gateway.client_connection import ClientConnection
-    from kquota.gateway.relay import Relay
+    from kquota.gateway.relay.client_connection import ClientConnection
+    from kquota.gateway.relay.relay import Relay
 
 __all__ = ["CLOSING_S", "MAX_WHOLE_ANSWER_BYTES", "BrokerConnection"]
 
@@ -51,7 +51,7 @@ def _keep_alive(transport: asyncio.Transport) -> None:
 
 
 class BrokerConnection(asyncio.Protocol):
-    """Made by :meth:`~kquota.gateway.relay.Relay.dial`."""
+    """Made by :meth:`~kquota.gateway.relay.relay.Relay.dial`."""
 
     __slots__ = (
         "__weakref__",

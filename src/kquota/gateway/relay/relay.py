@@ -9,23 +9,23 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kquota.errors import KquotaError
-from kquota.gateway.actions import Action, Kind
-from kquota.gateway.broker_connection import BrokerConnection
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.enforcement import Client
 from kquota.gateway.event_lines import EventLines
-from kquota.gateway.partition_counts import PartitionCounts
-from kquota.gateway.sasl import Progress
-from kquota.gateway.sasl_frames import MAX_SASL_FRAME_BYTES
+from kquota.gateway.identity.sasl import Progress
+from kquota.gateway.identity.sasl_frames import MAX_SASL_FRAME_BYTES
+from kquota.gateway.mutations.partition_counts import PartitionCounts
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.enforcement import Client
+from kquota.gateway.relay.actions import Action, Kind
+from kquota.gateway.relay.broker_connection import BrokerConnection
 from kquota.gateway.topology import Node, Topology
 from kquota.metering.callback import KafkaPrincipal, Principal
 from kquota.net.addresses import Address
 from kquota.net.listener import Peer
 
 if TYPE_CHECKING:
-    from kquota.gateway.client_connection import ClientConnection
-    from kquota.gateway.connection_identity import ConnectionIdentity
-    from kquota.gateway.own_quotas import OwnQuotas
+    from kquota.gateway.identity.connection_identity import ConnectionIdentity
+    from kquota.gateway.quotas.own_quotas import OwnQuotas
+    from kquota.gateway.relay.client_connection import ClientConnection
 
 __all__ = ["Relay"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kquota.errors import FrameSizeError, MalformedMessageError
-from kquota.gateway.actions import Action, Kind
-from kquota.gateway.broker_addresses import Rewrite, rewrite_coordinators, rewrite_head, rewrite_produce
-from kquota.gateway.throttle_field import write_throttle
+from kquota.gateway.relay.actions import Action, Kind
+from kquota.gateway.relay.broker_addresses import Rewrite, rewrite_coordinators, rewrite_head, rewrite_produce
+from kquota.gateway.relay.throttle_field import write_throttle
 
 if TYPE_CHECKING:
-    from kquota.gateway.client_connection import ClientConnection
-    from kquota.gateway.request_head import Expected
+    from kquota.gateway.relay.client_connection import ClientConnection
+    from kquota.gateway.relay.request_head import Expected
 
 __all__ = ["answer_with_brokers", "throttled", "whole_answer"]
 
