@@ -213,8 +213,8 @@ def test_the_steps_give_what_analyze_gives(quotas: Path, tmp_path: Path) -> None
     assert analyze(log, "--quotas", quotas, "--out", whole) == 0
     for step in (
         ["ingest", "-q", "--log", log, "--out", steps],
-        ["resolve", "-q", "--usage", steps, "--quotas", quotas],
-        ["utilisation", "-q", "--usage", steps],
+        ["resolve", "-q", "--dataset", steps, "--quotas", quotas],
+        ["utilisation", "-q", "--dataset", steps],
     ):
         assert run(["pipeline", *map(str, step)]) == 0
     for table in TABLES:

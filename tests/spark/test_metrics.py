@@ -121,8 +121,8 @@ def test_the_steps_give_what_analyze_gives(files: Path) -> None:
     steps = str(files / "steps")
     for step in (
         ["ingest", "-q", *arguments, "--out", steps],
-        ["resolve", "-q", "--usage", steps, "--quotas", str(files / "quotas.yaml")],
-        ["utilisation", "-q", "--usage", steps],
+        ["resolve", "-q", "--dataset", steps, "--quotas", str(files / "quotas.yaml")],
+        ["utilisation", "-q", "--dataset", steps],
     ):
         assert run(["pipeline", *step]) == 0
     for table in ("usage", "clients", "utilisation", "throttled"):
@@ -150,15 +150,15 @@ def test_quotas_that_changed_while_metrics_were_taken(files: Path) -> None:
     }
     for step in (
         ["ingest", "-q", *arguments, "--out", str(steps)],
-        ["resolve", "-q", "--usage", str(steps), "--quotas", str(folder)],
-        ["utilisation", "-q", "--usage", str(steps)],
+        ["resolve", "-q", "--dataset", str(steps), "--quotas", str(folder)],
+        ["utilisation", "-q", "--dataset", str(steps)],
     ):
         assert run(["pipeline", *step]) == 0
     for table in ("clients", "limits", "utilisation", "throttled"):
         assert sorted(map(str, rows(out, table))) == sorted(map(str, rows(steps, table))), table
     # What-if replays under one limit, by default the last.
     (files / "new.yaml").write_text(QUOTAS.replace("100", "60"))
-    assert run(["pipeline", "whatif", "-q", "--usage", str(out), "--quotas", str(files / "new.yaml")]) == 0
+    assert run(["pipeline", "whatif", "-q", "--dataset", str(out), "--quotas", str(files / "new.yaml")]) == 0
     found = {(row["limit_old"], row["limit_new"]) for row in rows(out, "whatif") if row["meter"] == "user=alice"}
     assert found == {(50.0, 60.0)}
     # It does not outlive the usage that it is of.

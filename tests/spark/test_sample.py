@@ -148,7 +148,7 @@ CALLBACK_QUOTAS = EXAMPLES / "callbacks" / "quotas.yaml"
 
 def replayed(out: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[Meter, dict[str, Any]]:
     """What `kquota callback test` says of the sample, by meter."""
-    command = ["callback", "test", *arguments, "--usage", str(out), "--format", "json", "-q"]
+    command = ["callback", "test", *arguments, "--dataset", str(out), "--format", "json", "-q"]
     assert run(command) == 0
     meters = json.loads(capsys.readouterr().out)["meters"]
     return {(",".join(f"{tag}={name}" for tag, name in one["meter"].items()), one["key"]): one for one in meters}

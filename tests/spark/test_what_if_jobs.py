@@ -54,7 +54,7 @@ def analyze(here: Path, out: str, quotas: str, *arguments: str) -> Path:
 
 
 def step(name: str, usage: Path, *arguments: object) -> int:
-    return run(["pipeline", name, "-q", "--usage", str(usage), *map(str, arguments)])
+    return run(["pipeline", name, "-q", "--dataset", str(usage), *map(str, arguments)])
 
 
 def used(out: Path) -> dict[str, float]:
@@ -127,7 +127,7 @@ def test_what_was_made_with_other_quotas_goes_with_them(here: Path, capsys: pyte
     for name, *arguments in (
         ("whatif", "--quotas", here / "tried.yaml"),
         ("sweep",),
-        ("recommend", "--out-file", here / "recommended.yaml"),
+        ("recommend", "--out", here / "recommended.yaml"),
         ("showback",),
         ("report",),
     ):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UNITS",
+    "dataset_option",
     "duration",
     "load_jobs",
     "load_pipeline",
@@ -31,7 +32,6 @@ __all__ = [
     "print_analysis",
     "read_topics",
     "spark_options",
-    "usage_option",
     "wide_console",
 ]
 
@@ -95,12 +95,12 @@ def log_options(command: F) -> F:
     return command
 
 
-usage_option = click.option(
-    "--usage",
+dataset_option = click.option(
+    "--dataset",
     callback=as_path,
     required=True,
-    metavar="DIR",
-    help="A directory that `kquota pipeline ingest` or `kquota analyze` wrote; the step's tables are added to it.",
+    metavar="URL",
+    help="A dataset that `kquota pipeline ingest` or `kquota analyze` wrote; the step's tables are added to it.",
 )
 
 

@@ -55,7 +55,7 @@ def what_if(
     new: QuotaFile,
     options: JobOptions,
     *,
-    against: QuotaFile | None = None,
+    baseline: QuotaFile | None = None,
     arrivals: Arrivals | None = None,
     only_changed: bool = False,
     callback: CallbackSetup | None = None,
@@ -63,7 +63,7 @@ def what_if(
     """Replay the usage of a directory under `new` quotas, into the table `whatif`.
 
     :param options: with the directory that the table goes to; it may be that of the usage.
-    :param against: the old quotas; without them those that the directory was analysed with, or none.
+    :param baseline: the old quotas; without them those that the directory was analysed with, or none.
     :param only_changed: leave out meters that the change does not touch.
     :param callback: what the new limits come from instead; it has been given `new`. It needs the table `requests`.
     :raises InputError: the table is not there.
@@ -81,13 +81,13 @@ def what_if(
         if is_own
         else OutputDirectory(options.out, overwrite=options.overwrite)
     )
-    old = against.snapshot() if against is not None else recorded_quotas(usage)
+    old = baseline.snapshot() if baseline is not None else recorded_quotas(usage)
     with output, spark_for(options, progress, usage) as spark:
         change = Change(
             old,
             new.snapshot(),
             arrivals or Arrivals(),
-            is_recorded=against is None,
+            is_recorded=baseline is None,
             only_changed=only_changed,
             callback=callback,
         )
