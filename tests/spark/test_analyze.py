@@ -180,7 +180,7 @@ def test_a_copy_of_a_log_is_named_and_not_counted(
     found = summary(tmp_path / "out")
     assert found["lines"] == len(log.read_bytes().splitlines())
     assert [one["file"] for one in found["inputs"]] == [str(log.resolve())]
-    assert found["repeated"] == [{"file": str(tmp_path / "copy.gz"), "of": str(log.resolve())}]
+    assert found["duplicate_logs"] == [{"file": str(tmp_path / "copy.gz"), "of": str(log.resolve())}]
     assert f"not counted: {tmp_path}" in capsys.readouterr().out
 
 

@@ -101,7 +101,7 @@ def test_metrics_alone_are_analysed(files: Path, capsys: pytest.CaptureFixture[s
     assert (episode["meter"], episode["cause"], episode["requests"]) == ("user=alice", "producer_byte_rate", None)
     metrics = summary(out)["metrics"]
     assert (metrics["readings"], metrics["meters"], metrics["step_ms"]) == (55, 8, 60_000)
-    assert (metrics["duplicates"], metrics["contradictions"], metrics["under_log"]) == (5, 0, 0)
+    assert (metrics["duplicates"], metrics["contradictions"], metrics["covered_by_log"]) == (5, 0, 0)
     assert (metrics["other_series"], metrics["other_metrics"]) == (2, 1)
     assert metrics["brokers"] == {"kafka-1": 1, "kafka-2": 2}
     assert (summary(out)["lines"], summary(out)["good"]) == (55, 55)
@@ -181,7 +181,7 @@ def test_a_log_is_believed_where_there_is_one(files: Path, capsys: pytest.Captur
     found = [row for row in rows(files / "both", "usage") if row["source"] == "prometheus"]
     mine = [row for row in found if row["broker_id"] == 0]
     assert len(found) - len(mine) == len(around)
-    left_out = summary(files / "both")["metrics"]["under_log"]
+    left_out = summary(files / "both")["metrics"]["covered_by_log"]
     assert len(mine) + left_out == len(around)
     assert left_out > 0
     assert not [row for row in mine if row["cell_start_ms"] < end and start < row["cell_start_ms"] + row["cell_ms"]]

@@ -129,7 +129,7 @@ def test_the_brokers_waits_are_those_of_kafkas_arithmetic(out: Path) -> None:
             assert row["throttled_requests"] == 108
             assert row["error_p99_ms"] <= 15
         elif row["meter"] != READ_BETWEEN_ITS_BURSTS:
-            waits = row["throttled_requests"] + row["invented"]
+            waits = row["throttled_requests"] + row["false_positives"]
             compared[row["key"]][0] += waits
             compared[row["key"]][1] += waits * row["within_5ms_or_5pct"]
     assert meters == 9

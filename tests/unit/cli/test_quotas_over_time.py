@@ -47,8 +47,8 @@ def test_a_log_from_before_the_store(store: Target) -> None:
     """The quotas of now, unless its history is asked for."""
     before = read_quota_timeline(store, None).within(0, 10_000)
     assert (limits(before), before.recorded_from_ms) == ([(None, 6)], 10_000)
-    assert limits(read_quota_timeline(store, True).within(0, 10_000)) == []
-    assert limits(read_quota_timeline(store, False).within(12_000, 15_000)) == [(None, 6)]
+    assert limits(read_quota_timeline(store, "log").within(0, 10_000)) == []
+    assert limits(read_quota_timeline(store, "now").within(12_000, 15_000)) == [(None, 6)]
 
 
 def test_folders_and_files(tmp_path: Path) -> None:

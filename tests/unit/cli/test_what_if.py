@@ -78,7 +78,9 @@ def test_that_old_limits_are_not_known_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of usage that no quotas were given to, a what-if knows none: whom the broker throttled then was not free."""
-    counts = dict.fromkeys(("meters", "throttled", "starts", "stops", "moved", "changed"), 0)
+    counts = dict.fromkeys(
+        ("meters", "throttled", "newly_throttled", "no_longer_throttled", "taken_over", "changed"), 0
+    )
     found = WhatIf(Path("usage"), {"model": "open", "grain": "cell", "grain_difference": None, **counts}, ())
     monkeypatch.setattr(what_if_job, "what_if", lambda *_, **__: found)
     whatif = ["pipeline", "whatif", "--dataset", "usage", "--quotas", "new.yaml"]

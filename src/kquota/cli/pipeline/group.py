@@ -124,7 +124,8 @@ def resolve(
 ) -> None:
     """Usage and quotas to clients: which limit binds each, by which rule.
 
-    What was made in the dataset with other quotas is removed: utilisation, what-ifs, curves, recommendations, the report.
+    What was made in the dataset with other quotas is removed: utilisation, what-ifs, curves, recommendations and the
+    report.
     """
     config = load_broker_config(broker_config, defines)
     quotas = read_quota_timeline(target, quotas_as_of)

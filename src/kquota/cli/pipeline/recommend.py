@@ -134,7 +134,7 @@ def recommend(
         Path(dataset),
         file,
         jobs.JobOptions(out=Path(dataset), broker_config=config, **spark),
-        wanted=sweeping.RecommendationGoal(
+        goal=sweeping.RecommendationGoal(
             objectives=() if percentile is not None else wanted_objectives,
             percentile=None if percentile is None else int(percentile),
             headroom=headroom,

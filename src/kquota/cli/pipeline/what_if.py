@@ -40,8 +40,8 @@ Examples:
   kquota pipeline whatif --dataset report --quotas quotas.yaml --callback my_callbacks:ByPrefix
 
 \b
-The old limits are those that the dataset was analysed with, unless --baseline gives others. Where it has the table `requests`
-(see --keep-requests), each request is replayed, otherwise each second of `usage`."""
+The old limits are those that the dataset was analysed with, unless --baseline gives others. Where it has the table
+`requests` (see --keep-requests), each request is replayed, otherwise each second of `usage`."""
 )
 @dataset_option
 @quotas_option
@@ -134,7 +134,8 @@ def print_what_if(found: WhatIf) -> None:
     part = found.summary
     console.print(
         f"{part['meters']:,} meters replayed per {part['grain']}, {part['model']} model: {part['throttled']:,} "
-        f"throttled, {part['starts']:,} start to be, {part['stops']:,} stop; {part['moved']:,} take clients of others"
+        f"throttled, {part['newly_throttled']:,} newly throttled, {part['no_longer_throttled']:,} no longer throttled, "
+        f"{part['taken_over']:,} take over clients of other meters"
     )
     if found.rows:
         console.print()
@@ -170,8 +171,8 @@ def _table(rows: tuple[Any, ...]) -> Any:
     for name in ("", "not known"):
         table.add_column(name, overflow="fold")
     for row in rows:
-        change = "starts" if row.starts else "stops" if row.stops else ""
-        moved = f"takes from {row.moved_from}" if row.moved_from else ""
+        change = "newly throttled" if row.newly_throttled else "no longer throttled" if row.no_longer_throttled else ""
+        taken_over = f"takes over from {row.previous_meters}" if row.previous_meters else ""
         cells = [
             row.meter,
             row.key,
@@ -181,7 +182,7 @@ def _table(rows: tuple[Any, ...]) -> Any:
             duration(row.max_delay_ms) if row.max_delay_ms else "-",
             duration(row.total_delay_ms) if row.total_delay_ms else "-",
             _percent(row.amount_new, row.amount_old),
-            ", ".join(filter(None, (change, moved))),
+            ", ".join(filter(None, (change, taken_over))),
             ", ".join(row.unknowns),
         ]
         table.add_row(*([str(row.broker_id)] if several else []), *map(plain_cell, cells))

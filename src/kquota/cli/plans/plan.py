@@ -90,8 +90,8 @@ def plan(
     With --out the plan is kept, to be reviewed; kquota apply carries out exactly that, or nothing if the quotas have
     moved since.
 
-    With --dataset each change is tried on recorded traffic: who would have been throttled, and for how long, those first
-    that do most harm.
+    With --dataset each change is tried on recorded traffic: who would have been throttled, and for how long, the worst
+    first.
     """
     config = load_broker_config(broker_config, defines)
     objectives = [Objective.parse(text) for text in allowed]
@@ -156,7 +156,9 @@ def _text_lines(made: Plan, current: QuotaSnapshot, replayed: PlanImpact | None)
                 yield row
                 yield from (f"      {line}" for line in impact_lines(replayed.of(change)))
         yield from (
-            printable(f"  ! {trap.rule}: {trap.key} {trap.message}") for change in changes for trap in change.traps
+            printable(f"  ! {warning.rule}: {warning.key} {warning.message}")
+            for change in changes
+            for warning in change.warnings
         )
 
 

@@ -26,7 +26,7 @@ from kquota.pipeline.dataset.output_directory import MARKER
 __all__ = ["RecordedTraffic"]
 
 
-_REQUESTS: Final = ("record_ms", "seq", "key", "user", "client_id", "charged", "throttle_ms", "api_key", "api_version")
+_REQUESTS: Final = ("record_ms", "seq", "key", "user", "client_id", "amount", "throttle_ms", "api_key", "api_version")
 _CELLS: Final = (
     "cell_start_ms",
     "user",
@@ -68,8 +68,8 @@ class RecordedTraffic:
         """
         if not (directory / MARKER).is_file():
             raise InputError(
-                f"--dataset {directory}: this is not a directory that `kquota analyze --out` or `kquota pipeline ingest` "
-                "wrote"
+                f"--dataset {directory}: this is not a directory that `kquota analyze --out` or "
+                "`kquota pipeline ingest` wrote"
             )
         for table, time in (("requests", "record_ms"), ("usage", "cell_start_ms")):
             paths = sorted((directory / table).rglob("*.parquet"))
