@@ -35,15 +35,15 @@ class Impact:
     amount_new: float
     meters: int
     """How many there are, on each broker counted."""
-    starts: int = 0
-    """How many of them start to be throttled."""
-    stops: int = 0
-    moved: int = 0
-    """How many take clients of others."""
-    named_starts: tuple[str, ...] = ()
+    newly_throttled: int = 0
+    """How many of them are throttled, and were not."""
+    no_longer_throttled: int = 0
+    taken_over: int = 0
+    """How many take over clients of other meters."""
+    newly_throttled_meters: tuple[str, ...] = ()
     """Some of them, those that wait longest first; so the others."""
-    named_stops: tuple[str, ...] = ()
-    named_moved: tuple[str, ...] = ()
+    no_longer_throttled_meters: tuple[str, ...] = ()
+    taken_over_meters: tuple[str, ...] = ()
     unknowns: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:

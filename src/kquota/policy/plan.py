@@ -29,11 +29,11 @@ class PlanTarget:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange(QuotaChange):
-    """A change, with what is known about it. Neither `impact` nor `traps` has a part in what is done."""
+    """A change, with what is known about it. Neither `impact` nor `warnings` has a part in what is done."""
 
     impact: Mapping[str, object] | None = field(default=None, hash=False)
     """What it would have done to recorded traffic."""
-    traps: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
     """What it does to others than those that it names."""
 
 
@@ -147,7 +147,7 @@ class Plan:
         for finding in findings:
             by_change.setdefault((finding.entity, finding.key), []).append(finding)
         changes = (
-            replace(change, traps=tuple(by_change.get((change.entity, change.key), ()))) for change in self.changes
+            replace(change, warnings=tuple(by_change.get((change.entity, change.key), ()))) for change in self.changes
         )
         return replace(self, changes=tuple(changes))
 

@@ -16,10 +16,10 @@ from kquota.quotas.entity import canonical_types
 
 __all__ = ["is_plan", "read_plan", "write_plan"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 _FIELDS: Final = ("format", "target", "base", "changes", "unchanged", "checksum")
-_CHANGE: Final = ("entity", "key", "before", "after", "impact", "traps")
+_CHANGE: Final = ("entity", "key", "before", "after", "impact", "warnings")
 _FINDING: Final = ("rule", "severity", "entity", "key", "message")
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _BEGINNING: Final = re.compile(r'\s*\{\s*"(?:format|target|base|changes|unchanged|checksum)"\s*:')
@@ -76,7 +76,7 @@ def _fields(plan: Plan) -> dict[str, object]:
                 "before": change.before,
                 "after": change.after,
                 "impact": change.impact,
-                "traps": [_finding(trap) for trap in change.traps],
+                "warnings": [_finding(warning) for warning in change.warnings],
             }
             for change in plan.changes
         ],
@@ -87,14 +87,14 @@ def _fields(plan: Plan) -> dict[str, object]:
     }
 
 
-def _finding(trap: Finding) -> dict[str, object]:
-    entity = None if trap.entity is None else _names(trap.entity)
+def _finding(warning: Finding) -> dict[str, object]:
+    entity = None if warning.entity is None else _names(warning.entity)
     return {
-        "rule": trap.rule,
-        "severity": trap.severity.value,
+        "rule": warning.rule,
+        "severity": warning.severity.value,
         "entity": entity,
-        "key": trap.key,
-        "message": trap.message,
+        "key": warning.key,
+        "message": warning.message,
     }
 
 
@@ -185,14 +185,14 @@ def _change(node: Any, where: str) -> PlannedChange:
     before, after = _number(fields["before"], f"{where}.before"), _number(fields["after"], f"{where}.after")
     if is_same_value(before, after):
         raise _damaged(where, "it changes nothing")
-    impact, traps = fields["impact"], _list(fields["traps"], f"{where}.traps")
+    impact, warnings = fields["impact"], _list(fields["warnings"], f"{where}.warnings")
     if impact is not None and not isinstance(impact, dict):
         raise _damaged(f"{where}.impact", "an object or null is expected")
-    found = tuple(_trap(trap, f"{where}.traps[{place}]") for place, trap in enumerate(traps))
+    found = tuple(_warning(warning, f"{where}.warnings[{place}]") for place, warning in enumerate(warnings))
     return PlannedChange(entity, key, before, after, impact, found)
 
 
-def _trap(node: Any, where: str) -> Finding:
+def _warning(node: Any, where: str) -> Finding:
     fields = _object(node, _FINDING, where)
     entity = None if fields["entity"] is None else _entity(fields["entity"], f"{where}.entity")
     key = None if fields["key"] is None else _text(fields["key"], f"{where}.key")

@@ -193,10 +193,12 @@ class TestJson:
 
     def test_it_has_the_fields_that_are_documented(self) -> None:
         impacts = {(ALICE, PRODUCE): {"starts": 2, "throttled_share": 0.25, "unknowns": ["x"]}}
-        trap = Finding("silences", Severity.WARNING, BOB, PRODUCE, "stands above others")
-        plan = PLAN.with_impacts(impacts).with_warnings([trap, Finding("x", Severity.INFO, None, None, "of no change")])
+        warning = Finding("silences", Severity.WARNING, BOB, PRODUCE, "stands above others")
+        plan = PLAN.with_impacts(impacts).with_warnings(
+            [warning, Finding("x", Severity.INFO, None, None, "of no change")]
+        )
         found = json.loads(write_plan(plan))
-        assert (found["format"], found["target"]) == (1, {"id": "an-id", "name": "localhost:9092"})
+        assert (found["format"], found["target"]) == (2, {"id": "an-id", "name": "localhost:9092"})
         assert found["base"] == PLAN.base
         assert found["changes"] == [
             {
@@ -205,7 +207,7 @@ class TestJson:
                 "before": 5,
                 "after": 6,
                 "impact": {"starts": 2, "throttled_share": 0.25, "unknowns": ["x"]},
-                "traps": [],
+                "warnings": [],
             },
             {
                 "entity": {"user": "bob"},
@@ -213,7 +215,7 @@ class TestJson:
                 "before": 7,
                 "after": None,
                 "impact": None,
-                "traps": [
+                "warnings": [
                     {
                         "rule": "silences",
                         "severity": "warning",
@@ -223,11 +225,11 @@ class TestJson:
                     }
                 ],
             },
-            {"entity": {"user": None}, "key": PRODUCE, "before": None, "after": "NaN", "impact": None, "traps": []},
+            {"entity": {"user": None}, "key": PRODUCE, "before": None, "after": "NaN", "impact": None, "warnings": []},
         ]
         again = read_plan(write_plan(plan), name="p.json")
         assert again.changes[0].impact == impacts[ALICE, PRODUCE]
-        assert again.changes[1].traps == (trap,)
+        assert again.changes[1].warnings == (warning,)
 
     def test_how_it_is_laid_out_does_not_matter(self) -> None:
         """A plan that went through a formatter is the same plan."""
@@ -261,11 +263,11 @@ class TestJson:
             ("", "this is no plan, or it was cut short"),
             ("[]", "this is no plan: an object"),
             ("{}", "it has no format"),
-            ('{"format": 2}', "the plan has format 2, and this kquota reads format 1"),
+            ('{"format": 1}', "the plan has format 1, and this kquota reads format 2"),
             ('{"format": "1"}', "the plan has format '1'"),
             ('{"format": true}', "the plan has format True"),
-            ('{"format": 1}', "base is missing"),
-            ('{"format": 1, "format": 1}', "a field twice"),
+            ('{"format": 2}', "base is missing"),
+            ('{"format": 2, "format": 2}', "a field twice"),
             ('{"format": NaN}', "JSON has no NaN"),
             ("[" * 100_000, "this is no plan"),
             ('{"format": ' + "1" * 5_000 + "}", "this is no plan"),
@@ -297,10 +299,10 @@ class TestJson:
             (("changes", 0, "after"), 10**400, "changes[0].after: a number"),
             (("changes", 0, "after"), 5, "changes[0]: it changes nothing"),
             (("changes", 0, "impact"), [], "changes[0].impact: an object or null"),
-            (("changes", 0, "traps"), None, "changes[0].traps: a list"),
-            (("changes", 0, "traps"), ["x"], "changes[0].traps[0]: an object"),
+            (("changes", 0, "warnings"), None, "changes[0].warnings: a list"),
+            (("changes", 0, "warnings"), ["x"], "changes[0].warnings[0]: an object"),
             (("changes", 1), {"entity": {"user": "alice"}, "key": PRODUCE, "before": 1, "after": 2, "impact": None,
-              "traps": []}, "changes: a value is changed twice"),
+              "warnings": []}, "changes: a value is changed twice"),
             (("unchanged", 0, "entity"), {"user": "zoe"}, "unchanged[0]: an entity that is changed is expected"),
             (("unchanged", 0, "values"), {PRODUCE: 5}, f"unchanged[0].values.{PRODUCE}: a value that is not changed"),
             (("unchanged", 0, "values"), {CONSUME: None}, f"unchanged[0].values.{CONSUME}: a value that is not"),

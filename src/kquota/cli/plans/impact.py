@@ -88,17 +88,25 @@ class PlanImpact:
 
     def summary(self) -> str:
         """What it was tried on."""
-        total = [sum(getattr(one, name) for one in self.impacts.values()) for name in ("starts", "stops", "moved")]
-        starts, stops, moved = total
+        impacts = self.impacts.values()
+        newly_throttled = sum(one.newly_throttled for one in impacts)
+        no_longer_throttled = sum(one.no_longer_throttled for one in impacts)
+        taken_over = sum(one.taken_over for one in impacts)
         return (
             f"on {duration(self.seconds * 1000)} of recorded traffic, per {self.grain}, {self.model} model: "
-            f"{_meters(starts)} {'starts' if starts == 1 else 'start'} to be throttled, {stops:,} stop, {moved:,} take "
-            "clients of others"
+            f"{_meters(newly_throttled)} newly throttled, {no_longer_throttled:,} no longer throttled, "
+            f"{taken_over:,} take over clients of other meters"
         )
 
 
 def _order(impact: Impact) -> tuple[float, ...]:
-    return (-(impact.starts > 0), -impact.throttled_share, -impact.total_delay_ms, -impact.stops, -impact.moved)
+    return (
+        -(impact.newly_throttled > 0),
+        -impact.throttled_share,
+        -impact.total_delay_ms,
+        -impact.no_longer_throttled,
+        -impact.taken_over,
+    )
 
 
 def impact_lines(impact: Impact) -> Iterator[str]:
@@ -116,9 +124,9 @@ def impact_lines(impact: Impact) -> Iterator[str]:
     else:
         yield f"nobody on {_meters(impact.meters)} is throttled"
     for what, count, names in (
-        ("start to be throttled", impact.starts, impact.named_starts),
-        ("stop being throttled", impact.stops, impact.named_stops),
-        ("take clients of others", impact.moved, impact.named_moved),
+        ("newly throttled", impact.newly_throttled, impact.newly_throttled_meters),
+        ("no longer throttled", impact.no_longer_throttled, impact.no_longer_throttled_meters),
+        ("take over clients of other meters", impact.taken_over, impact.taken_over_meters),
     ):
         if count:
             more = f" and {count - len(names):,} more" if count > len(names) else ""
