@@ -20,6 +20,7 @@ __all__ = [
     "MissingTableError",
     "NotADatasetError",
     "NotSharedStorageError",
+    "NotWritableError",
     "UnsupportedStorageError",
     "WrongFormatError",
 ]
@@ -31,14 +32,22 @@ _SHOWN = 3
 
 
 class UnsupportedStorageError(InputError):
-    """A URL of a storage that is not served."""
+    """A storage that datasets cannot be on, and why."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, reason: str) -> None:
+        self.url, self.reason = url, reason
         super().__init__(
-            f"{url}: datasets on this storage are not served: give a path, or file:///path, on a file system that this "
+            f"{url}: a dataset cannot be there, {reason}: give a path, or file:///path, on a file system that this "
             "machine and all workers of Spark have mounted"
         )
+
+
+class NotWritableError(InputError):
+    """A dataset cannot be written to, and what the system says of that."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        self.url, self.reason = url, reason
+        super().__init__(f"{url} cannot be written to: {reason}")
 
 
 class DatasetExistsError(InputError):

@@ -14,6 +14,7 @@ from kquota.pipeline.dataset.manifest import DataFile
 from kquota.pipeline.dataset.storage import Storage
 from kquota.pipeline.dataset.tables import Table
 from kquota.pipeline.dataset.writing import TableWriter
+from kquota.pipeline.spark.workers import drop_zip_importers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,6 +66,7 @@ def write_frame(frame: DataFrame, writer: TableWriter) -> list[DataFile]:
 
 def _writing(writer: TableWriter) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:
     def work(batches: _Batches) -> Iterator[pa.RecordBatch]:
+        drop_zip_importers()
         waiting: list[pa.RecordBatch] = []
         for batch in batches:
             waiting.append(batch)

@@ -7,11 +7,11 @@ remove; each sixteenth lists all of it, so that whoever opens a dataset reads at
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
-from kquota.pipeline.dataset.errors import WrongFormatError
+from kquota.pipeline.dataset.errors import DamagedFileError, WrongFormatError
 from kquota.pipeline.dataset.storage import Storage
 from kquota.pipeline.dataset.summary import Summary
 
@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 FORMAT: Final = 2
+"""Changes with the layout, so that another version of kquota refuses it rather than misreads it."""
 RUNS: Final = "_runs"
 """Folder of manifests, of markers of runs, and of their temporary files."""
 LIVE_EVERY: Final = 16
@@ -63,7 +64,7 @@ class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """One commit. Names are those of tables, and ``quotas`` and ``report``."""
 
-    format: int = FORMAT
+    format: Literal[2] = FORMAT
     sequence: int
     run: str
     step: str
@@ -115,8 +116,16 @@ def read_manifests(storage: Storage, sequences: Iterable[int]) -> Sequence[Manif
     """Those of some commits.
 
     :raises WrongFormatError: another version of kquota wrote one.
+    :raises DamagedFileError: one is not there.
     """
-    return [_decode(storage, storage.read(manifest_path(sequence))) for sequence in sequences]
+    return [_read(storage, manifest_path(sequence)) for sequence in sequences]
+
+
+def _read(storage: Storage, path: str) -> Manifest:
+    try:
+        return _decode(storage, storage.read(path))
+    except FileNotFoundError:
+        raise DamagedFileError(storage.url, path, "ingest") from None
 
 
 def _decode(storage: Storage, content: bytes) -> Manifest:

@@ -56,14 +56,14 @@ def encode_quotas(quotas: QuotaTimeline) -> bytes:
 def decode_quotas(content: bytes, *, name: str) -> QuotaTimeline:
     """What :func:`encode_quotas` wrote."""
     read = msgspec.json.decode(content, type=_Quotas)
-    return QuotaTimeline(
-        tuple(QuotaPeriod(one.valid_from_ms, read_quota_file(one.quotas, name=name)) for one in read.periods),
-        recorded_from_ms=read.recorded_from_ms,
-    )
+    periods = [
+        QuotaPeriod(one.valid_from_ms, read_quota_file(one.quotas, name=name, format="yaml")) for one in read.periods
+    ]
+    return QuotaTimeline(tuple(periods), recorded_from_ms=read.recorded_from_ms)
 
 
 def quota_files(quotas: QuotaTimeline) -> dict[str, bytes]:
-    """For people: the last ones as quotas.yaml, and where they changed, a file in the folder ``quotas`` for each time."""
+    """For people: the last ones as quotas.yaml, and where they changed, a file in ``quotas`` for each time."""
     files = {"quotas.yaml": write_yaml(quotas.last or QuotaFile(())).encode()}
     if len(quotas.periods) > 1:
         for valid_from_ms, file in quotas.periods:

@@ -17,11 +17,11 @@ from kquota.config import BrokerConfig
 from kquota.errors import KquotaError
 from kquota.files import QuotaTimeline
 from kquota.pipeline.dataset.dataset import Dataset
-from kquota.pipeline.dataset.errors import ConflictError, NotSharedStorageError
+from kquota.pipeline.dataset.errors import ConflictError, NotSharedStorageError, NotWritableError
 from kquota.pipeline.dataset.manifest import LIVE_EVERY, RUNS, DataFile, Manifest, write_manifest
 from kquota.pipeline.dataset.quotas import encode_quotas
 from kquota.pipeline.dataset.runs import begin, dead_runs, end, is_marked, new_path, written_files
-from kquota.pipeline.dataset.steps import QUOTAS, REPORT, RESOLVE, Step, changed_by, reset_parts
+from kquota.pipeline.dataset.steps import QUOTAS, REPORT, RESOLVE_STEP, Step, changed_by, reset_parts
 from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import ALL_TABLES
 from kquota.pipeline.dataset.writing import TableWriter, new_id
@@ -76,10 +76,14 @@ class Run:
         """Announce the run.
 
         :raises BusyError: a run that lives on this machine writes some of the same tables.
+        :raises NotWritableError: the storage refuses.
         """
-        if dead_runs(self.target.storage):
-            self.target.clean()
-        begin(self.target.storage, self.id, self.step.writes)
+        try:
+            if dead_runs(self.target.storage):
+                self.target.clean()
+            begin(self.target.storage, self.id, self.step.writes)
+        except OSError as error:
+            raise NotWritableError(self.target.url, error.strerror or str(error)) from None
         return self
 
     def __exit__(
@@ -91,7 +95,7 @@ class Run:
             if isinstance(error, Exception) and not isinstance(error, KquotaError):
                 self._check_unchanged(newest, error)  # what it read may be gone because of another run
         finally:
-            # After an error in the middle of the commit, this tells whether it took place.
+            # After an error in the middle of the commit, the newest manifest says whether it took place.
             storage.delete(path for path, run in written_files(storage) if run == self.id and path not in newest.live)
             end(storage, self.id)
 
@@ -207,17 +211,22 @@ class Run:
 
         :raises ConflictError: something was.
         """
-        changes = {"clean"} if not is_marked(self.target.storage, self.id) else set()
+        changes = set() if is_marked(self.target.storage, self.id) else {"clean"}
         tables = set(self._added) if changes else set()
-        if self.target.version == 0 and before.version:
-            tables |= before.tables
-            changes |= {manifest.step for manifest in before.changes_since(0)}
-        for manifest in (before if self._is_own else self.dataset.refresh()).changes_since(self.dataset.version):
+        if self.target.version == 0:  # a new dataset was to be made, and is there
+            for manifest in self._others(before, 0):
+                tables.update(manifest.changed)
+                changes.add(manifest.step)
+        for manifest in self._others(before if self._is_own else self.dataset.refresh(), self.dataset.version):
             if both := self.step.used.intersection(manifest.changed):
                 tables |= both
                 changes.add(manifest.step)
         if changes:
             raise ConflictError(self.target.url, sorted(tables), sorted(changes)) from cause
+
+    def _others(self, dataset: Dataset, version: int) -> list[Manifest]:
+        """Commits of other runs that came after a version."""
+        return [manifest for manifest in dataset.changes_since(version) if manifest.run != self.id]
 
     def _manifest(self, before: Dataset) -> Manifest:
         changed = changed_by(self.step, before.tables) if self._is_own else before.tables.union(self.step.writes)
@@ -248,5 +257,5 @@ class Run:
     def _base(self, summary: Summary) -> Summary:
         """A summary without what does not outlive this run."""
         empty = Summary.empty()
-        reset = reset_parts(self.step if self._is_own else RESOLVE).union(self.step.parts)
+        reset = reset_parts(self.step if self._is_own else RESOLVE_STEP).union(self.step.parts)
         return replace(deepcopy(summary), **{part: getattr(empty, part) for part in reset})

@@ -12,17 +12,17 @@ from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import ALL_TABLES
 
 __all__ = [
-    "ANALYZE",
+    "ANALYZE_STEP",
     "DOCUMENTS",
-    "INGEST",
+    "INGEST_STEP",
     "QUOTAS",
-    "RECOMMEND",
+    "RECOMMEND_STEP",
     "REPORT",
     "REPORT_STEP",
-    "RESOLVE",
+    "RESOLVE_STEP",
     "SHOWBACK_STEP",
     "STEPS",
-    "SWEEP",
+    "SWEEP_STEP",
     "UTILISATION_STEP",
     "WHATIF_STEP",
     "Step",
@@ -66,8 +66,8 @@ _RESOLVED: Final = ("clients", "meters", "limited_meters", "throttle_ms", "throt
 _LATER: Final = ("throttled_meters", "calibration", "whatif", "curve", "recommendations", "showback", "seconds")
 _INGESTED: Final = tuple(name for name in Summary.__struct_fields__ if name not in _RESOLVED + _LATER)
 
-INGEST: Final = Step("ingest", writes=("usage", "requests", "rejected"), parts=_INGESTED)
-RESOLVE: Final = Step("resolve", reads=("usage",), writes=("clients", "limits", QUOTAS), parts=_RESOLVED)
+INGEST_STEP: Final = Step("ingest", writes=("usage", "requests", "rejected"), parts=_INGESTED)
+RESOLVE_STEP: Final = Step("resolve", reads=("usage",), writes=("clients", "limits", QUOTAS), parts=_RESOLVED)
 UTILISATION_STEP: Final = Step(
     "utilisation",
     reads=("usage", QUOTAS),
@@ -79,18 +79,27 @@ _JUDGED: Final = ("clients", QUOTAS)
 WHATIF_STEP: Final = Step(
     "whatif", reads=("usage",), optional=("requests", *_JUDGED), writes=("whatif",), parts=("whatif",)
 )
-SWEEP: Final = Step("sweep", reads=("usage",), optional=_JUDGED, writes=("curve",), parts=("curve",))
-RECOMMEND: Final = Step(
+SWEEP_STEP: Final = Step("sweep", reads=("usage",), optional=_JUDGED, writes=("curve",), parts=("curve",))
+RECOMMEND_STEP: Final = Step(
     "recommend", reads=("usage",), optional=_JUDGED, writes=("recommendations",), parts=("recommendations",)
 )
 SHOWBACK_STEP: Final = Step(
     "showback", reads=("usage",), optional=("limits", *_JUDGED), writes=("showback",), parts=("showback",)
 )
 REPORT_STEP: Final = Step("report", optional=(*ALL_TABLES, QUOTAS), writes=(REPORT,))
-STEPS: Final = (INGEST, RESOLVE, UTILISATION_STEP, WHATIF_STEP, SWEEP, RECOMMEND, SHOWBACK_STEP, REPORT_STEP)
+STEPS: Final = (
+    INGEST_STEP,
+    RESOLVE_STEP,
+    UTILISATION_STEP,
+    WHATIF_STEP,
+    SWEEP_STEP,
+    RECOMMEND_STEP,
+    SHOWBACK_STEP,
+    REPORT_STEP,
+)
 
-_OF_ANALYZE: Final = (INGEST, RESOLVE, UTILISATION_STEP, REPORT_STEP)
-ANALYZE: Final = Step(
+_OF_ANALYZE: Final = (INGEST_STEP, RESOLVE_STEP, UTILISATION_STEP, REPORT_STEP)
+ANALYZE_STEP: Final = Step(
     "analyze",
     writes=tuple(name for step in _OF_ANALYZE for name in step.writes),
     parts=tuple(name for step in _OF_ANALYZE for name in step.parts),
@@ -111,7 +120,7 @@ def changed_by(step: Step, present: Collection[str]) -> frozenset[str]:
     if step.begins_anew:
         return frozenset(step.writes).union(present)
     judged = {name for name in present if written_by(name).is_judged} if QUOTAS in step.writes else set()
-    return judged.union(step.writes)
+    return frozenset(judged).union(step.writes)
 
 
 def reset_parts(step: Step) -> frozenset[str]:

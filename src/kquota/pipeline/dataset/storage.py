@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 from uuid import uuid4
@@ -20,10 +21,12 @@ from kquota.pipeline.dataset.errors import UnsupportedStorageError
 
 __all__ = ["FileInfo", "LocalStorage", "Storage", "open_storage"]
 
-_NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP)
+_NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 """How a file system says that it has no hard links."""
-_PARTIAL: Final = "_partial"
+_PARTIAL: Final = ".partial-"
+"""How names of files begin that are being written: Spark, DuckDB and `ls` pass over them."""
 _PARTIAL_S: Final = 3600.0
+_ATTEMPTS: Final = 100
 
 
 class FileInfo(NamedTuple):
@@ -56,9 +59,10 @@ class Storage(Protocol):
         """Write a file, in place of one that is there."""
 
     def put_new(self, path: str, content: bytes) -> None:
-        """Write a file that survives a crash of the machine. Of any number who do it for one path, one succeeds.
+        """Create a file. Of any number of writers who do this for one path at the same time, one succeeds.
 
         :raises FileExistsError: there is one.
+        :raises UnsupportedStorageError: the storage cannot do this.
         """
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -68,15 +72,15 @@ class Storage(Protocol):
         """Remove what writers that were killed in the middle of a file left, where the storage does not itself."""
 
     def spark_url(self, path: str) -> str:
-        """The file's name for Spark."""
+        """The file's name for Spark, which may take a plain path for one of its cluster's file system."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalStorage:
     """A folder of this machine, or of a file system that it and all workers have mounted under the same path.
 
-    A new file is written under a name of its own in a folder beside the others, and then gets its path at once: by a
-    replacing rename, or by a hard link, which fails where the path is taken.
+    A new file is written beside its path under a hidden name, and then gets its path in one step: by a rename, which
+    replaces, or by a hard link, which fails where the path is taken.
     """
 
     root: str
@@ -92,12 +96,10 @@ class LocalStorage:
         if Path(self.root).is_file():
             raise NotADirectoryError(self.root)
         found = []
-        for folder, _, names in os.walk(Path(self.root, prefix)):
-            below = Path(folder).relative_to(self.root)
-            if below.name != _PARTIAL:
-                for name in names:
-                    with suppress(FileNotFoundError):  # it was deleted meanwhile
-                        found.append(FileInfo((below / name).as_posix(), Path(folder, name).lstat().st_size))
+        for file in self._walk(prefix):
+            if not file.name.startswith(_PARTIAL):
+                with suppress(FileNotFoundError):  # it was deleted meanwhile
+                    found.append(FileInfo(file.relative_to(self.root).as_posix(), file.lstat().st_size))
         return sorted(found)
 
     def open_input(self, path: str) -> pa.NativeFile:
@@ -110,19 +112,17 @@ class LocalStorage:
 
     def put(self, path: str, content: bytes | pa.Buffer) -> None:
         """As :meth:`Storage.put`."""
-        partial = self._partial(content, sync=False)
-        self._in_folder(path, partial.replace)
+        self._write_partial(path, content).replace(self._at(path))
 
     def put_new(self, path: str, content: bytes) -> None:
-        """As :meth:`Storage.put_new`."""
-        partial = self._partial(content, sync=True)
+        """As :meth:`Storage.put_new`; the file survives a crash of the machine."""
+        partial = self._write_partial(path, content, sync=True)
         try:
-            self._in_folder(path, lambda target: target.hardlink_to(partial))
+            self._at(path).hardlink_to(partial)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            with self._at(path).open("xb") as file:  # the content follows the name a moment later
-                file.write(content)
+            raise UnsupportedStorageError(self.url, "its file system has no hard links") from None
         finally:
             partial.unlink()
 
@@ -137,42 +137,47 @@ class LocalStorage:
     def remove_partial(self, older_than_s: float = _PARTIAL_S) -> None:
         """As :meth:`Storage.remove_partial`."""
         before_s = SystemClock().now_ms() / 1000 - older_than_s
-        for file in Path(self.root, _PARTIAL).glob("*"):
-            with suppress(FileNotFoundError):
-                if file.stat().st_mtime <= before_s:
-                    self.delete([f"{_PARTIAL}/{file.name}"])
+        for file in self._walk():
+            if file.name.startswith(_PARTIAL):
+                with suppress(FileNotFoundError):
+                    if file.stat().st_mtime <= before_s:
+                        self.delete([file.relative_to(self.root).as_posix()])
 
     def spark_url(self, path: str) -> str:
-        """As :meth:`Storage.spark_url`: on a cluster Spark takes a plain path for one of its default file system."""
+        """As :meth:`Storage.spark_url`."""
         return f"file://{self._at(path)}"
 
     def _at(self, path: str) -> Path:
         return Path(self.root, path)
 
-    def _partial(self, content: bytes | pa.Buffer, *, sync: bool) -> Path:
-        partial = f"{_PARTIAL}/{uuid4().hex}"
+    def _walk(self, prefix: str = "") -> Iterator[Path]:
+        """All files, also those that are being written. A folder that somebody removes meanwhile has none."""
 
-        def write(target: Path) -> None:
-            with target.open("xb") as file:
-                file.write(content)
-                if sync:
-                    file.flush()
-                    os.fsync(file.fileno())
+        def fail(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise error
 
-        self._in_folder(partial, write)
-        return self._at(partial)
+        for folder, _, names in os.walk(Path(self.root, prefix), onerror=fail):
+            for name in names:
+                yield Path(folder, name)
 
-    def _in_folder(self, path: str, write: Callable[[Path], object]) -> None:
-        """Make the file's folder, and write; again where one who deleted files has removed the empty folder."""
+    def _write_partial(self, path: str, content: bytes | pa.Buffer, *, sync: bool = False) -> Path:
         target = self._at(path)
-        while True:
-            target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f"{_PARTIAL}{uuid4().hex}")
+        for attempt in count(1):
             try:
-                write(target)
-                return
-            except FileNotFoundError:
-                if target.parent.is_dir():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with partial.open("xb") as file:
+                    file.write(content)
+                    if sync:
+                        file.flush()
+                        os.fsync(file.fileno())
+                break
+            except (FileNotFoundError, FileExistsError):
+                # Somebody deleted the last other file of the folder, and so the folder, in this moment.
+                if attempt == _ATTEMPTS:
                     raise
+        return partial
 
 
 def open_storage(url: str | Path) -> Storage:
@@ -183,5 +188,5 @@ def open_storage(url: str | Path) -> Storage:
     try:
         path = local_path(str(url))
     except InputError:
-        raise UnsupportedStorageError(str(url)) from None
+        raise UnsupportedStorageError(str(url), "URLs of this kind are not served yet") from None
     return LocalStorage(str(Path(path).absolute()))

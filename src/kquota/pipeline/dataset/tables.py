@@ -208,7 +208,7 @@ CLIENTS: Final = Table(
 
 LIMITS: Final = Table(
     "limits",
-    "client, key, stretch of time in which its limit stayed the same",
+    "client, key, period in which its limit stayed the same",
     (
         _CLUSTER,
         *_CLIENT,
@@ -322,7 +322,9 @@ WHATIF: Final = Table(
         Column("max_delay_ms", _DOUBLE, "ms", "The longest that a request waits"),
         Column("total_delay_ms", _DOUBLE, "ms", "What all requests wait, summed"),
         Column("backlog_max", _DOUBLE, "amount", "The most that waits at a time"),
-        Column("previous_meters", _TEXT, "", "Meters of the baseline that its clients were on, if others; otherwise null"),
+        Column(
+            "previous_meters", _TEXT, "", "Meters of the baseline that its clients were on, if others; otherwise null"
+        ),
         Column("newly_throttled", _BOOL, "", "Throttled under the new limit and not under the old"),
         Column("no_longer_throttled", _BOOL, "", "Throttled under the old limit and not under the new"),
         Column("unknowns", _TEXTS, "", "What the row cannot know, by name"),

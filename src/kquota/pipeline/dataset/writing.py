@@ -27,7 +27,7 @@ def new_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableWriter:
-    """Writes Parquet files (snappy) of a table for a run. The driver adds what it gives back to the run; it can be pickled.
+    """Writes Parquet files (snappy) of a table for a run. It can be pickled; the driver adds what it returns.
 
     A task that is repeated writes files of other names; those of the first remain out of the table.
     """
@@ -41,7 +41,7 @@ class TableWriter:
     def write(self, rows: pa.Table) -> list[DataFile]:
         """Write rows: a file, or one for each value of the columns that the table is partitioned by. None without rows.
 
-        :raises ValueError: rows lack a column of the table, or have another.
+        :raises ValueError: rows lack a column of the table or have another, or have nulls where the path needs a value.
         """
         if not rows.num_rows:
             return []
@@ -71,6 +71,8 @@ def _partitioned(rows: pa.Table, folder: str, names: Sequence[str]) -> Iterator[
         yield folder, rows
         return
     name, *others = names
+    if rows[name].null_count:
+        raise ValueError(f"rows without a {name}")
     for value in pc.unique(rows[name]).to_pylist():
         text = value.isoformat() if isinstance(value, date) else str(value)
         part = rows.filter(pc.equal(rows[name], value)).drop_columns([name])
@@ -97,6 +99,6 @@ def read_file(storage: Storage, file: DataFile, table: Table, columns: Sequence[
     for name in columns:
         if name in table.partition_by:
             value = pa.scalar(file.partition[name]).cast(table.arrow_schema.field(name).type)
-            rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+            rows = rows.append_column(name, pa.repeat(value, file.rows))
     schema = pa.schema([table.arrow_schema.field(name) for name in columns])
     return rows.select(list(columns)).cast(schema)
