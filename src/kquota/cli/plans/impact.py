@@ -143,7 +143,7 @@ def broken_lines(plan: Plan, replayed: PlanImpact, objectives: Sequence[Objectiv
         for change in plan.changes
         for impact in (replayed.of(change),)
         for objective in objectives
-        if not objective.is_met(impact)
+        if not objective.is_met(getattr(impact, objective.name))
     ]
 
 
