@@ -5,6 +5,7 @@ Pure: values in, values out; carrying a plan out is `kquota.stores`.
 
 from kquota.policy.difference import alterations, difference
 from kquota.policy.findings import Finding, Severity
+from kquota.policy.impact import PlanImpact
 from kquota.policy.lint import lint
 from kquota.policy.objectives import NO_IMPACT, OBJECTIVES, Impact, Objective
 from kquota.policy.owners import UNOWNED, OwnerMap, OwnerRule, read_owner_rules
@@ -23,6 +24,7 @@ __all__ = [
     "OwnerMap",
     "OwnerRule",
     "Plan",
+    "PlanImpact",
     "PlanStatus",
     "PlanTarget",
     "PlannedChange",

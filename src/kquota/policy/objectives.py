@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final, Self
 
 from kquota.errors import InputError
@@ -46,10 +46,10 @@ class Impact:
     named_moved: tuple[str, ...] = ()
     unknowns: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, object]:
-        """As it stands in plan.json."""
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+    @property
+    def harm(self) -> tuple[float, ...]:
+        """Sorts impacts: the greater, the more harm is done."""
+        return (self.starts > 0, self.throttled_share, self.total_delay_ms, self.stops, self.moved)
 
 
 NO_IMPACT: Final = Impact(0.0, 0.0, 0, 0.0, 0.0, 0.0, 0)

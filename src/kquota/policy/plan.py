@@ -7,14 +7,24 @@ go on where the first one ended. Read turned around, it undoes what it did.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import groupby
 from typing import Self
 
 from kquota.files.plain_json import dump_json
+from kquota.policy.difference import difference
 from kquota.policy.findings import Finding
-from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot, format_number, is_same_value
+from kquota.policy.objectives import NO_IMPACT, Impact
+from kquota.policy.side_effects import traps
+from kquota.quotas import (
+    ClientQuotaEntity,
+    QuotaChange,
+    QuotaSnapshot,
+    apply_changes,
+    format_number,
+    is_same_value,
+)
 
 __all__ = ["Drift", "Plan", "PlanStatus", "PlanTarget", "PlannedChange", "fingerprint"]
 
@@ -31,7 +41,7 @@ class PlanTarget:
 class PlannedChange(QuotaChange):
     """A change, with what is known about it. Neither `impact` nor `traps` has a part in what is done."""
 
-    impact: Mapping[str, object] | None = field(default=None, hash=False)
+    impact: Impact | None = None
     """What it would have done to recorded traffic."""
     traps: tuple[Finding, ...] = ()
     """What it does to others than those that it names."""
@@ -74,6 +84,15 @@ class Plan:
             for change in sorted(changes, key=lambda change: (change.entity.sort_key(), change.key))
         )
         return cls(target, planned, _others(planned, current))
+
+    @classmethod
+    def between(cls, target: PlanTarget, current: QuotaSnapshot, wanted: QuotaSnapshot, *, prune: bool = False) -> Self:
+        """The plan that leads from `current` to `wanted`, with what its changes do to others.
+
+        :param prune: also remove what `current` has and `wanted` does not name: whole entities, and single keys.
+        """
+        changes = difference(current, wanted, prune=prune)
+        return cls.of(target, current, changes).with_warnings(traps(current, apply_changes(current, changes)))
 
     @property
     def entities(self) -> tuple[ClientQuotaEntity, ...]:
@@ -136,7 +155,12 @@ class Plan:
         own = {_identity(change) for change in self.changes}
         return all(_identity(change) in own for change in changes)
 
-    def with_impacts(self, impacts: Mapping[tuple[ClientQuotaEntity, str], Mapping[str, object]]) -> Self:
+    def by_entity(self) -> list[list[PlannedChange]]:
+        """The changes of each entity. Entities whose impacts do most harm come first, those without in order."""
+        groups = [list(own) for _, own in groupby(self.changes, key=lambda change: change.entity)]
+        return sorted(groups, key=lambda own: max((one.impact or NO_IMPACT).harm for one in own), reverse=True)
+
+    def with_impacts(self, impacts: Mapping[tuple[ClientQuotaEntity, str], Impact]) -> Self:
         """The plan with what changes would have done, by entity and key."""
         changes = (replace(change, impact=impacts.get((change.entity, change.key))) for change in self.changes)
         return replace(self, changes=tuple(changes))

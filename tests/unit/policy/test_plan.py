@@ -19,6 +19,7 @@ from kquota.files.quota_file import QuotaFile
 from kquota.policy import (
     Drift,
     Finding,
+    Impact,
     Plan,
     PlannedChange,
     PlanTarget,
@@ -26,6 +27,7 @@ from kquota.policy import (
     difference,
     is_plan,
     read_plan,
+    traps,
     write_plan,
 )
 from kquota.policy.plan import fingerprint
@@ -38,6 +40,13 @@ HERE = PlanTarget("an-id", "localhost:9092")
 
 quotas = st.one_of(snapshots(), snapshots(crowded_entities, max_size=8))
 targets = st.builds(PlanTarget, st.none() | unicode_text, unicode_text)
+impacts = st.builds(
+    Impact,
+    *[
+        st.floats() if kind == "float" else st.integers(0, 2**53)
+        for kind in ("float", "float", "int", "float", "float", "float", "int")
+    ],
+)
 
 
 def made(before: QuotaSnapshot, after: QuotaSnapshot, *, prune: bool = True, target: PlanTarget = HERE) -> Plan:
@@ -54,6 +63,25 @@ def bits(snapshot: QuotaSnapshot) -> dict[ClientQuotaEntity, dict[str, bytes]]:
 BEFORE = {ALICE: {PRODUCE: 5.0, CONSUME: 9.0}, BOB: {PRODUCE: 7.0}}
 AFTER = {ALICE: {PRODUCE: 6.0, CONSUME: 9.0}, ClientQuotaEntity({"user": None}): {PRODUCE: math.nan}}
 PLAN = made(BEFORE, AFTER)
+IMPACT = Impact(
+    0.25, 1500.5, 7, 9000.0, 5e6, 4e6, meters=3, starts=2, named_starts=("user=a", "user=b"), unknowns=("x",)
+)
+IMPACT_FIELDS: dict[str, Any] = {
+    "throttled_share": 0.25,
+    "max_delay_ms": 1500.5,
+    "throttled_requests": 7,
+    "total_delay_ms": 9000,
+    "amount_old": 5000000,
+    "amount_new": 4000000,
+    "meters": 3,
+    "starts": 2,
+    "stops": 0,
+    "moved": 0,
+    "named_starts": ["user=a", "user=b"],
+    "named_stops": [],
+    "named_moved": [],
+    "unknowns": ["x"],
+}
 
 
 class TestCarriedOut:
@@ -192,7 +220,7 @@ class TestJson:
         assert is_plan(text.encode())
 
     def test_it_has_the_fields_that_are_documented(self) -> None:
-        impacts = {(ALICE, PRODUCE): {"starts": 2, "throttled_share": 0.25, "unknowns": ["x"]}}
+        impacts = {(ALICE, PRODUCE): IMPACT}
         trap = Finding("silences", Severity.WARNING, BOB, PRODUCE, "stands above others")
         plan = PLAN.with_impacts(impacts).with_warnings([trap, Finding("x", Severity.INFO, None, None, "of no change")])
         found = json.loads(write_plan(plan))
@@ -204,7 +232,7 @@ class TestJson:
                 "key": PRODUCE,
                 "before": 5,
                 "after": 6,
-                "impact": {"starts": 2, "throttled_share": 0.25, "unknowns": ["x"]},
+                "impact": IMPACT_FIELDS,
                 "traps": [],
             },
             {
@@ -226,8 +254,21 @@ class TestJson:
             {"entity": {"user": None}, "key": PRODUCE, "before": None, "after": "NaN", "impact": None, "traps": []},
         ]
         again = read_plan(write_plan(plan), name="p.json")
-        assert again.changes[0].impact == impacts[ALICE, PRODUCE]
+        assert again.changes[0].impact == IMPACT
         assert again.changes[1].traps == (trap,)
+
+    @given(impacts)
+    def test_an_impact_is_read_as_it_was_written(self, impact: Impact) -> None:
+        """Also where a figure is no number that JSON has."""
+        plan = PLAN.with_impacts({(ALICE, PRODUCE): impact})
+        (found, *others) = read_plan(write_plan(plan), name="p.json").changes
+        assert (str(found.impact), {one.impact for one in others}) == (str(impact), {None})
+
+    def test_a_figure_of_an_impact_that_was_changed_by_hand_is_refused(self) -> None:
+        text = write_plan(PLAN.with_impacts({(ALICE, PRODUCE): IMPACT}))
+        assert '"meters": 3' in text
+        with pytest.raises(InputError, match="changed by hand"):
+            read_plan(text.replace('"meters": 3', '"meters": 4'), name="p.json")
 
     def test_how_it_is_laid_out_does_not_matter(self) -> None:
         """A plan that went through a formatter is the same plan."""
@@ -296,7 +337,9 @@ class TestJson:
             (("changes", 0, "before"), "5", "changes[0].before: a number"),
             (("changes", 0, "after"), 10**400, "changes[0].after: a number"),
             (("changes", 0, "after"), 5, "changes[0]: it changes nothing"),
-            (("changes", 0, "impact"), [], "changes[0].impact: an object or null"),
+            (("changes", 0, "impact"), [], "changes[0].impact: an object is expected"),
+            (("changes", 0, "impact"), {**IMPACT_FIELDS, "more": 1}, "changes[0].impact: more is not known"),
+            (("changes", 0, "impact"), {**IMPACT_FIELDS, "meters": "x"}, "Expected `int`, got `str` - at `$.meters`"),
             (("changes", 0, "traps"), None, "changes[0].traps: a list"),
             (("changes", 0, "traps"), ["x"], "changes[0].traps[0]: an object"),
             (("changes", 1), {"entity": {"user": "alice"}, "key": PRODUCE, "before": 1, "after": 2, "impact": None,
@@ -366,5 +409,32 @@ def _plain(fields: Mapping[str, Any]) -> str:
 
 
 def test_impact_and_traps_have_no_part_in_what_is_done() -> None:
-    one = PlannedChange(ALICE, PRODUCE, 5.0, 6.0, {"starts": 1})
+    one = PlannedChange(ALICE, PRODUCE, 5.0, 6.0, IMPACT)
     assert Plan.of(HERE, BEFORE, [one]).holds([PlannedChange(ALICE, PRODUCE, 5.0, 6.0)])
+
+
+def test_entities_whose_impact_does_most_harm_come_first() -> None:
+    """By the worst of their changes; without impacts, and where impacts are equal, in order."""
+    dave = ClientQuotaEntity({"user": "dave"})
+    before: QuotaSnapshot = {entity: {PRODUCE: 5.0, CONSUME: 5.0} for entity in (ALICE, BOB, dave)}
+    plan = made(before, {entity: {PRODUCE: 6.0, CONSUME: 6.0} for entity in before})
+    assert [[one.entity for one in own] for own in plan.by_entity()] == [[ALICE] * 2, [BOB] * 2, [dave] * 2]
+    mild, bad = Impact(0.5, 9.0, 9, 9.0, 1.0, 1.0, 1), Impact(0.1, 1.0, 1, 1.0, 1.0, 1.0, 1, starts=1)
+    judged = plan.with_impacts({(ALICE, PRODUCE): mild, (BOB, CONSUME): mild, (dave, CONSUME): bad})
+    assert [own[0].entity for own in judged.by_entity()] == [dave, ALICE, BOB]
+    assert [one.key for one in judged.by_entity()[0]] == [CONSUME, PRODUCE]
+
+
+@given(quotas, quotas, st.booleans())
+def test_a_plan_between_two_states_has_their_difference_and_its_side_effects(
+    before: QuotaSnapshot, after: QuotaSnapshot, prune: bool
+) -> None:
+    plan = Plan.between(HERE, before, after, prune=prune)
+    assert plan.holds(difference(before, after, prune=prune))
+    assert len(plan.changes) == len(difference(before, after, prune=prune))
+    reached = apply_changes(before, plan.changes)
+    found = [trap for change in plan.changes for trap in change.traps]
+    expected = [
+        trap for trap in traps(before, reached) if (trap.entity, trap.key) in {(c.entity, c.key) for c in plan.changes}
+    ]
+    assert sorted(found, key=str) == sorted(expected, key=str)
