@@ -62,7 +62,7 @@ class PlanStatus:
     """How far quotas are from a plan: what is left to be done, and what is in its way."""
 
     pending: tuple[PlannedChange, ...]
-    moved: tuple[Drift, ...]
+    drifted: tuple[Drift, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,23 +112,23 @@ class Plan:
 
     def status(self, current: QuotaSnapshot) -> PlanStatus:
         """What is left of the plan where `current` are the quotas."""
-        moved = tuple(self._moved(current))
-        held_back = {one.entity for one in moved}
+        drifted = tuple(self._drifted(current))
+        left_alone = {one.entity for one in drifted}
         pending = tuple(
             change
             for change in self.changes
-            if change.entity not in held_back
+            if change.entity not in left_alone
             and not is_same_value(_value(current, change.entity, change.key), change.after)
         )
-        return PlanStatus(pending, moved)
+        return PlanStatus(pending, drifted)
 
-    def _moved(self, current: QuotaSnapshot) -> Iterator[Drift]:
-        found_beside = _others(self.changes, current)
+    def _drifted(self, current: QuotaSnapshot) -> Iterator[Drift]:
+        found_others = _others(self.changes, current)
         for entity, own in groupby(self.changes, key=lambda change: change.entity):
             allowed = {change.key: (change.before, change.after) for change in own}
-            beside = self.unchanged.get(entity, {})
-            for key in {**beside, **found_beside.get(entity, {})}:
-                allowed[key] = beside.get(key), beside.get(key)
+            others = self.unchanged.get(entity, {})
+            for key in {**others, **found_others.get(entity, {})}:
+                allowed[key] = others.get(key), others.get(key)
             for key, (before, after) in sorted(allowed.items()):
                 found = _value(current, entity, key)
                 if not is_same_value(found, before) and not is_same_value(found, after):
@@ -150,7 +150,7 @@ class Plan:
         )
         return replace(self, changes=changes, unchanged=_others(changes, current))
 
-    def holds(self, changes: Iterable[QuotaChange]) -> bool:
+    def includes(self, changes: Iterable[QuotaChange]) -> bool:
         """Whether all `changes` are among those of the plan."""
         own = {_identity(change) for change in self.changes}
         return all(_identity(change) in own for change in changes)

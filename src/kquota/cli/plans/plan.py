@@ -16,12 +16,13 @@ from kquota.cli.options.targets import Target, broker_options, read_quotas, targ
 from kquota.cli.output import align, check_writable
 from kquota.cli.pipeline.jobs import spark_options
 from kquota.cli.plans.impact import check_directory, exceeded_lines, impact_lines, simulate, summary
-from kquota.cli.plans.planning import all_quotas, count_entities, target_of
+from kquota.cli.plans.outcomes import count_entities
 from kquota.config import load_broker_config
 from kquota.errors import InputError
 from kquota.policy import OBJECTIVES, Objective, Plan, PlannedChange, PlanTarget, write_plan
 from kquota.printable import printable
 from kquota.quotas import KAFKA, QuotaSnapshot, format_number
+from kquota.stores.plans import all_quotas
 
 __all__ = ["plan"]
 
@@ -87,7 +88,7 @@ def plan(
     """Say what kquota apply would change, and change nothing. What the file does not name is left out, without --prune.
 
     With --out the plan is kept, to be reviewed; kquota apply carries out exactly that, or nothing if the quotas have
-    moved since.
+    changed since.
 
     With --usage each change is tried on recorded traffic: who would have been throttled, and for how long, those first
     that do most harm.
@@ -105,7 +106,7 @@ def plan(
         current, here = read_quotas(target.quotas).snapshot(), PlanTarget(None, target.quotas)
     else:
         with target.open() as store:
-            current, here = all_quotas(store), target_of(target, store)
+            current, here = all_quotas(store), target.for_plan(store)
     made = Plan.between(here, current, wanted, prune=prune)
     found = simulate(usage, made, current, arrivals, config, spark) if usage is not None and made.changes else None
     if found is not None:
