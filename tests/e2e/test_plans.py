@@ -135,10 +135,10 @@ class TestPlan:
         assert out == Path(plan).read_text()
         assert err == "1 to add, 1 to change, 2 to remove, on 3 entities\n"
         found = json.loads(out)
-        assert found["format"] == 1
+        assert found["format"] == 2
         assert found["target"]["id"] == place.store.identity
         assert {change["impact"] for change in found["changes"]} == {None}
-        assert [trap["rule"] for change in found["changes"] for trap in change["traps"]] == ["lifts-limit"] * 2
+        assert [warning["rule"] for change in found["changes"] for warning in change["warnings"]] == ["lifts-limit"] * 2
 
     def test_two_files_can_be_compared(self, wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         """No cluster is asked; and such a plan is for no cluster."""
@@ -335,7 +335,7 @@ class TestApply:
         [
             lambda text: text[: len(text) // 2],
             lambda text: text.replace('"after": 1500', '"after": 15000'),
-            lambda text: text.replace('"format": 1', '"format": 2'),
+            lambda text: text.replace('"format": 2', '"format": 1'),
             lambda text: text.replace('"base": "sha256:', '"base": "sha256:0'),
             lambda text: text.replace('"before": 1000', '"before": 1001'),
         ],
@@ -473,7 +473,7 @@ class TestHistory:
         (["plan", "--store", "memory:"], "--file"),
         (["plan", "-f", "QUOTAS"], "--bootstrap-server HOST:PORT, --store URL or --quotas FILE"),
         (["plan", "-f", "QUOTAS", "--store", "sqlite:///missing.db"], "there is no file"),
-        (["plan", "-f", "QUOTAS", "--quotas", "QUOTAS", "--usage", "missing"], "there is no such directory"),
+        (["plan", "-f", "QUOTAS", "--quotas", "QUOTAS", "--dataset", "missing"], "there is no such directory"),
         (["history"], "Say where the quotas are"),
         (["history", "--store", "sqlite:///missing.db"], "there is no file"),
         (["history", "--store", "memory:", "--any", "group"], "Unsupported entity type group"),

@@ -55,7 +55,7 @@ def analyze(here: Path, out: str, quotas: str, *arguments: str) -> Path:
 
 
 def step(name: str, usage: Path, *arguments: object) -> int:
-    return run(["pipeline", name, "-q", "--usage", str(usage), *map(str, arguments)])
+    return run(["pipeline", name, "-q", "--dataset", str(usage), *map(str, arguments)])
 
 
 def used(out: Path) -> dict[str, float]:
@@ -99,7 +99,7 @@ def test_all_usage_is_replayed_whatever_the_quotas_were_in_between(here: Path, c
         set_back(here / "log", here / "log", 30)
     keep = "--keep-requests" if grain == "request" else "--no-keep-requests"
     dated, plain = analyze(here, "dated", "by-date", keep), analyze(here, "plain", "later.yaml", keep)
-    steps = [(step["broker_id"], round(step["by_ms"], -3)) for step in summary(dated).get("set_back", ())]
+    steps = [(step["broker_id"], round(step["by_ms"], -3)) for step in summary(dated).get("clock_went_backwards", ())]
     assert steps == ([(0, 30_000)] if clock == "set back" else [])
     meters = {row["meter"] for row in rows(dated, "limits") if row["user"] == "alice" and row["meter"]}
     assert {"user=alice"} < meters
@@ -109,7 +109,7 @@ def test_all_usage_is_replayed_whatever_the_quotas_were_in_between(here: Path, c
         assert step("whatif", out, "--quotas", here / "tried.yaml") == 0
     assert {row["grain"] for row in rows(dated, "whatif")} == {grain}
     assert any(row["throttled_requests"] for row in rows(dated, "whatif"))
-    assert any(row["moved_from"] for row in rows(dated, "whatif"))
+    assert any(row["previous_meters"] for row in rows(dated, "whatif"))
     same(rows(dated, "whatif"), rows(plain, "whatif"))
     assert replayed(dated, "amount_old") == pytest.approx(used(plain))
 
@@ -128,7 +128,7 @@ def test_what_was_made_with_other_quotas_goes_with_them(here: Path, capsys: pyte
     for name, *arguments in (
         ("whatif", "--quotas", here / "tried.yaml"),
         ("sweep",),
-        ("recommend", "--out-file", here / "recommended.yaml"),
+        ("recommend", "--out", here / "recommended.yaml"),
         ("showback",),
         ("report",),
     ):
@@ -213,7 +213,7 @@ def test_a_plan_says_what_each_change_would_have_done_to_the_recording(
     )
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     capsys.readouterr()
-    arguments = ["plan", "-q", "-f", "next.yaml", "--quotas", "now.yaml", "--usage", "out", "--out", "plan.json"]
+    arguments = ["plan", "-q", "-f", "next.yaml", "--quotas", "now.yaml", "--dataset", "out", "--out", "plan.json"]
     places = [str(here / one) if "." in one or one == "out" else one for one in arguments]
     assert run(places) == 3
     text = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What a change would have done to recorded traffic, in a few numbers, and how much of that is allowed."""
+"""How much a change of quotas may do to recorded traffic."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from kquota.errors import InputError
+from kquota.policy.impact import Impact
 
-__all__ = ["NO_IMPACT", "OBJECTIVES", "Impact", "Objective"]
+__all__ = ["OBJECTIVES", "Objective"]
 
 OBJECTIVES: Final[Mapping[str, str]] = {
     "throttled_share": "the share of the recording, 0 to 1 or in %, during which the worst meter is muted",
@@ -20,40 +21,6 @@ OBJECTIVES: Final[Mapping[str, str]] = {
 """What can be asked for, and what it is."""
 
 _OBJECTIVE: Final = re.compile(r"\s*([a-z_]+)\s*<=\s*([0-9.]+)\s*(%?)\s*")
-
-
-@dataclass(frozen=True, slots=True)
-class Impact:
-    """What one changed value would have done to the meters that it binds."""
-
-    throttled_share: float
-    """Of the worst meter."""
-    max_delay_ms: float
-    throttled_requests: int
-    total_delay_ms: float
-    amount_old: float
-    amount_new: float
-    meters: int
-    """How many there are, on each broker counted."""
-    starts: int = 0
-    """How many of them start to be throttled."""
-    stops: int = 0
-    moved: int = 0
-    """How many take clients of others."""
-    named_starts: tuple[str, ...] = ()
-    """Some of them, those that wait longest first; so the others."""
-    named_stops: tuple[str, ...] = ()
-    named_moved: tuple[str, ...] = ()
-    unknowns: tuple[str, ...] = ()
-
-    @property
-    def harm(self) -> tuple[float, ...]:
-        """Sorts impacts: the greater, the more harm is done."""
-        return (self.starts > 0, self.throttled_share, self.total_delay_ms, self.stops, self.moved)
-
-
-NO_IMPACT: Final = Impact(0.0, 0.0, 0, 0.0, 0.0, 0.0, 0)
-"""Of a change that binds nobody who was recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Self
 from kquota.files.plain_json import dump_json
 from kquota.policy.difference import difference
 from kquota.policy.findings import Finding
-from kquota.policy.objectives import NO_IMPACT, Impact
-from kquota.policy.side_effects import traps
+from kquota.policy.impact import NO_IMPACT, Impact
+from kquota.policy.side_effects import side_effects
 from kquota.quotas import (
     ClientQuotaEntity,
     QuotaChange,
@@ -39,11 +39,11 @@ class PlanTarget:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange(QuotaChange):
-    """A change, with what is known about it. Neither `impact` nor `traps` has a part in what is done."""
+    """A change, with what is known about it. Neither `impact` nor `warnings` has a part in what is done."""
 
     impact: Impact | None = None
     """What it would have done to recorded traffic."""
-    traps: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
     """What it does to others than those that it names."""
 
 
@@ -92,7 +92,7 @@ class Plan:
         :param prune: also remove what `current` has and `wanted` does not name: whole entities, and single keys.
         """
         changes = difference(current, wanted, prune=prune)
-        return cls.of(target, current, changes).with_warnings(traps(current, apply_changes(current, changes)))
+        return cls.of(target, current, changes).with_warnings(side_effects(current, apply_changes(current, changes)))
 
     @property
     def entities(self) -> tuple[ClientQuotaEntity, ...]:
@@ -171,7 +171,7 @@ class Plan:
         for finding in findings:
             by_change.setdefault((finding.entity, finding.key), []).append(finding)
         changes = (
-            replace(change, traps=tuple(by_change.get((change.entity, change.key), ()))) for change in self.changes
+            replace(change, warnings=tuple(by_change.get((change.entity, change.key), ()))) for change in self.changes
         )
         return replace(self, changes=tuple(changes))
 

@@ -11,17 +11,17 @@ from typing import Any, Final
 from kquota.errors import IllegalArgumentError, InputError
 from kquota.files.plain_json import dump_json
 from kquota.policy.findings import Finding, Severity
-from kquota.policy.objectives import Impact
+from kquota.policy.impact import Impact
 from kquota.policy.plan import Plan, PlannedChange, PlanTarget
 from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot, is_same_value
 from kquota.quotas.entity import canonical_types
 
 __all__ = ["is_plan", "read_plan", "write_plan"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 _FIELDS: Final = ("format", "target", "base", "changes", "unchanged", "checksum")
-_CHANGE: Final = ("entity", "key", "before", "after", "impact", "traps")
+_CHANGE: Final = ("entity", "key", "before", "after", "impact", "warnings")
 _FINDING: Final = ("rule", "severity", "entity", "key", "message")
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _BEGINNING: Final = re.compile(r'\s*\{\s*"(?:format|target|base|changes|unchanged|checksum)"\s*:')
@@ -78,7 +78,7 @@ def _fields(plan: Plan) -> dict[str, object]:
                 "before": change.before,
                 "after": change.after,
                 "impact": None if change.impact is None else asdict(change.impact),
-                "traps": [_finding(trap) for trap in change.traps],
+                "warnings": [_finding(warning) for warning in change.warnings],
             }
             for change in plan.changes
         ],
@@ -89,14 +89,14 @@ def _fields(plan: Plan) -> dict[str, object]:
     }
 
 
-def _finding(trap: Finding) -> dict[str, object]:
-    entity = None if trap.entity is None else _names(trap.entity)
+def _finding(warning: Finding) -> dict[str, object]:
+    entity = None if warning.entity is None else _names(warning.entity)
     return {
-        "rule": trap.rule,
-        "severity": trap.severity.value,
+        "rule": warning.rule,
+        "severity": warning.severity.value,
         "entity": entity,
-        "key": trap.key,
-        "message": trap.message,
+        "key": warning.key,
+        "message": warning.message,
     }
 
 
@@ -187,9 +187,10 @@ def _change(node: Any, where: str) -> PlannedChange:
     before, after = _number(fields["before"], f"{where}.before"), _number(fields["after"], f"{where}.after")
     if is_same_value(before, after):
         raise _damaged(where, "it changes nothing")
-    traps = _list(fields["traps"], f"{where}.traps")
-    found = tuple(_trap(trap, f"{where}.traps[{place}]") for place, trap in enumerate(traps))
-    return PlannedChange(entity, key, before, after, _impact(fields["impact"], f"{where}.impact"), found)
+    impact = _impact(fields["impact"], f"{where}.impact")
+    warnings = _list(fields["warnings"], f"{where}.warnings")
+    found = tuple(_warning(warning, f"{where}.warnings[{place}]") for place, warning in enumerate(warnings))
+    return PlannedChange(entity, key, before, after, impact, found)
 
 
 def _impact(node: Any, where: str) -> Impact | None:
@@ -204,7 +205,7 @@ def _impact(node: Any, where: str) -> Impact | None:
         raise _damaged(where, str(error)) from None
 
 
-def _trap(node: Any, where: str) -> Finding:
+def _warning(node: Any, where: str) -> Finding:
     fields = _object(node, _FINDING, where)
     entity = None if fields["entity"] is None else _entity(fields["entity"], f"{where}.entity")
     key = None if fields["key"] is None else _text(fields["key"], f"{where}.key")

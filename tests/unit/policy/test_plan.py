@@ -27,7 +27,7 @@ from kquota.policy import (
     difference,
     is_plan,
     read_plan,
-    traps,
+    side_effects,
     write_plan,
 )
 from kquota.policy.plan import fingerprint
@@ -64,7 +64,16 @@ BEFORE = {ALICE: {PRODUCE: 5.0, CONSUME: 9.0}, BOB: {PRODUCE: 7.0}}
 AFTER = {ALICE: {PRODUCE: 6.0, CONSUME: 9.0}, ClientQuotaEntity({"user": None}): {PRODUCE: math.nan}}
 PLAN = made(BEFORE, AFTER)
 IMPACT = Impact(
-    0.25, 1500.5, 7, 9000.0, 5e6, 4e6, meters=3, starts=2, named_starts=("user=a", "user=b"), unknowns=("x",)
+    throttled_share=0.25,
+    max_delay_ms=1500.5,
+    throttled_requests=7,
+    total_delay_ms=9e3,
+    amount_old=5e6,
+    amount_new=4e6,
+    meters=3,
+    newly_throttled=2,
+    newly_throttled_meters=("user=a", "user=b"),
+    unknowns=("x",),
 )
 IMPACT_FIELDS: dict[str, Any] = {
     "throttled_share": 0.25,
@@ -74,12 +83,12 @@ IMPACT_FIELDS: dict[str, Any] = {
     "amount_old": 5000000,
     "amount_new": 4000000,
     "meters": 3,
-    "starts": 2,
-    "stops": 0,
-    "moved": 0,
-    "named_starts": ["user=a", "user=b"],
-    "named_stops": [],
-    "named_moved": [],
+    "newly_throttled": 2,
+    "no_longer_throttled": 0,
+    "taken_over": 0,
+    "newly_throttled_meters": ["user=a", "user=b"],
+    "no_longer_throttled_meters": [],
+    "taken_over_meters": [],
     "unknowns": ["x"],
 }
 
@@ -221,10 +230,12 @@ class TestJson:
 
     def test_it_has_the_fields_that_are_documented(self) -> None:
         impacts = {(ALICE, PRODUCE): IMPACT}
-        trap = Finding("silences", Severity.WARNING, BOB, PRODUCE, "stands above others")
-        plan = PLAN.with_impacts(impacts).with_warnings([trap, Finding("x", Severity.INFO, None, None, "of no change")])
+        warning = Finding("silences", Severity.WARNING, BOB, PRODUCE, "stands above others")
+        plan = PLAN.with_impacts(impacts).with_warnings(
+            [warning, Finding("x", Severity.INFO, None, None, "of no change")]
+        )
         found = json.loads(write_plan(plan))
-        assert (found["format"], found["target"]) == (1, {"id": "an-id", "name": "localhost:9092"})
+        assert (found["format"], found["target"]) == (2, {"id": "an-id", "name": "localhost:9092"})
         assert found["base"] == PLAN.base
         assert found["changes"] == [
             {
@@ -233,7 +244,7 @@ class TestJson:
                 "before": 5,
                 "after": 6,
                 "impact": IMPACT_FIELDS,
-                "traps": [],
+                "warnings": [],
             },
             {
                 "entity": {"user": "bob"},
@@ -241,7 +252,7 @@ class TestJson:
                 "before": 7,
                 "after": None,
                 "impact": None,
-                "traps": [
+                "warnings": [
                     {
                         "rule": "silences",
                         "severity": "warning",
@@ -251,11 +262,11 @@ class TestJson:
                     }
                 ],
             },
-            {"entity": {"user": None}, "key": PRODUCE, "before": None, "after": "NaN", "impact": None, "traps": []},
+            {"entity": {"user": None}, "key": PRODUCE, "before": None, "after": "NaN", "impact": None, "warnings": []},
         ]
         again = read_plan(write_plan(plan), name="p.json")
         assert again.changes[0].impact == IMPACT
-        assert again.changes[1].traps == (trap,)
+        assert again.changes[1].warnings == (warning,)
 
     @given(impacts)
     def test_an_impact_is_read_as_it_was_written(self, impact: Impact) -> None:
@@ -302,11 +313,11 @@ class TestJson:
             ("", "this is no plan, or it was cut short"),
             ("[]", "this is no plan: an object"),
             ("{}", "it has no format"),
-            ('{"format": 2}', "the plan has format 2, and this kquota reads format 1"),
+            ('{"format": 1}', "the plan has format 1, and this kquota reads format 2"),
             ('{"format": "1"}', "the plan has format '1'"),
             ('{"format": true}', "the plan has format True"),
-            ('{"format": 1}', "base is missing"),
-            ('{"format": 1, "format": 1}', "a field twice"),
+            ('{"format": 2}', "base is missing"),
+            ('{"format": 2, "format": 2}', "a field twice"),
             ('{"format": NaN}', "JSON has no NaN"),
             ("[" * 100_000, "this is no plan"),
             ('{"format": ' + "1" * 5_000 + "}", "this is no plan"),
@@ -340,10 +351,10 @@ class TestJson:
             (("changes", 0, "impact"), [], "changes[0].impact: an object is expected"),
             (("changes", 0, "impact"), {**IMPACT_FIELDS, "more": 1}, "changes[0].impact: more is not known"),
             (("changes", 0, "impact"), {**IMPACT_FIELDS, "meters": "x"}, "Expected `int`, got `str` - at `$.meters`"),
-            (("changes", 0, "traps"), None, "changes[0].traps: a list"),
-            (("changes", 0, "traps"), ["x"], "changes[0].traps[0]: an object"),
+            (("changes", 0, "warnings"), None, "changes[0].warnings: a list"),
+            (("changes", 0, "warnings"), ["x"], "changes[0].warnings[0]: an object"),
             (("changes", 1), {"entity": {"user": "alice"}, "key": PRODUCE, "before": 1, "after": 2, "impact": None,
-              "traps": []}, "changes: a value is changed twice"),
+              "warnings": []}, "changes: a value is changed twice"),
             (("unchanged", 0, "entity"), {"user": "zoe"}, "unchanged[0]: an entity that is changed is expected"),
             (("unchanged", 0, "values"), {PRODUCE: 5}, f"unchanged[0].values.{PRODUCE}: a value that is not changed"),
             (("unchanged", 0, "values"), {CONSUME: None}, f"unchanged[0].values.{CONSUME}: a value that is not"),
@@ -419,7 +430,7 @@ def test_entities_whose_impact_does_most_harm_come_first() -> None:
     before: QuotaSnapshot = {entity: {PRODUCE: 5.0, CONSUME: 5.0} for entity in (ALICE, BOB, dave)}
     plan = made(before, {entity: {PRODUCE: 6.0, CONSUME: 6.0} for entity in before})
     assert [[one.entity for one in own] for own in plan.by_entity()] == [[ALICE] * 2, [BOB] * 2, [dave] * 2]
-    mild, bad = Impact(0.5, 9.0, 9, 9.0, 1.0, 1.0, 1), Impact(0.1, 1.0, 1, 1.0, 1.0, 1.0, 1, starts=1)
+    mild, bad = Impact(0.5, 9.0, 9, 9.0, 1.0, 1.0, 1), Impact(0.1, 1.0, 1, 1.0, 1.0, 1.0, 1, newly_throttled=1)
     judged = plan.with_impacts({(ALICE, PRODUCE): mild, (BOB, CONSUME): mild, (dave, CONSUME): bad})
     assert [own[0].entity for own in judged.by_entity()] == [dave, ALICE, BOB]
     assert [one.key for one in judged.by_entity()[0]] == [CONSUME, PRODUCE]
@@ -433,8 +444,7 @@ def test_a_plan_between_two_states_has_their_difference_and_its_side_effects(
     assert plan.includes(difference(before, after, prune=prune))
     assert len(plan.changes) == len(difference(before, after, prune=prune))
     reached = apply_changes(before, plan.changes)
-    found = [trap for change in plan.changes for trap in change.traps]
-    expected = [
-        trap for trap in traps(before, reached) if (trap.entity, trap.key) in {(c.entity, c.key) for c in plan.changes}
-    ]
+    changed = {(change.entity, change.key) for change in plan.changes}
+    found = [one for change in plan.changes for one in change.warnings]
+    expected = [one for one in side_effects(before, reached) if (one.entity, one.key) in changed]
     assert sorted(found, key=str) == sorted(expected, key=str)

@@ -23,11 +23,11 @@ _ON_WIDE_TERMINALS: Final = ("requests", "amount", "longest")
 """Columns that a narrow one has no room for."""
 
 
-def print_json(name: str, usage: str, traffic: Any, check: ContractCheck, findings: list[Finding]) -> None:
+def print_json(name: str, dataset: str, traffic: Any, check: ContractCheck, findings: list[Finding]) -> None:
     """Everything, as one object."""
     answer = {
         "callback": name,
-        "usage": usage,
+        "dataset": dataset,
         "grain": "request" if traffic.is_per_request else "cell",
         "brokers": traffic.brokers(),
         "records": check.records,
@@ -83,7 +83,7 @@ def _waits_fields(waits: Waits) -> dict[str, int]:
 
 
 def print_text(
-    name: str, usage: str, traffic: Any, check: ContractCheck, findings: list[Finding], *, has_quotas: bool
+    name: str, dataset: str, traffic: Any, check: ContractCheck, findings: list[Finding], *, has_quotas: bool
 ) -> None:
     """For people: the faults, the calls, and the meters that matter most."""
     console = wide_console()
@@ -95,7 +95,7 @@ def print_text(
     brokers = traffic.brokers()
     say(
         f"{name} on {check.records:,} {traffic.grain} of {len(brokers)} broker{'s' * (len(brokers) != 1)}, "
-        f"{duration(seconds * 1000)} of {usage}"
+        f"{duration(seconds * 1000)} of {dataset}"
     )
     if not traffic.is_per_request:
         say(
@@ -105,7 +105,7 @@ def print_text(
     if traffic.skipped:
         say(f"{traffic.skipped:,} more are left out: their client or what they used is not known.")
     if not has_quotas:
-        say(f"There are no quotas: {usage} has no quotas.yaml; --quotas FILE gives some.")
+        say(f"There are no quotas: {dataset} has no quotas.yaml; --quotas FILE gives some.")
     console.print()
     if findings:
         console.print("[bold red]It does not keep its contract.[/] What is wrong, the worst first:")

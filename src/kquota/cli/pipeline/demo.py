@@ -33,7 +33,7 @@ Examples:
   kquota demo --out /tmp/demo"""
 )
 @click.option(
-    "--out", callback=as_path, default="kquota-demo", show_default=True, metavar="DIR", help="Where the results go."
+    "--out", callback=as_path, default="kquota-demo", show_default=True, metavar="URL", help="Where the results go."
 )
 @spark_options
 def demo(*, out: str, spark: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UNITS",
+    "dataset_option",
     "duration",
     "load_jobs",
     "load_pipeline",
@@ -31,7 +32,6 @@ __all__ = [
     "print_analysis",
     "read_topics",
     "spark_options",
-    "usage_option",
     "wide_console",
 ]
 
@@ -95,12 +95,12 @@ def log_options(command: F) -> F:
     return command
 
 
-usage_option = click.option(
-    "--usage",
+dataset_option = click.option(
+    "--dataset",
     callback=as_path,
     required=True,
-    metavar="DIR",
-    help="A directory that `kquota pipeline ingest` or `kquota analyze` wrote; the step's tables are added to it.",
+    metavar="URL",
+    help="A dataset that `kquota pipeline ingest` or `kquota analyze` wrote; the step's tables are added to it.",
 )
 
 
@@ -256,10 +256,10 @@ def _summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     has_log = metrics is None or any(one.get("source") == "request-log" for one in summary["inputs"])
     if has_log:
         yield _counts(summary)
-        yield from _repeated(summary.get("repeated", ()))
+        yield from _repeated(summary.get("duplicate_logs", ()))
         yield from map(_overlap, summary.get("overlaps", ()))
-        yield from map(_set_back, summary.get("set_back", ()))
-        yield from map(_unknown_hour, summary.get("unknown_hours", ()))
+        yield from map(_clock_went_backwards, summary.get("clock_went_backwards", ()))
+        yield from map(_ambiguous_hour, summary.get("ambiguous_hours", ()))
     if metrics is not None:
         yield from metric_lines(metrics)
     if "limited_meters" in summary:
@@ -308,7 +308,7 @@ def _overlap(logs: Mapping[str, Any]) -> str:
     )
 
 
-def _set_back(step: Mapping[str, Any]) -> str:
+def _clock_went_backwards(step: Mapping[str, Any]) -> str:
     return (
         f"broker {step['broker_id']}: its log goes back in time by {duration(step['by_ms'])} after "
         f"{moment(step['from_ms'])}: the clock was set back, or summer time ended; what was used before and after "
@@ -317,7 +317,7 @@ def _set_back(step: Mapping[str, Any]) -> str:
     )
 
 
-def _unknown_hour(log: Mapping[str, Any]) -> str:
+def _ambiguous_hour(log: Mapping[str, Any]) -> str:
     return (
         f"broker {log['broker_id']}: {log['file']} begins in the hour that the end of summer time repeats, and does "
         "not say in which of the two: the first is taken; put it behind the log before it, in one file, to know"

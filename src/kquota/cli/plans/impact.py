@@ -45,13 +45,14 @@ def simulate(
 
 def summary(found: PlanImpact) -> str:
     """What was simulated, and what it came to."""
-    starts, stops, moved = (
-        sum(getattr(one, name) for one in found.impacts.values()) for name in ("starts", "stops", "moved")
+    newly_throttled, no_longer_throttled, taken_over = (
+        sum(getattr(one, name) for one in found.impacts.values())
+        for name in ("newly_throttled", "no_longer_throttled", "taken_over")
     )
     return (
         f"on {duration(found.seconds * 1000)} of recorded traffic, per {found.grain}, {found.model} model: "
-        f"{_meters(starts)} {'starts' if starts == 1 else 'start'} to be throttled, {stops:,} stop, {moved:,} take "
-        "clients of others"
+        f"{_meters(newly_throttled)} newly throttled, {no_longer_throttled:,} no longer throttled, "
+        f"{taken_over:,} take over clients of other meters"
     )
 
 
@@ -70,9 +71,9 @@ def impact_lines(impact: Impact) -> Iterator[str]:
     else:
         yield f"nobody on {_meters(impact.meters)} is throttled"
     for what, count, names in (
-        ("start to be throttled", impact.starts, impact.named_starts),
-        ("stop being throttled", impact.stops, impact.named_stops),
-        ("take clients of others", impact.moved, impact.named_moved),
+        ("newly throttled", impact.newly_throttled, impact.newly_throttled_meters),
+        ("no longer throttled", impact.no_longer_throttled, impact.no_longer_throttled_meters),
+        ("take over clients of other meters", impact.taken_over, impact.taken_over_meters),
     ):
         if count:
             more = f" and {count - len(names):,} more" if count > len(names) else ""

@@ -36,8 +36,8 @@ Examples:
   kquota plan -f quotas.yaml --bootstrap-server broker:9093 --command-config admin.properties --out plan.json
   kquota plan -f quotas.yaml --store sqlite:///kquota.db --prune
   kquota plan -f new.yaml --quotas quotas.yaml --format json
-  kquota plan -f quotas.yaml --bootstrap-server localhost:9092 --usage report
-  kquota plan -f quotas.yaml --store sqlite:///kquota.db --usage report --fail-on-impact 'throttled_share<=1%'
+  kquota plan -f quotas.yaml --bootstrap-server localhost:9092 --dataset report
+  kquota plan -f quotas.yaml --store sqlite:///kquota.db --dataset report --fail-on-impact 'throttled_share<=1%'
 
 \b
 Exit codes: 0 no changes, 3 changes pending, 2 something given cannot be used, 4 not authorised,
@@ -49,10 +49,10 @@ With --fail-on-impact: 0 where no change does more than is allowed, 3 where one 
 @click.option("--prune", is_flag=True, help="Also remove entities and values that are not in the file.")
 @click.option("--out", callback=as_path, metavar="FILE", help="Write the plan here, for kquota apply.")
 @click.option(
-    "--usage",
+    "--dataset",
     callback=as_path,
-    metavar="DIR",
-    help="A directory that `kquota analyze` wrote: say what each change would have done to that traffic.",
+    metavar="URL",
+    help="A dataset that `kquota analyze` wrote: say what each change would have done to that traffic.",
 )
 @click.option(
     "--fail-on-impact",
@@ -77,7 +77,7 @@ def plan(
     target: Target,
     prune: bool,
     out: str | None,
-    usage: str | None,
+    dataset: str | None,
     allowed: tuple[str, ...],
     arrivals: ArrivalChoice,
     broker_config: str | None,
@@ -90,15 +90,15 @@ def plan(
     With --out the plan is kept, to be reviewed; kquota apply carries out exactly that, or nothing if the quotas have
     changed since.
 
-    With --usage each change is tried on recorded traffic: who would have been throttled, and for how long, those first
-    that do most harm.
+    With --dataset each change is tried on recorded traffic: who would have been throttled, and for how long, the worst
+    first.
     """
     config = load_broker_config(broker_config, defines)
     objectives = [Objective.parse(text) for text in allowed]
-    if usage is None and objectives:
-        raise click.UsageError("--fail-on-impact goes with --usage DIR: there is no impact without traffic.")
-    if usage is not None:
-        check_directory(usage)
+    if dataset is None and objectives:
+        raise click.UsageError("--fail-on-impact goes with --dataset URL: there is no impact without traffic.")
+    if dataset is not None:
+        check_directory(dataset)
         check_writable(out, "--out")
     wanted = read_quotas(file).snapshot()
     current: QuotaSnapshot
@@ -108,8 +108,9 @@ def plan(
         with target.open() as store:
             current, here = all_quotas(store), target.for_plan(store)
     made = Plan.between(here, current, wanted, prune=prune)
-    found = simulate(usage, made, current, arrivals, config, spark) if usage is not None and made.changes else None
-    if found is not None:
+    found = None
+    if dataset is not None and made.changes:
+        found = simulate(dataset, made, current, arrivals, config, spark)
         made = made.with_impacts(found.impacts)
     if out is not None:
         _write(out, write_plan(made))
@@ -146,7 +147,9 @@ def _text_lines(made: Plan, current: QuotaSnapshot) -> Iterator[str]:
             if change.impact is not None:
                 yield from (f"      {line}" for line in impact_lines(change.impact))
         yield from (
-            printable(f"  ! {trap.rule}: {trap.key} {trap.message}") for change in changes for trap in change.traps
+            printable(f"  ! {warning.rule}: {warning.key} {warning.message}")
+            for change in changes
+            for warning in change.warnings
         )
 
 

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["NEW", "OLD", "UNKNOWNS", "changed", "to_bindings", "to_what_if", "under_new", "under_old"]
 
 UNKNOWNS: Final[Mapping[str, str]] = {
-    "split": "how the meter splits between its clients",
-    "appetite": "what clients would use if they were let: they were held up in the recording",
-    "bent": "how requests would come: the recording has them as the old limit let them through",
+    "shared-meter": "how the meter splits between its clients",
+    "suppressed-demand": "what clients would use if they were let: they were held up in the recording",
+    "shaped-arrivals": "how requests would come: the recording has them as the old limit let them through",
     "request-time": "anything exact: the log has only a part of the time that is counted",
     "large-requests": "waits and throughput within some per cent: a request is larger than a second of the limit",
-    "near": "whether it is throttled at all: it comes within 5 % of the limit",
+    "borderline": "whether it is throttled at all: it comes within 5 % of the limit",
     "fetch-waits": "how long fetches wait: seconds of usage do not tell",
     "amounts": "what some requests used, which is in no figure: all of them are too small",
-    "coarse": "what happens within a cell of usage, which is longer than a second",
+    "coarse-cells": "what happens within a cell of usage, which is longer than a second",
 }
 """What a row of `whatif` may not know, by its name in the column `unknowns`."""
 
@@ -117,13 +117,13 @@ def to_what_if(
         F.count(F.lit(1)).alias("clients"),
         # What it had itself, otherwise the least of those that its clients come from.
         F.coalesce(F.min(F.when(~is_moved, F.col("limit_old"))), F.min("limit_old")).alias("limit_old"),
-        F.array_join(F.sort_array(F.collect_set(F.when(is_moved, F.col("meter_old")))), "; ").alias("moved_from"),
+        F.array_join(F.sort_array(F.collect_set(F.when(is_moved, F.col("meter_old")))), "; ").alias("previous_meters"),
     )
     limit_new = F.when(F.col("limit") < float("inf"), F.col("limit"))
     is_throttled = F.col("throttled_requests") > 0
     was = F.coalesce("was_throttled", F.lit(False))
     # Where nothing changes the replay may miss what the broker did, and that is no effect of the change.
-    is_changed = ~F.col("limit_old").eqNullSafe(limit_new) | (F.col("moved_from") != "")
+    is_changed = ~F.col("limit_old").eqNullSafe(limit_new) | (F.col("previous_meters") != "")
     table = (
         held.join(F.broadcast(meters), [*METER])
         .join(throttled_before, [*METER, "broker_id"], "left")
@@ -144,9 +144,9 @@ def to_what_if(
             "max_delay_ms",
             "total_delay_ms",
             "backlog_max",
-            F.when(F.col("moved_from") != "", F.col("moved_from")).alias("moved_from"),
-            (is_throttled & ~was).alias("starts"),
-            (was & ~is_throttled & is_changed).alias("stops"),
+            F.when(F.col("previous_meters") != "", F.col("previous_meters")).alias("previous_meters"),
+            (is_throttled & ~was).alias("newly_throttled"),
+            (was & ~is_throttled & is_changed).alias("no_longer_throttled"),
             _unknowns(grain, was_shaped=(F.col("throttled_requests_logged") > 0)).alias("unknowns"),
         )
     )
@@ -159,15 +159,15 @@ def _unknowns(grain: str, *, was_shaped: Column) -> Column:
     rises = F.coalesce(F.col("limit") > F.col("limit_old"), F.lit(False))
     is_fetch = F.col("key") == CONSUMER_BYTE_RATE
     found = {
-        "split": (F.col("clients") > 1) & is_throttled,
-        "appetite": was_shaped & rises,
-        "bent": was_shaped,
+        "shared-meter": (F.col("clients") > 1) & is_throttled,
+        "suppressed-demand": was_shaped & rises,
+        "shaped-arrivals": was_shaped,
         "request-time": F.col("key") == REQUEST_PERCENTAGE,
         "large-requests": is_throttled & (F.col("largest") > F.col("limit")),
-        "near": (F.col("peak") >= _NEAR) & (F.col("peak") <= 2 - _NEAR),
+        "borderline": (F.col("peak") >= _NEAR) & (F.col("peak") <= 2 - _NEAR),
         "fetch-waits": is_fetch & is_throttled & F.lit(grain == "cell"),
         "amounts": F.col("unknown_amounts") > 0,
-        "coarse": (F.col("cell_ms") > 1000) & F.lit(grain == "cell"),
+        "coarse-cells": (F.col("cell_ms") > 1000) & F.lit(grain == "cell"),
     }
     names = F.array(*(F.when(F.coalesce(holds, F.lit(False)), F.lit(name)) for name, holds in found.items()))
     return F.array_compact(names)

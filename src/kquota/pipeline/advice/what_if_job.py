@@ -53,7 +53,7 @@ def what_if(
     new: QuotaFile,
     options: JobOptions,
     *,
-    against: QuotaFile | None = None,
+    baseline: QuotaFile | None = None,
     arrivals: Arrivals | None = None,
     only_changed: bool = False,
     callback: CallbackSetup | None = None,
@@ -61,7 +61,7 @@ def what_if(
     """Replay the usage of a directory under `new` quotas, into the table `whatif`.
 
     :param options: with the directory that the table goes to; it may be that of the usage.
-    :param against: the old quotas; without them those that the directory was analysed with, or none.
+    :param baseline: the old quotas; without them those that the directory was analysed with, or none.
     :param only_changed: leave out meters that the change does not touch.
     :param callback: what the new limits come from instead; it has been given `new`. It needs the table `requests`.
     :raises InputError: the table is not there.
@@ -79,13 +79,13 @@ def what_if(
         if is_own
         else OutputDirectory(options.out, overwrite=options.overwrite)
     )
-    old = against.snapshot() if against is not None else recorded_quotas(usage)
+    old = baseline.snapshot() if baseline is not None else recorded_quotas(usage)
     with output, spark_for(options, progress, usage) as spark:
         change = Change(
             old,
             new.snapshot(),
             arrivals or Arrivals(),
-            is_recorded=against is None,
+            is_recorded=baseline is None,
             only_changed=only_changed,
             callback=callback,
         )
@@ -200,10 +200,10 @@ def what_if_step(
             F.count_if(condition).alias(name)
             for name, condition in {
                 "throttled": F.col("throttled_requests") > 0,
-                "starts": F.col("starts"),
-                "stops": F.col("stops"),
-                "moved": F.col("moved_from").isNotNull(),
-                "changed": ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("moved_from").isNotNull(),
+                "newly_throttled": F.col("newly_throttled"),
+                "no_longer_throttled": F.col("no_longer_throttled"),
+                "taken_over": F.col("previous_meters").isNotNull(),
+                "changed": ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("previous_meters").isNotNull(),
             }.items()
         ),
     )
@@ -244,17 +244,17 @@ def grain_difference(by_requests: DataFrame, by_cells: DataFrame) -> dict[str, A
 
 
 def worst_rows(table: DataFrame, count: int) -> tuple[Row, ...]:
-    """Rows of `whatif` that say most: who starts to be throttled, who is longest, who stops, who moves.
+    """Rows of `whatif` that say most: newly throttled, throttled longest, no longer throttled, taken over.
 
     Those that nothing changes for are left out, unless that is all of them.
     """
-    is_changed = ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("moved_from").isNotNull()
-    said = (F.col("throttled_requests") > 0) | F.col("stops") | F.col("moved_from").isNotNull()
+    is_changed = ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("previous_meters").isNotNull()
+    said = (F.col("throttled_requests") > 0) | F.col("no_longer_throttled") | F.col("previous_meters").isNotNull()
     order: Sequence[Any] = (
-        F.desc("starts"),
+        F.desc("newly_throttled"),
         F.desc("throttled_share"),
         F.desc("total_delay_ms"),
-        F.desc("stops"),
+        F.desc("no_longer_throttled"),
         "meter",
         "key",
         "broker_id",

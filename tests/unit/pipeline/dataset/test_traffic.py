@@ -33,7 +33,7 @@ def request(seq: int, record_ms: float, broker_id: int = 0) -> Row:
         "user": "u",
         "client_id": "c",
         "key": "producer_byte_rate",
-        "charged": float(seq),
+        "amount": float(seq),
         "throttle_ms": 0,
     }
 
