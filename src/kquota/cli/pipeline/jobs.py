@@ -17,7 +17,6 @@ from kquota.errors import InputError, KquotaError
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, format_number
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row
 
     from kquota.pipeline.jobs import Analysis
 
@@ -334,7 +333,7 @@ def _calibration(calibration: Mapping[str, Any]) -> str:
     )
 
 
-def _meter_table(meters: "Sequence[Row]") -> Any:
+def _meter_table(meters: Sequence[Any]) -> Any:
     from rich.table import Table
 
     table = Table(title="Meters, worst first", title_justify="left", box=None, pad_edge=False, header_style="bold")
@@ -363,11 +362,11 @@ def _meter_table(meters: "Sequence[Row]") -> Any:
     return table
 
 
-def _requests(line: "Row") -> str:
+def _requests(line: Any) -> str:
     return "requests" if line.throttled_requests is None else f"{line.throttled_requests:,} requests"
 
 
-def _throttled(line: "Row") -> str:
+def _throttled(line: Any) -> str:
     if line.throttled_requests is None:
         return "yes"
     return f"{line.throttled_requests:,}" if line.throttled_requests else "-"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
 from kquota.files import QuotaFile
-from kquota.pipeline.advice.impact import to_impacts
 from kquota.pipeline.advice.what_if import (
     NEW,
     OLD,
@@ -38,7 +37,6 @@ from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulat
 from kquota.pipeline.simulation.request_frames import simulate_request_frames
 from kquota.pipeline.simulation.simulated import Recording, recording_spans
 from kquota.pipeline.spark.persisted_frames import keep
-from kquota.policy import NO_IMPACT, Impact
 from kquota.quotas import QuotaSnapshot
 
 if TYPE_CHECKING:
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
     from kquota.pipeline.progress import Progress
     from kquota.pipeline.simulation.callback import CallbackSetup
 
-__all__ = ["WORST_SHOWN", "PlanImpacts", "WhatIf", "change_impacts", "recorded_clients", "what_if"]
+__all__ = ["WORST_SHOWN", "WhatIf", "recorded_clients", "what_if"]
 
 WORST_SHOWN = 30
 
@@ -112,59 +110,6 @@ def what_if(
                 output.publish(name)
             output.remove_others(("whatif", "summary.json"))
     return WhatIf(options.out, part, rows)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanImpacts:
-    """What changes would have done to recorded usage, and what the recording is."""
-
-    impacts: Mapping[tuple[str, str], Impact]
-    """By canonical text of the entity, and key; :data:`~kquota.files.NO_IMPACT` where nobody is bound."""
-    grain: str
-    model: str
-    seconds: float
-    """How long the recording is."""
-
-
-def change_impacts(
-    usage: Path,
-    old: QuotaSnapshot,
-    new: QuotaSnapshot,
-    changes: Sequence[tuple[str, str]],
-    options: JobOptions,
-    arrivals: Arrivals,
-) -> PlanImpacts:
-    """What each of the changes that lead from `old` to `new` would have done to the usage of a directory.
-
-    Nothing is written there.
-
-    :param changes: canonical text of the entity, and key.
-    """
-    progress = options.progress()
-    OutputDirectory.existing(usage)
-    with spark_for(options, progress, usage) as spark:
-        change = Change(old, new, arrivals, is_recorded=False, only_changed=True)
-        replayed = simulate_both(spark, usage, change, options.broker_config, progress)
-        with progress.stage("tell what each change does"):
-            rows = to_impacts(replayed.what_if, replayed.bindings, changes).collect()
-        first_ms = min((first for first, _ in replayed.replay.spans.values()), default=0)
-        last_ms = max((last for _, last in replayed.replay.spans.values()), default=0)
-    found = {(row.entity, row.key): _impact(row) for row in rows}
-    return PlanImpacts(
-        {change: found.get(change, NO_IMPACT) for change in changes},
-        replayed.grain,
-        arrivals.model.value,
-        (last_ms - first_ms) / 1000,
-    )
-
-
-def _impact(row: Row) -> Impact:
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in row.asDict().items()
-        if name not in ("entity", "key")
-    }
-    return Impact(**values)
 
 
 def recorded_clients(spark: SparkSession, directory: Path) -> DataFrame:
