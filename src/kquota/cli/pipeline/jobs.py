@@ -17,7 +17,6 @@ from kquota.errors import InputError, KquotaError
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, format_number
 
 if TYPE_CHECKING:
-
     from kquota.pipeline.jobs import Analysis
 
 __all__ = [
