@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from sys import float_info
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from kquota.metering.callback import (
     CallbackQuotaEntity,
@@ -37,7 +37,6 @@ __all__ = [
     "QuotaManager",
     "RateQuotaManager",
     "RequestQuotaManager",
-    "StrictOutcome",
 ]
 
 REMEMBERED_CLIENTS: Final = 200_000
@@ -286,13 +285,6 @@ class RequestQuotaManager(RateQuotaManager):
             self.exempt_request_time.record(percent, now_ms)
 
 
-class StrictOutcome(NamedTuple):
-    """What came of a strict record: rejected, and nothing counted, or done."""
-
-    rejected: bool
-    throttle: Throttle | None
-
-
 class MutationQuotaManager(QuotaManager[BucketMeter]):
     """Partitions created and deleted (KIP-599).
 
@@ -304,17 +296,6 @@ class MutationQuotaManager(QuotaManager[BucketMeter]):
     ) -> None:
         super().__init__(ClientQuotaType.CONTROLLER_MUTATION, windows, callback)
         self._meter = meter
-
-    def record_strict(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> StrictOutcome:
-        """Reject if it is too much already; otherwise count them, however many, and do not make the client wait."""
-        meter = self.meter(user, client_id)
-        throttle = None if meter is None else meter.record_strict(partitions, now_ms)
-        return StrictOutcome(rejected=throttle is not None, throttle=throttle)
-
-    def record_permissive(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> Throttle | None:
-        """Count them; how long the client is to wait, if then it is too much."""
-        meter = self.meter(user, client_id)
-        return None if meter is None else meter.record(partitions, now_ms)
 
     def unrecord(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> None:
         """Take back what was counted."""

@@ -4,12 +4,14 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
 from hashlib import sha256
 from typing import Any, Final
 
 from kquota.errors import IllegalArgumentError, InputError
 from kquota.files.plain_json import dump_json
 from kquota.policy.findings import Finding, Severity
+from kquota.policy.impact import Impact
 from kquota.policy.plan import Plan, PlannedChange, PlanTarget
 from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot, is_same_value
 from kquota.quotas.entity import canonical_types
@@ -75,7 +77,7 @@ def _fields(plan: Plan) -> dict[str, object]:
                 "key": change.key,
                 "before": change.before,
                 "after": change.after,
-                "impact": change.impact,
+                "impact": None if change.impact is None else asdict(change.impact),
                 "warnings": [_finding(warning) for warning in change.warnings],
             }
             for change in plan.changes
@@ -169,8 +171,8 @@ def _plan(found: dict[str, Any]) -> Plan:
     if len({(change.entity, change.key) for change in changes}) < len(changes):
         raise _damaged("changes", "a value is changed twice")
     plan = Plan(PlanTarget(target["id"], target["name"]), tuple(changes), _unchanged(found["unchanged"], changes))
-    fields = _fields(plan)
-    if found["base"] != fields["base"] or found["checksum"] != _checksum(fields):
+    written = _fields(plan)
+    if found["base"] != written["base"] or found["checksum"] != _checksum(written):
         raise _DamagedError(
             "this is not the plan that was made: it was changed by hand, or damaged on the way. Change the quota file "
             f"instead, and {_AGAIN}"
@@ -185,11 +187,22 @@ def _change(node: Any, where: str) -> PlannedChange:
     before, after = _number(fields["before"], f"{where}.before"), _number(fields["after"], f"{where}.after")
     if is_same_value(before, after):
         raise _damaged(where, "it changes nothing")
-    impact, warnings = fields["impact"], _list(fields["warnings"], f"{where}.warnings")
-    if impact is not None and not isinstance(impact, dict):
-        raise _damaged(f"{where}.impact", "an object or null is expected")
+    impact = _impact(fields["impact"], f"{where}.impact")
+    warnings = _list(fields["warnings"], f"{where}.warnings")
     found = tuple(_warning(warning, f"{where}.warnings[{place}]") for place, warning in enumerate(warnings))
     return PlannedChange(entity, key, before, after, impact, found)
+
+
+def _impact(node: Any, where: str) -> Impact | None:
+    if node is None:
+        return None
+    found = _object(node, tuple(field.name for field in fields(Impact)), where)
+    import msgspec  # noqa: PLC0415 - few plans have impacts
+
+    try:
+        return msgspec.convert(found, Impact, strict=False)  # as floats are written, NaN is text
+    except msgspec.ValidationError as error:
+        raise _damaged(where, str(error)) from None
 
 
 def _warning(node: Any, where: str) -> Finding:

@@ -13,6 +13,7 @@ from kquota.metering.callback import ClientQuotaType
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.requests import NO_WAIT, RequestQuotas, Wait
 from kquota.quotas import ClientQuotaEntity
+from tests.kit.mutations import charge_mutation
 
 NOW = 1_700_000_000_000
 MUTATION, REQUEST = ClientQuotaType.CONTROLLER_MUTATION, ClientQuotaType.REQUEST
@@ -96,15 +97,15 @@ def test_the_most_that_a_fetch_gets() -> None:
 def test_mutations_and_their_time(partitions: int, percent: float, wait: Wait) -> None:
     """KafkaApisTest.testKRaftControllerThrottleTimeEnforced: the longer of both."""
     found = quotas(controller_mutation_rate=2, request_percentage=1)
-    throttle = found.managers.controller_mutation.record_permissive("alice", "c", partitions, NOW)
+    throttle = charge_mutation(found.managers.controller_mutation, "alice", "c", partitions, NOW, strict=False).throttle
     assert found.settle("alice", "c", MUTATION, throttle, percent, NOW) == wait
 
 
 def test_a_strict_rejection_is_told_how_long() -> None:
     found = quotas(controller_mutation_rate=2)
-    found.managers.controller_mutation.record_strict("alice", "c", 32, NOW)
-    outcome = found.managers.controller_mutation.record_strict("alice", "c", 1, NOW)
-    assert outcome.rejected
+    charge_mutation(found.managers.controller_mutation, "alice", "c", 32, NOW, strict=True)
+    outcome = charge_mutation(found.managers.controller_mutation, "alice", "c", 1, NOW, strict=True)
+    assert not outcome.accepted
     assert found.settle("alice", "c", MUTATION, outcome.throttle, 0.0, NOW) == Wait(5000, MUTATION)
 
 

@@ -11,8 +11,8 @@ from kquota.files import dump_json
 from kquota.quotas import MeterKey, format_number
 
 if TYPE_CHECKING:
-    from kquota.metering.contract import Finding
-    from kquota.metering.contract_check import ContractCheck, MeterOutcome, Waits
+    from kquota.metering.callback_conformance import ConformanceCheck, MeterOutcome, Waits
+    from kquota.metering.callback_probe import Finding
 
 __all__ = ["print_json", "print_text"]
 
@@ -23,7 +23,7 @@ _ON_WIDE_TERMINALS: Final = ("requests", "amount", "longest")
 """Columns that a narrow one has no room for."""
 
 
-def print_json(name: str, dataset: str, traffic: Any, check: ContractCheck, findings: list[Finding]) -> None:
+def print_json(name: str, dataset: str, traffic: Any, check: ConformanceCheck, findings: list[Finding]) -> None:
     """Everything, as one object."""
     answer = {
         "callback": name,
@@ -83,7 +83,7 @@ def _waits_fields(waits: Waits) -> dict[str, int]:
 
 
 def print_text(
-    name: str, dataset: str, traffic: Any, check: ContractCheck, findings: list[Finding], *, has_quotas: bool
+    name: str, dataset: str, traffic: Any, check: ConformanceCheck, findings: list[Finding], *, has_quotas: bool
 ) -> None:
     """For people: the faults, the calls, and the meters that matter most."""
     console = wide_console()
@@ -131,7 +131,7 @@ def print_text(
         say(f"{others:,} {what} with shorter waits or none: --format json has all.")
 
 
-def _times_table(check: ContractCheck) -> Any:
+def _times_table(check: ConformanceCheck) -> Any:
     from rich.table import Table
 
     budget_ms = check.budget_ms
