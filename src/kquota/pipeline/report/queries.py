@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -15,21 +14,20 @@ from pyspark.sql.types import LongType, StructField, StructType
 from pyspark.sql.window import Window
 
 from kquota.pipeline.dataset import tables
-from kquota.pipeline.dataset.table_files import location, table_folder
 from kquota.pipeline.limits.identities import METER, decode_dictionaries
 from kquota.pipeline.report import model
 from kquota.pipeline.report.calibration import calibration_of
 from kquota.pipeline.report.curves import curves_of
 from kquota.pipeline.report.recommendations import recommendations_of
-from kquota.pipeline.report.summary import rate_window, read_summary
+from kquota.pipeline.report.summary import page_summary, rate_window
 from kquota.pipeline.report.timeline import ChartedMeter, limit_spans, meter_steps, spans_of, throttled_by_meter
 from kquota.pipeline.report.what_if import what_if_of
-from kquota.pipeline.spark.parquet_source import ParquetSource
 from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row
 
+    from kquota.pipeline.dataset.run import Run
     from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 
 __all__ = ["AnalysisTables", "build_report", "read_tables"]
@@ -61,25 +59,24 @@ class AnalysisTables:
     """None where other limits were not tried."""
 
 
-def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
-    """Open the tables below `directory`; nothing is read yet.
+def read_tables(run: Run) -> AnalysisTables:
+    """Open the tables; nothing is read yet.
 
-    :raises InputError: one of them is missing or not whole; only `calibration`, `limits` and those of limits that were
-        tried may be missing.
+    :raises MissingTableError: one is not there; only `calibration`, `limits` and those of limits that were tried may be
+        missing.
     """
 
     def read(table: tables.Table) -> DataFrame:
-        path = table_folder(directory, table)
-        frame = spark.read.schema(table.schema).parquet(location(path))
+        frame = run.frame(table.name)
         # In one partition nothing has to be shuffled, and for little data the shuffles are nearly all of the work.
-        little = sum(file.stat().st_size for file in path.rglob("*.parquet")) <= _LITTLE_BYTES
+        little = sum(file.bytes for file in run.files(table.name)) <= _LITTLE_BYTES
         return frame.coalesce(1) if little else frame
 
     def found(table: tables.Table) -> DataFrame | None:
-        return read(table) if (directory / table.name).is_dir() else None
+        return read(table) if run.has(table.name) else None
 
     return AnalysisTables(
-        usage=ParquetSource.of_table(spark, table_folder(directory, tables.USAGE), tables.USAGE),
+        usage=run.source(tables.USAGE.name),
         clients=read(tables.CLIENTS),
         utilisation=read(tables.UTILISATION),
         throttled=read(tables.THROTTLED),
@@ -92,13 +89,13 @@ def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
     )
 
 
-def build_report(spark: SparkSession, directory: Path, bounds: model.Bounds) -> model.Report:
-    """Read what `kquota analyze --out` wrote to `directory`.
+def build_report(run: Run, bounds: model.Bounds) -> model.Report:
+    """What the page says of the tables of a run.
 
-    :raises InputError: a table or summary.json is missing or cannot be used.
+    :raises MissingTableError: a table is not there.
     """
-    summary = read_summary(directory)
-    read = read_tables(spark, directory)
+    summary = page_summary(run.summary)
+    read = read_tables(run)
     # Where limits changed, `clients` has the last one that each client had, which may be one that is there no more.
     in_force = read.clients if read.limits is None else read.limits.where(F.col("valid_to_ms").isNull())
 

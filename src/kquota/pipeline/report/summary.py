@@ -2,86 +2,63 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kquota.errors import InputError
+from kquota.pipeline.dataset import summary as recorded
 from kquota.pipeline.report.model import GrainDifference, RateWindow, Summary, WhatIfRun
 
-__all__ = ["rate_window", "read_summary", "zone_of"]
+__all__ = ["page_summary", "rate_window", "zone_of"]
 
 _SHOWN_VERSIONS: Final = 60
 _SHOWN_INPUTS: Final = 20
 
 
-def read_summary(directory: Path) -> Summary:
-    """Read DIR/summary.json. A count that is absent from it is None here, and the page says "not recorded".
-
-    :raises InputError: the file is missing or is not a JSON object.
-    """
-    path = directory / "summary.json"
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"{directory} holds no readable summary.json ({error.strerror}); give the directory that"
-            " `kquota analyze --out` wrote"
-        ) from error
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON ({error}); run `kquota analyze` again with --overwrite") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{path} does not hold a JSON object; run `kquota analyze` again with --overwrite")
-    changes_ms, known_from_ms, recorded_from_ms = _over_time(found.get("quotas_over_time"), found.get("start_ms"))
+def page_summary(found: recorded.Summary) -> Summary:
+    """The parts that the page prints. A count of a step that was not run is None, and the page says "not recorded"."""
+    changes_ms, known_from_ms, recorded_from_ms = _over_time(found.quotas_over_time, found.start_ms)
     return Summary(
-        timezone=str(found.get("timezone") or "UTC"),
-        inputs=tuple(_input(one) for one in _sequence(found.get("inputs"))[:_SHOWN_INPUTS]),
-        inputs_total=len(_sequence(found.get("inputs"))),
-        **{name: _count(found.get(name)) for name in _COUNTS},
-        versions=tuple(_versions(found.get("versions")))[:_SHOWN_VERSIONS],
-        seconds=tuple((name, float(value)) for name, value in _pairs(found.get("seconds")) if _is_number(value)),
-        settings=tuple(
-            (name, value if isinstance(value, str) else float(value))
-            for name, value in _pairs(found.get("settings"))
-            if _is_number(value) or isinstance(value, str)
-        ),
-        metrics=_metrics(found.get("metrics")),
-        kept_requests=kept if isinstance(kept := found.get("kept_requests"), bool) else None,
+        timezone=found.timezone,
+        inputs=tuple(one.file for one in found.inputs[:_SHOWN_INPUTS]),
+        inputs_total=len(found.inputs),
+        lines=found.lines,
+        good=found.good,
+        rejected=found.rejected,
+        blank=found.blank,
+        forwarded=found.forwarded,
+        clients=found.clients,
+        meters=found.meters,
+        limited_meters=found.limited_meters,
+        throttled_meters=found.throttled_meters,
+        throttle_ms=found.throttle_ms,
+        unknown_amounts=found.unknown_amounts,
+        versions=tuple(_versions(found.versions))[:_SHOWN_VERSIONS],
+        seconds=tuple(found.seconds.items()),
+        settings=tuple((name, float(value)) for name, value in found.settings.items()),
+        metrics="" if found.metrics is None else _metrics(found.metrics),
+        kept_requests=found.kept_requests,
         limit_changes_ms=changes_ms,
         limits_known_from_ms=known_from_ms,
         quotas_recorded_from_ms=recorded_from_ms,
-        what_if=_what_if(found.get("whatif")),
-        curve_model=str(dict(_pairs(found.get("curve"))).get("model") or ""),
-        unmet=_count(dict(_pairs(found.get("recommendations"))).get("unmet")),
+        what_if=None if found.whatif is None else _what_if(found.whatif),
+        curve_model="" if found.curve is None else found.curve.model,
+        unmet=None if found.recommendations is None else found.recommendations.unmet,
     )
 
 
-def _over_time(value: object, start_ms: object) -> tuple[tuple[int, ...], int | None, int | None]:
+def _over_time(
+    quotas: recorded.QuotasOverTimeRead | None, start_ms: int | None
+) -> tuple[tuple[int, ...], int | None, int | None]:
     """When limits changed, since when they are known if not for all of the log, and since when they are recorded."""
-    if not isinstance(value, Mapping):
+    if quotas is None:
         return (), None, None
-    begins = [_count(one.get("valid_from_ms")) for one in _sequence(value.get("periods")) if isinstance(one, Mapping)]
-    first_ms, log_ms = begins[0] if begins else None, _count(start_ms)
-    is_late = first_ms is not None and log_ms is not None and first_ms > log_ms
+    begins = [period.valid_from_ms for period in quotas.periods]
+    first_ms = begins[0] if begins else None
+    is_late = first_ms is not None and start_ms is not None and first_ms > start_ms
     changes_ms = tuple(begin for begin in begins[1:] if begin is not None)
-    return changes_ms, first_ms if is_late else None, _count(value.get("recorded_from_ms"))
-
-
-_COUNTS: Final = (
-    "lines",
-    "good",
-    "rejected",
-    "blank",
-    "forwarded",
-    "clients",
-    "meters",
-    "limited_meters",
-    "throttled_meters",
-    "throttle_ms",
-    "unknown_amounts",
-)
+    return changes_ms, first_ms if is_late else None, quotas.recorded_from_ms
 
 
 def zone_of(summary: Summary) -> ZoneInfo:
@@ -99,84 +76,44 @@ def rate_window(summary: Summary, key: str) -> RateWindow:
     """Window of the enforced rate: quota.window.*, for mutations controller.quota.window.* (by default 11 x 1 s)."""
     prefix = "controller.quota.window" if key == "controller_mutation_rate" else "quota.window"
     settings = dict(summary.settings)
-    return RateWindow(
-        num=_whole(settings.get(f"{prefix}.num"), default=11),
-        size_s=_whole(settings.get(f"{prefix}.size.seconds"), default=1),
-    )
+    return RateWindow(num=int(settings.get(f"{prefix}.num", 11)), size_s=int(settings.get(f"{prefix}.size.seconds", 1)))
 
 
-def _metrics(value: object) -> str:
+def _metrics(read: recorded.MetricsRead) -> str:
     """What was read of brokers' metrics, and what of it was not counted."""
-    if not isinstance(value, Mapping):
-        return ""
-    counts = {name: one for name, one in _pairs(value) if _is_number(one)}
-
-    def some(name: str, words: str) -> str:
-        return f"{counts[name]:,} {words}" if counts.get(name) else ""
-
-    read = f"{counts.get('readings', 0):,} readings of {counts.get('meters', 0):,} meters"
-    if counts.get("step_ms"):
-        read += f", one each {counts['step_ms'] / 1000:g} s"
-    others = (
-        some("covered_by_log", "not counted, because a request log covers their time"),
-        some("duplicates", "told more than once and counted once"),
-        some("gaps", "gaps"),
-        some("other_series", "series of other metrics left out"),
-    )
-    note = "rates are the broker's own averages, and requests are not counted in them"
-    return f"{'; '.join([read, *filter(None, others)])}. From metrics, {note}."
-
-
-def _what_if(value: object) -> WhatIfRun | None:
-    """How other limits were tried, and how far seconds and requests are apart where both were."""
-    if not isinstance(value, Mapping):
-        return None
-    found = dict(_pairs(value.get("grain_difference")))
-    mean, worst = found.get("amount_mean"), found.get("amount_worst")
-    is_known = _is_number(mean) and _is_number(worst)
-    return WhatIfRun(
-        model=str(value.get("model") or ""),
-        grain=str(value.get("grain") or ""),
-        difference=GrainDifference(
-            _count(found.get("meters")) or 0, float(mean), float(worst), str(found.get("amount_worst_meter") or "")
+    text = f"{read.readings:,} readings of {read.meters:,} meters"
+    if read.step_ms:
+        text += f", one each {read.step_ms / 1000:g} s"
+    others = [
+        f"{count:,} {words}"
+        for count, words in (
+            (read.covered_by_log, "not counted, because a request log covers their time"),
+            (read.duplicates, "told more than once and counted once"),
+            (read.gaps, "gaps"),
+            (read.other_series, "series of other metrics left out"),
         )
-        if mean is not None and worst is not None and is_known
-        else None,
-    )
+        if count
+    ]
+    note = "rates are the broker's own averages, and requests are not counted in them"
+    return f"{'; '.join([text, *others])}. From metrics, {note}."
 
 
-def _whole(value: float | str | None, *, default: int) -> int:
-    try:
-        return max(1, int(float(value))) if value is not None else default
-    except (ValueError, OverflowError):
-        return default
+def _what_if(run: recorded.WhatIfRun) -> WhatIfRun:
+    """How other limits were tried, and how far seconds and requests are apart where both were."""
+    found = run.grain_difference
+    difference = None
+    if found is not None and found.amount_mean is not None and found.amount_worst is not None:
+        difference = GrainDifference(
+            found.meters, found.amount_mean, found.amount_worst, found.amount_worst_meter or ""
+        )
+    return WhatIfRun(model=run.model, grain=run.grain, difference=difference)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _count(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _pairs(value: object) -> list[tuple[str, Any]]:
-    return [(str(name), one) for name, one in value.items()] if isinstance(value, Mapping) else []
-
-
-def _sequence(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
-def _input(value: object) -> str:
-    return str(value.get("file", "")) if isinstance(value, Mapping) else str(value)
-
-
-def _versions(value: object) -> list[tuple[str, str]]:
+def _versions(versions: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str]]:
     """`{"LIST_OFFSETS": {"4": 40, "5": 3, "7": 1}}`, requests by API and version, becomes ("ListOffsets", "4–5, 7")."""
     return [
-        (name.title().replace("_", ""), _ranges(sorted(int(one) for one, _ in _pairs(versions) if one.isdecimal())))
-        for name, versions in _pairs(value)
+        (name.title().replace("_", ""), _ranges(sorted(int(one) for one in numbers if one.isdecimal())))
+        for name, numbers in versions.items()
     ]
 
 
