@@ -25,11 +25,9 @@ def advice(error: KquotaError) -> str:
             return "a run that wrote to it has not come to its end; run that again"
         case NotADatasetError():
             return "`kquota analyze --out` or `kquota pipeline ingest --out` writes one"
+        case MissingTableError(written_by="ingest") | DamagedFileError(written_by="ingest"):
+            return "run `kquota pipeline ingest` or `kquota analyze` again"
         case MissingTableError() | DamagedFileError():
-            command = f"kquota pipeline {error.written_by} --dataset {error.url}"
-            return (
-                "run `kquota pipeline ingest` or `kquota analyze` again"
-                if error.written_by == "ingest"
-                else f"run `{command}`"
-            )
-    return ""
+            return f"run `kquota pipeline {error.written_by} --dataset {error.url}`"
+        case _:
+            return ""

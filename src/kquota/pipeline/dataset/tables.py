@@ -26,12 +26,10 @@ __all__ = [
     "CLIENTS",
     "CURVE",
     "LIMITS",
-    "OCCASIONAL",
     "RECOMMENDATIONS",
     "REJECTED",
     "REQUESTS",
     "SHOWBACK",
-    "TABLES",
     "THROTTLED",
     "USAGE",
     "UTILISATION",
@@ -377,13 +375,21 @@ SHOWBACK: Final = Table(
     ),
 )
 
-TABLES: Final = {
-    table.name: table for table in (REQUESTS, USAGE, CLIENTS, UTILISATION, THROTTLED, CALIBRATION, REJECTED)
+ALL_TABLES: Final = {
+    table.name: table
+    for table in (
+        REQUESTS,
+        USAGE,
+        CLIENTS,
+        UTILISATION,
+        THROTTLED,
+        CALIBRATION,
+        REJECTED,
+        LIMITS,
+        SHOWBACK,
+        WHATIF,
+        CURVE,
+        RECOMMENDATIONS,
+    )
 }
-"""What every analysis writes."""
-
-OCCASIONAL: Final = {table.name: table for table in (LIMITS, SHOWBACK, WHATIF, CURVE, RECOMMENDATIONS)}
-"""What a dataset has besides where limits changed, or where a step was asked for."""
-
-ALL_TABLES: Final = TABLES | OCCASIONAL
 """By name."""
