@@ -33,6 +33,8 @@ class AnalysisDirectory:
     rows: dict[str, list[Row]] = field(default_factory=lambda: {name: [] for name in tables.ALL_TABLES})
     without_rows: frozenset[str] = frozenset()
     """Tables of steps that were run and found nothing."""
+    left_out: frozenset[str] = frozenset()
+    """Tables of steps that were not run."""
     quotas: QuotaFile | None = None
     """That it was analysed with."""
 
@@ -196,6 +198,8 @@ class AnalysisDirectory:
         summary = msgspec.to_builtins(Summary.empty()) | dict.fromkeys(counts, 0) | self.summary
         with Dataset.create(directory, overwrite=True).run(_EVERYTHING) as run:
             for name, table in tables.ALL_TABLES.items():
+                if name in self.left_out:
+                    continue
                 if self.rows[name] or (name in USUAL_TABLES and name != "requests") or name in self.without_rows:
                     content = pa.Table.from_pylist(self.rows[name], table.arrow_schema)
                     run.add(name, run.writer(name).write(content))

@@ -190,7 +190,12 @@ def resolve(quotas: QuotasOverTime, options: JobOptions) -> Analysis:
     with spark_run(options, steps.RESOLVE_STEP, before) as run:
         resolve_step(run, quotas.within(run.summary.start_ms, run.summary.end_ms))
         dataset = run.commit()
-    return Analysis(dataset, removed=tuple(sorted(before.tables - dataset.tables)))
+    return Analysis(dataset, removed=_in_order(before.tables - dataset.tables))
+
+
+def _in_order(names: frozenset[str]) -> tuple[str, ...]:
+    """Names of tables and the like as the steps write them."""
+    return tuple(name for step in steps.STEPS for name in step.writes if name in names)
 
 
 def utilisation(options: JobOptions) -> Analysis:

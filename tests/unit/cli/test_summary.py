@@ -42,7 +42,6 @@ def analysis(tmp_path: Path, meters: Sequence[Row] = (), **parts: Any) -> Analys
         return Analysis(run.commit(), meters)
 
 
-
 def test_a_clock_that_was_set_back_is_told_with_its_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     steps = [BackwardClock(3, from_ms=1_767_323_045_678, by_ms=30_000)]
     print_analysis(analysis(tmp_path, clock_went_backwards=steps))

@@ -65,7 +65,8 @@ def test_what_cannot_be_used(arguments: list[str], reason: str, capsys: pytest.C
 
 @pytest.mark.parametrize("step", ["whatif", "sweep", "recommend", "resolve", "utilisation", "report", "showback"])
 @pytest.mark.parametrize(
-    "directory, reason", [("absent", "there is nothing"), ("empty", "there is nothing"), ("new.yaml", "there is a file")]
+    "directory, reason",
+    [("absent", "there is nothing"), ("empty", "there is nothing"), ("new.yaml", "there is a file")],
 )
 def test_a_directory_that_is_none(
     step: str, directory: str, reason: str, capsys: pytest.CaptureFixture[str]
