@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from kquota.errors import InputError
-from kquota.policy.impact import Impact
 
 __all__ = ["OBJECTIVES", "Objective"]
 
@@ -54,9 +53,9 @@ class Objective:
             raise InputError(f"{text!r}: a share is at most 1, or 100%; 1 % is written 1% or 0.01")
         return cls(found[1], most)
 
-    def is_met(self, impact: Impact) -> bool:
-        """Whether an impact is no larger."""
-        return float(getattr(impact, self.name)) <= self.most
+    def is_met(self, value: float | None) -> bool:
+        """Whether the value is no larger; one that is not known is."""
+        return value is not None and value <= self.most
 
     def __str__(self) -> str:
         return f"{self.name}<={self.most:g}"

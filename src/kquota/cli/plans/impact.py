@@ -90,7 +90,7 @@ def exceeded_lines(plan: Plan, objectives: Sequence[Objective]) -> list[str]:
         for change in plan.changes
         for impact in (change.impact or NO_IMPACT,)
         for objective in objectives
-        if not objective.is_met(impact)
+        if not objective.is_met(getattr(impact, objective.name))
     ]
 
 

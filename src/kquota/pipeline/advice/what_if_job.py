@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,18 @@ from pyspark.sql import functions as F
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
 from kquota.files import QuotaFile
-from kquota.pipeline.advice.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
+from kquota.pipeline.advice.what_if import (
+    NEW,
+    OLD,
+    changed,
+    is_changed,
+    to_bindings,
+    to_totals,
+    to_what_if,
+    under_new,
+    under_old,
+    worst_first,
+)
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
 from kquota.pipeline.dataset.output_directory import OutputDirectory
 from kquota.pipeline.dataset.quotas import latest_quotas
@@ -194,20 +205,7 @@ def what_if_step(
         with progress.stage("compare with cells"):
             cells = simulate_cell_frames(read_usage(spark, directory), under_new(replayed.bindings), replayed.replay)
             difference = grain_difference(replayed.held, cells)
-    totals = replayed.what_if.agg(
-        F.count(F.lit(1)).alias("meters"),
-        *(
-            F.count_if(condition).alias(name)
-            for name, condition in {
-                "throttled": F.col("throttled_requests") > 0,
-                "newly_throttled": F.col("newly_throttled"),
-                "no_longer_throttled": F.col("no_longer_throttled"),
-                "taken_over": F.col("previous_meters").isNotNull(),
-                "changed": ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("previous_meters").isNotNull(),
-            }.items()
-        ),
-    )
-    found = totals.first()
+    found = to_totals(replayed.what_if).first()
     assert found is not None
     return {
         "model": change.arrivals.model.value,
@@ -244,21 +242,10 @@ def grain_difference(by_requests: DataFrame, by_cells: DataFrame) -> dict[str, A
 
 
 def worst_rows(table: DataFrame, count: int) -> tuple[Row, ...]:
-    """Rows of `whatif` that say most: newly throttled, throttled longest, no longer throttled, taken over.
+    """The `count` worst rows of `whatif` that are throttled, were, or have clients of other meters.
 
-    Those that nothing changes for are left out, unless that is all of them.
+    Rows that the change does not touch are left out, unless there are no others.
     """
-    is_changed = ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("previous_meters").isNotNull()
-    said = (F.col("throttled_requests") > 0) | F.col("no_longer_throttled") | F.col("previous_meters").isNotNull()
-    order: Sequence[Any] = (
-        F.desc("newly_throttled"),
-        F.desc("throttled_share"),
-        F.desc("total_delay_ms"),
-        F.desc("no_longer_throttled"),
-        "meter",
-        "key",
-        "broker_id",
-    )
-    some_changed = not table.where(is_changed).isEmpty()
-    shown = table.where(said & is_changed) if some_changed else table.where(said)
-    return tuple(shown.orderBy(*order).limit(count).collect())
+    is_news = (F.col("throttled_requests") > 0) | F.col("no_longer_throttled") | F.col("previous_meters").isNotNull()
+    touched = table.where(is_changed())
+    return tuple(worst_first((table if touched.isEmpty() else touched).where(is_news)).limit(count).collect())
