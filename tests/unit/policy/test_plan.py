@@ -366,5 +366,5 @@ def _plain(fields: Mapping[str, Any]) -> str:
 
 
 def test_impact_and_traps_have_no_part_in_what_is_done() -> None:
-    one = PlannedChange(ALICE, PRODUCE, 5.0, 6.0, {"starts": 1})
+    one = PlannedChange(ALICE, PRODUCE, 5.0, 6.0, {"newly_throttled": 1})
     assert Plan.of(HERE, BEFORE, [one]).holds([PlannedChange(ALICE, PRODUCE, 5.0, 6.0)])
