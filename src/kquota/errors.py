@@ -192,7 +192,7 @@ class QuotaFileProblem:
     where: str
     reason: str
 
-    def told_of(self, path: str) -> str:
+    def to_text(self, path: str) -> str:
         """The problem as one of the file at `path`: its place, then the reason."""
         numbers = [path] + [str(number) for number in (self.line, self.column) if number is not None]
         where = f"{self.where}: " if self.where else ""
@@ -225,7 +225,7 @@ class QuotaFileError(InputError):
         return self.problems[0].reason if self.problems else ""
 
     def __str__(self) -> str:
-        lines = [problem.told_of(self.path) for problem in self.problems[: self.SHOWN]]
+        lines = [problem.to_text(self.path) for problem in self.problems[: self.SHOWN]]
         hidden = len(self.problems) - len(lines)
         if hidden > 0:
             lines.append(f"{self.path}: ... and {hidden} more problem{'s' if hidden > 1 else ''}")

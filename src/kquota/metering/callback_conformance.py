@@ -22,7 +22,7 @@ from kquota.metering.meters import BucketMeter, Meter
 from kquota.metering.requests import charge
 from kquota.quotas import QuotaSnapshot
 
-__all__ = ["OTHER_METERS", "ConformanceCheck", "MeterOutcome", "TrafficRecord", "Waits"]
+__all__ = ["OTHER_METERS", "ConformanceCheck", "MeterOutcome", "ThrottleTotals", "TrafficRecord"]
 
 KEPT_METERS: Final = 100_000
 OTHER_METERS: Final[Mapping[str, str]] = {"": "other meters"}
@@ -46,7 +46,7 @@ class TrafficRecord(NamedTuple):
 
 
 @dataclass(slots=True)
-class Waits:
+class ThrottleTotals:
     """Who was told to wait, and how long."""
 
     count: int = 0
@@ -72,10 +72,10 @@ class MeterOutcome:
     amount: float = 0.0
     lowest_limit: float = inf
     highest_limit: float = 0.0
-    callback: Waits = field(default_factory=Waits)
-    kafka: Waits = field(default_factory=Waits)
+    callback: ThrottleTotals = field(default_factory=ThrottleTotals)
+    kafka: ThrottleTotals = field(default_factory=ThrottleTotals)
     """What Kafka's own rules make of the same requests."""
-    logged: Waits = field(default_factory=Waits)
+    logged: ThrottleTotals = field(default_factory=ThrottleTotals)
 
     @property
     def is_limited(self) -> bool:

@@ -65,7 +65,7 @@ class QuotaManager(Generic[M]):
         self.changes = 0
         """How often limits or meters may have changed: who keeps a meter is to ask for it again."""
         # Dropped meters whose throttle times a broker still has.
-        self._left: dict[frozenset[tuple[str, str]], M] = {}
+        self._expired: dict[frozenset[tuple[str, str]], M] = {}
         self._swept_ms = 0
 
     @property
@@ -155,7 +155,7 @@ class QuotaManager(Generic[M]):
         meter = self._meters.get(place)
         if meter is None:
             meter = self._meters[place] = self._new_meter(tags, _limit(callback, self.quota_type, tags))
-            left = self._left.pop(place, None)
+            left = self._expired.pop(place, None)
             if left is not None:
                 meter.throttle_times = left.throttle_times
         if self._default is not None and self._default.is_used(self.quota_type):
@@ -178,28 +178,28 @@ class QuotaManager(Generic[M]):
     def throttled_meters(self) -> Iterator[M]:
         """All whose throttle times there are, with or without a meter."""
         there = [one for one in self._meters.values() if one.throttle_times.exists(one.last_ms, self._swept_ms)]
-        return iter([*there, *self._left.values()])
+        return iter([*there, *self._expired.values()])
 
     def usage(self, now_ms: int) -> Iterator[MeterUsage]:
         """What is used of each meter."""
         for meter in self._meters.values():
-            held_back = now_ms < meter.waits_until_ms + self.windows.span_ms
-            yield MeterUsage(meter.tags, meter.rate.measure(now_ms), held_back)
+            throttled = now_ms < meter.throttled_until_ms + self.windows.span_ms
+            yield MeterUsage(meter.tags, meter.rate.measure(now_ms), throttled)
 
     def expire(self, now_ms: int) -> None:
         """Drop the meters that are inactive, and throttle times that are. A broker does so every 30 seconds."""
         before_ms, self._swept_ms = self._swept_ms, now_ms
-        for meter in (*self._meters.values(), *self._left.values()):
+        for meter in (*self._meters.values(), *self._expired.values()):
             meter.throttle_times.expire(meter.last_ms, before_ms, now_ms)
         idle = [place for place, meter in self._meters.items() if now_ms - meter.last_ms > INACTIVE_MS]
         for place in idle:
-            self._left[place] = self._meters.pop(place)
+            self._expired[place] = self._meters.pop(place)
         if idle:
             self._by_client.clear()
             self.changes += 1
-        gone = [place for place, left in self._left.items() if not left.throttle_times.exists(0, now_ms)]
+        gone = [place for place, left in self._expired.items() if not left.throttle_times.exists(0, now_ms)]
         for place in gone:
-            del self._left[place]
+            del self._expired[place]
 
     def limit(self, user: Principal, client_id: str) -> float | None:
         """The client's limit; None where it has none."""

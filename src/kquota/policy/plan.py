@@ -86,12 +86,14 @@ class Plan:
         return cls(target, planned, _others(planned, current))
 
     @classmethod
-    def between(cls, target: PlanTarget, current: QuotaSnapshot, wanted: QuotaSnapshot, *, prune: bool = False) -> Self:
-        """The plan that leads from `current` to `wanted`, with what its changes do to others.
+    def between(
+        cls, target: PlanTarget, current: QuotaSnapshot, desired: QuotaSnapshot, *, prune: bool = False
+    ) -> Self:
+        """The plan that leads from `current` to `desired`, with what its changes do to others.
 
-        :param prune: also remove what `current` has and `wanted` does not name: whole entities, and single keys.
+        :param prune: also remove what `current` has and `desired` does not name: whole entities, and single keys.
         """
-        changes = difference(current, wanted, prune=prune)
+        changes = difference(current, desired, prune=prune)
         return cls.of(target, current, changes).with_warnings(side_effects(current, apply_changes(current, changes)))
 
     @property

@@ -6,10 +6,10 @@ in a file, which undoes it::
     plan = read_plan(Path("plan.json").read_bytes(), name="plan.json")
     with open_store("sqlite:///quotas.db", access=Access.WRITE) as store:
         prepared = prepare_plan(store, plan)
-        write_rollback_file(prepared.plan, beside=Path("plan.json"), reviewed=plan)
+        write_rollback_file(prepared.plan, source=Path("plan.json"), reviewed=plan)
         outcomes = prepared.carry_out()
 
-A plan is made by :meth:`Plan.between`, from :func:`all_quotas` and the quotas that are wanted. What ended midway is
+A plan is made by :meth:`Plan.between`, from :func:`all_quotas` and the quotas that are desired. What ended midway is
 finished by the same two steps: what is done already is not done again.
 """
 
@@ -136,15 +136,15 @@ def prepare_plan(
 
 
 def prepare_quotas(
-    store: QuotaStore, wanted: QuotaSnapshot, *, target: PlanTarget | None = None, prune: bool = False
+    store: QuotaStore, desired: QuotaSnapshot, *, target: PlanTarget | None = None, prune: bool = False
 ) -> PreparedChanges:
-    """What has to change for quotas to become those that are wanted, without a plan that was reviewed.
+    """What has to change for quotas to become those that are desired, without a plan that was reviewed.
 
-    :param prune: also remove what is set and not wanted: whole entities, and single keys.
+    :param prune: also remove what is set and not desired: whole entities, and single keys.
     """
     current = all_quotas(store)
-    changes = difference(current, wanted, prune=prune)
-    return PreparedChanges(store, target or _target(store), current, tuple(wanted), changes)
+    changes = difference(current, desired, prune=prune)
+    return PreparedChanges(store, target or _target(store), current, tuple(desired), changes)
 
 
 def prepare_rollback(

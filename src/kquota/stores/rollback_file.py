@@ -22,13 +22,13 @@ class RollbackFileError(InputError):
         super().__init__(f"{path}: cannot write the rollback file: {reason}; nothing was changed")
 
 
-def write_rollback_file(plan: Plan, *, beside: Path, path: Path | None = None, reviewed: Plan | None = None) -> Path:
+def write_rollback_file(plan: Plan, *, source: Path, path: Path | None = None, reviewed: Plan | None = None) -> Path:
     """Write what is about to be done, so that it can be undone; it is on the disk when this returns.
 
     Where an apply is resumed that ended midway, the file of its first start has all that is left to be done: that file
     stays as it is.
 
-    :param beside: the plan or quota file that is applied. The rollback file of ``plan.json`` is
+    :param source: the plan or quota file that is applied. The rollback file of ``plan.json`` is
         ``plan.rollback.json`` in the same folder, with a number where others of that name are there.
     :param path: the rollback file instead.
     :param reviewed: the plan that is applied, if it is one.
@@ -36,7 +36,7 @@ def write_rollback_file(plan: Plan, *, beside: Path, path: Path | None = None, r
     :raises RollbackFileError: it cannot be written, or there is a file at `path` that does not undo this.
     """
     text = write_plan(plan)
-    for candidate in _names(beside) if path is None else [path]:
+    for candidate in _names(source) if path is None else [path]:
         try:
             _write(candidate, text)
         except FileExistsError:
@@ -50,11 +50,11 @@ def write_rollback_file(plan: Plan, *, beside: Path, path: Path | None = None, r
     raise RollbackFileError(path, "there is such a file, and it does not undo this")
 
 
-def _names(beside: Path) -> Iterator[Path]:
+def _names(source: Path) -> Iterator[Path]:
     """plan.rollback.json for plan.json, and numbered ones after it."""
-    yield beside.with_name(f"{beside.stem}.rollback.json")
+    yield source.with_name(f"{source.stem}.rollback.json")
     for number in count(2):
-        yield beside.with_name(f"{beside.stem}.rollback-{number}.json")
+        yield source.with_name(f"{source.stem}.rollback-{number}.json")
 
 
 def _is_of_first_start(path: Path, plan: Plan, reviewed: Plan | None, *, is_chosen: bool) -> bool:

@@ -15,7 +15,7 @@ from kquota.metering.callback import ClientQuotaType, DefaultQuotaCallback
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.managers import INACTIVE_MS, MutationQuotaManager, RateQuotaManager
 from kquota.metering.meters import UNLIMITED, RateMeter, Throttle, ThrottleTimes
-from kquota.metering.requests import NO_WAIT, Charged, RequestQuotas, Wait
+from kquota.metering.requests import NOT_THROTTLED, Charged, RequestQuotas, RequestThrottle
 from kquota.metering.statistics import SampledRate, Windows
 from kquota.metering.throttling import rate_throttle_ms
 from kquota.quotas import ClientQuotaEntity, MeterKey, is_same_value
@@ -172,7 +172,7 @@ class TestMutations:
         controller = Throttle(controller_ms, controller_ms, -1.0, 1.0, {}) if controller_ms else None
         handler_percent = 10 * 20 + local_ms / 1000 * 10
         own_type = ClientQuotaType.CONTROLLER_MUTATION
-        wait = RequestQuotas(managers).settle("alice", "c", own_type, controller, handler_percent, NOW)
+        wait = RequestQuotas(managers).complete("alice", "c", own_type, controller, handler_percent, NOW)
         assert wait.throttle_ms == told_ms
 
     def test_of_ten_partitions_at_a_time(self) -> None:
@@ -223,8 +223,8 @@ class TestRequests:
         found.managers.request.record_exempt(250.0, NOW)
         assert found.managers.request.exempt_request_time.measure(NOW) == pytest.approx(250 / 30)
         assert list(found.managers.request.meters()) == []
-        assert found.settle("alice", "c", ClientQuotaType.REQUEST, None, 1.0, NOW) == NO_WAIT
-        assert found.settle("alice", "c", ClientQuotaType.REQUEST, None, 100.0, NOW) == Wait(
+        assert found.complete("alice", "c", ClientQuotaType.REQUEST, None, 1.0, NOW) == NOT_THROTTLED
+        assert found.complete("alice", "c", ClientQuotaType.REQUEST, None, 100.0, NOW) == RequestThrottle(
             1000, ClientQuotaType.REQUEST
         )
         assert found.managers.request.exempt_request_time.measure(NOW) == pytest.approx(250 / 30)

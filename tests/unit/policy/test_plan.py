@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kquota.errors import InputError
-from kquota.files import write_json, write_yaml
+from kquota.files import dump_json, write_json, write_yaml
 from kquota.files.quota_file import QuotaFile
 from kquota.policy import (
     Drift,
@@ -75,6 +75,7 @@ IMPACT = Impact(
     newly_throttled_meters=("user=a", "user=b"),
     unknowns=("x",),
 )
+AS_MADE = "this is not the plan that was made: it was changed by hand"
 IMPACT_FIELDS: dict[str, Any] = {
     "throttled_share": 0.25,
     "max_delay_ms": 1500.5,
@@ -91,6 +92,17 @@ IMPACT_FIELDS: dict[str, Any] = {
     "taken_over_meters": [],
     "unknowns": ["x"],
 }
+
+
+def checksum(fields: dict[str, Any]) -> str:
+    """As docs/plans.md has it: of all fields, however they are laid out."""
+
+    def in_order(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: in_order(value[name]) for name in sorted(value)}
+        return [in_order(one) for one in value] if isinstance(value, list) else value
+
+    return f"sha256:{sha256(dump_json(in_order(fields)).encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 class TestCarriedOut:
@@ -227,6 +239,8 @@ class TestJson:
                     assert struct.pack(">d", value) == struct.pack(">d", same)
         assert write_plan(found) == text
         assert is_plan(text.encode())
+        fields = json.loads(text)
+        assert fields.pop("checksum") == checksum(fields)
 
     def test_it_has_the_fields_that_are_documented(self) -> None:
         impacts = {(ALICE, PRODUCE): IMPACT}
@@ -316,7 +330,7 @@ class TestJson:
             ('{"format": 1}', "the plan has format 1, and this kquota reads format 2"),
             ('{"format": "1"}', "the plan has format '1'"),
             ('{"format": true}', "the plan has format True"),
-            ('{"format": 2}', "base is missing"),
+            ('{"format": 2}', "Object missing required field `target`"),
             ('{"format": 2, "format": 2}', "a field twice"),
             ('{"format": NaN}', "JSON has no NaN"),
             ("[" * 100_000, "this is no plan"),
@@ -334,42 +348,58 @@ class TestJson:
     @pytest.mark.parametrize(
         "path, value, reason",
         [
-            (("extra",), 1, "extra is not known"),
-            (("target",), "localhost", "target: an object is expected"),
-            (("target", "id"), 5, "target: an id, or null, and a name are expected"),
-            (("changes",), {}, "changes: a list is expected"),
-            (("changes", 0), 5, "changes[0]: an object is expected"),
-            (("changes", 0, "entity"), [], "changes[0].entity: an object of names"),
-            (("changes", 0, "entity"), {"user": 5}, "changes[0].entity: an object of names"),
-            (("changes", 0, "entity"), {"user": "\ud800"}, "changes[0].entity: "),
-            (("changes", 0, "key"), "", "changes[0].key: text is expected"),
-            (("changes", 0, "key"), "\ud800", "changes[0].key: text is expected"),
-            (("changes", 0, "before"), True, "changes[0].before: a number"),
-            (("changes", 0, "before"), "5", "changes[0].before: a number"),
-            (("changes", 0, "after"), 10**400, "changes[0].after: a number"),
-            (("changes", 0, "after"), 5, "changes[0]: it changes nothing"),
-            (("changes", 0, "impact"), [], "changes[0].impact: an object is expected"),
-            (("changes", 0, "impact"), {**IMPACT_FIELDS, "more": 1}, "changes[0].impact: more is not known"),
-            (("changes", 0, "impact"), {**IMPACT_FIELDS, "meters": "x"}, "Expected `int`, got `str` - at `$.meters`"),
-            (("changes", 0, "warnings"), None, "changes[0].warnings: a list"),
-            (("changes", 0, "warnings"), ["x"], "changes[0].warnings[0]: an object"),
+            (("extra",), 1, AS_MADE),
+            (("extra",), 10**400, AS_MADE),
+            (("target",), "localhost", "Expected `object`, got `str` - at `$.target`"),
+            (("target", "id"), 5, "Expected `str | null`, got `int` - at `$.target.id`"),
+            (("target", "more"), "x", AS_MADE),
+            (("base",), "sha256:0", AS_MADE),
+            (("changes",), {}, "Expected `array`, got `object` - at `$.changes`"),
+            (("changes", 0), 5, "Expected `object`, got `int` - at `$.changes[0]`"),
+            (("changes", 0, "entity"), [], "an object of names is expected - at `$.changes[0].entity`"),
+            (("changes", 0, "entity"), {"user": 5}, "the name of user must be text, not 5 - at `$.changes[0].entity`"),
+            (("changes", 0, "entity"), {"user": "\ud800"}, "half a surrogate pair and cannot be sent"),
+            (("changes", 0, "key"), "", "changes: a key is expected"),
+            (("changes", 0, "key"), 5, "Expected `str`, got `int` - at `$.changes[0].key`"),
+            (("changes", 0, "key"), "\ud800", "the key of a change holds half a surrogate pair"),
+            (("changes", 0, "before"), True, "Expected `float | null`, got `bool` - at `$.changes[0].before`"),
+            (("changes", 0, "before"), "5", AS_MADE),
+            (("changes", 0, "before"), "five", "Expected `float | null`, got `str` - at `$.changes[0].before`"),
+            (("changes", 0, "after"), 10**400, "Number out of range - at `$.changes[0].after`"),
+            (("changes", 0, "after"), 5, "changes: a value does not change"),
+            (("changes", 0, "impact"), [], "Expected `object | null`, got `array` - at `$.changes[0].impact`"),
+            (("changes", 0, "impact"), {**IMPACT_FIELDS, "more": 1}, AS_MADE),
+            (("changes", 0, "impact"), {**IMPACT_FIELDS, "meters": "x"}, "got `str` - at `$.changes[0].impact.meters`"),
+            (("changes", 0, "impact"), {"meters": 1}, "Object missing required field `throttled_share`"),
+            (("changes", 0, "warnings"), None, "Expected `array`, got `null` - at `$.changes[0].warnings`"),
+            (("changes", 0, "warnings"), ["x"], "Expected `object`, got `str` - at `$.changes[0].warnings[0]`"),
             (("changes", 1), {"entity": {"user": "alice"}, "key": PRODUCE, "before": 1, "after": 2, "impact": None,
               "warnings": []}, "changes: a value is changed twice"),
-            (("unchanged", 0, "entity"), {"user": "zoe"}, "unchanged[0]: an entity that is changed is expected"),
-            (("unchanged", 0, "values"), {PRODUCE: 5}, f"unchanged[0].values.{PRODUCE}: a value that is not changed"),
-            (("unchanged", 0, "values"), {CONSUME: None}, f"unchanged[0].values.{CONSUME}: a value that is not"),
-            (("unchanged", 0, "values"), [], "unchanged[0].values: an object"),
+            (("unchanged", 0, "entity"), {"user": "zoe"}, "unchanged: other values of the entities that are changed"),
+            (("unchanged", 0, "values"), {PRODUCE: 5}, "unchanged: other values of the entities that are changed"),
+            (("unchanged", 0, "values"), {CONSUME: None}, "Expected `float`, got `null` - at `$.unchanged[0].values"),
+            (("unchanged", 0, "values"), [], "Expected `object`, got `array` - at `$.unchanged[0].values`"),
+            (("unchanged", 1), {"entity": {"user": "alice"}, "values": {}}, AS_MADE),
         ],
     )  # fmt: skip
-    def test_what_is_wrong_in_it_is_said(self, path: tuple[str | int, ...], value: object, reason: str) -> None:
+    @pytest.mark.parametrize("is_resealed", [False, True])
+    def test_what_is_wrong_in_it_is_said(
+        self, path: tuple[str | int, ...], value: object, reason: str, is_resealed: bool
+    ) -> None:
+        """Also where somebody has worked out a checksum that goes with it."""
         fields: Any = json.loads(write_plan(PLAN))
         node = fields
         for step in path[:-1]:
             node = node[step]
-        node[path[-1]] = value
+        if path == ("unchanged", 1):
+            node.append(value)
+        else:
+            node[path[-1]] = value
+        if is_resealed:
+            fields["checksum"] = checksum({name: one for name, one in fields.items() if name != "checksum"})
         with pytest.raises(InputError) as caught:
             read_plan(json.dumps(fields), name="p.json")
-        assert str(caught.value).startswith("p.json: the plan is damaged: ")
+        assert str(caught.value).startswith("p.json: ")
         assert reason in str(caught.value)
 
     @given(st.recursive(

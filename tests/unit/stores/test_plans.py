@@ -167,7 +167,7 @@ class TestRollbackFile:
     def test_it_is_the_plan_of_what_is_about_to_be_done(self, tmp_path: Path) -> None:
         with store_of(BEFORE) as store:
             plan = plan_of(store, AFTER)
-            path = write_rollback_file(prepare_plan(store, plan).plan, beside=tmp_path / "plan.json", reviewed=plan)
+            path = write_rollback_file(prepare_plan(store, plan).plan, source=tmp_path / "plan.json", reviewed=plan)
             prepare_plan(store, plan).carry_out()
             assert path == tmp_path / "plan.rollback.json"
             prepare_rollback(store, read_plan(path.read_bytes(), name="undo")).carry_out()
@@ -177,14 +177,14 @@ class TestRollbackFile:
         with store_of(BEFORE) as store:
             plan = plan_of(store, AFTER)
             beside = tmp_path / "plan.json"
-            first = write_rollback_file(plan, beside=beside, reviewed=plan)
+            first = write_rollback_file(plan, source=beside, reviewed=plan)
             content = first.read_bytes()
             left = Plan.of(plan.target, BEFORE, plan.changes[1:])
-            assert write_rollback_file(left, beside=beside, reviewed=plan) == first
+            assert write_rollback_file(left, source=beside, reviewed=plan) == first
             assert first.read_bytes() == content
             # Of quotas without a plan it cannot be known.
-            assert write_rollback_file(left, beside=beside) == tmp_path / "plan.rollback-2.json"
-            assert write_rollback_file(left, beside=beside, path=first) == first
+            assert write_rollback_file(left, source=beside) == tmp_path / "plan.rollback-2.json"
+            assert write_rollback_file(left, source=beside, path=first) == first
 
     def test_a_file_that_does_not_undo_this_is_not_replaced(self, tmp_path: Path) -> None:
         with store_of(BEFORE) as store:
@@ -193,14 +193,14 @@ class TestRollbackFile:
         for content in ("{", write_plan(Plan.of(plan.target, BEFORE, plan.changes[:1]))):
             path.write_text(content)
             with pytest.raises(RollbackFileError, match=r"it does not undo this; nothing was changed$") as caught:
-                write_rollback_file(plan, beside=tmp_path / "plan.json", path=path, reviewed=plan)
+                write_rollback_file(plan, source=tmp_path / "plan.json", path=path, reviewed=plan)
             assert (caught.value.path, path.read_text()) == (path, content)
 
     def test_where_it_cannot_be_written_is_said(self, tmp_path: Path) -> None:
         with store_of(BEFORE) as store:
             plan = plan_of(store, AFTER)
         with pytest.raises(RollbackFileError, match=r"No such file or directory; nothing was changed$"):
-            write_rollback_file(plan, beside=tmp_path / "missing" / "plan.json")
+            write_rollback_file(plan, source=tmp_path / "missing" / "plan.json")
 
 
 def test_carrying_out_a_plan_loads_no_command_line() -> None:

@@ -11,7 +11,7 @@ from kquota.files import dump_json
 from kquota.quotas import MeterKey, format_number
 
 if TYPE_CHECKING:
-    from kquota.metering.callback_conformance import ConformanceCheck, MeterOutcome, Waits
+    from kquota.metering.callback_conformance import ConformanceCheck, MeterOutcome, ThrottleTotals
     from kquota.metering.callback_probe import Finding
 
 __all__ = ["print_json", "print_text"]
@@ -64,9 +64,9 @@ def print_json(name: str, dataset: str, traffic: Any, check: ConformanceCheck, f
                 "amount": meter.amount,
                 "limit_min": meter.lowest_limit if meter.is_limited else None,
                 "limit_max": meter.highest_limit if meter.is_limited else None,
-                "callback": _waits_fields(meter.callback),
-                "kafka": _waits_fields(meter.kafka),
-                "logged": _waits_fields(meter.logged),
+                "callback": _throttle_fields(meter.callback),
+                "kafka": _throttle_fields(meter.kafka),
+                "logged": _throttle_fields(meter.logged),
             }
             for meter in check.meters()
         ],
@@ -74,11 +74,11 @@ def print_json(name: str, dataset: str, traffic: Any, check: ConformanceCheck, f
     sys.stdout.write(dump_json(answer) + "\n")
 
 
-def _waits_fields(waits: Waits) -> dict[str, int]:
+def _throttle_fields(throttles: ThrottleTotals) -> dict[str, int]:
     return {
-        "throttled_requests": waits.count,
-        "throttle_ms": waits.total_ms,
-        "throttle_max_ms": waits.longest_ms,
+        "throttled_requests": throttles.count,
+        "throttle_ms": throttles.total_ms,
+        "throttle_max_ms": throttles.longest_ms,
     }
 
 
@@ -173,10 +173,10 @@ def _meters_table(meters: Iterable[MeterOutcome], *, several: bool, is_wide: boo
             "requests": f"{meter.requests:,}",
             "amount": f"{meter.amount:,.0f}",
             "limit": _limit(meter),
-            "told to wait": _waits(meter.callback),
+            "told to wait": _throttle_text(meter.callback),
             "longest": duration(meter.callback.longest_ms) if meter.callback.count else "-",
-            "by Kafka's rules": _waits(meter.kafka),
-            "logged": _waits(meter.logged),
+            "by Kafka's rules": _throttle_text(meter.kafka),
+            "logged": _throttle_text(meter.logged),
         }
         shown = [text for column, text in numbers.items() if is_wide or column not in _ON_WIDE_TERMINALS]
         cells = [_meter_name(meter.tags), meter.quota_type.key, *shown]
@@ -199,8 +199,8 @@ def _limit(meter: MeterOutcome) -> str:
     return f"{low if low == high else f'{low} to {high}'} {UNITS.get(meter.quota_type.key, '/s')}"
 
 
-def _waits(waits: Waits) -> str:
-    return f"{waits.count:,} {duration(waits.total_ms):>8}" if waits.count else "-"
+def _throttle_text(throttles: ThrottleTotals) -> str:
+    return f"{throttles.count:,} {duration(throttles.total_ms):>8}" if throttles.count else "-"
 
 
 def _fine(ms: float) -> str:

@@ -315,7 +315,7 @@ def parse_quotas(content: bytes, name: str, *, tells_left_out: bool = True) -> Q
     file = read_quota_file(content, name=name, model=current_model())
     if tells_left_out:
         for left_out in file.left_out:
-            click.echo(f"kquota: warning: {left_out.told_of(name)}", err=True)
+            click.echo(f"kquota: warning: {left_out.to_text(name)}", err=True)
     return file
 
 

@@ -106,7 +106,7 @@ def _write_rollback_file(prepared: PreparedChanges, source: str, chosen: str | N
     try:
         written = write_rollback_file(
             prepared.plan,
-            beside=Path("quotas" if source == "-" else source),
+            source=Path("quotas" if source == "-" else source),
             path=None if chosen is None else Path(chosen),
             reviewed=reviewed,
         )

@@ -100,14 +100,14 @@ def plan(
     if dataset is not None:
         check_directory(dataset)
         check_writable(out, "--out")
-    wanted = read_quotas(file).snapshot()
+    desired = read_quotas(file).snapshot()
     current: QuotaSnapshot
     if target.quotas is not None:
         current, here = read_quotas(target.quotas).snapshot(), PlanTarget(None, target.quotas)
     else:
         with target.open() as store:
             current, here = all_quotas(store), target.for_plan(store)
-    made = Plan.between(here, current, wanted, prune=prune)
+    made = Plan.between(here, current, desired, prune=prune)
     found = None
     if dataset is not None and made.changes:
         found = simulate(dataset, made, current, arrivals, config, spark)

@@ -48,8 +48,8 @@ def restore(*, store: str, source: str, dry_run: bool, format: str) -> int:
                 f"{source} is a backup of another store (its id is {backup.identity}, and this is {opened.identity}); "
                 "to take over its quotas all the same: kquota export --store and kquota apply --prune"
             )
-        current, wanted = all_quotas(opened), backup.read().snapshot
-        changes = difference(current, wanted, prune=True)
+        current, desired = all_quotas(opened), backup.read().snapshot
+        changes = difference(current, desired, prune=True)
         asked = alterations(changes)
         # They were found when they were set.
         hosts = dict.fromkeys(hosts_of(asked), True)
@@ -59,5 +59,5 @@ def restore(*, store: str, source: str, dry_run: bool, format: str) -> int:
             results = opened.compare_and_alter(asked, current, principal=local_principal(), hosts=hosts)
     found = to_outcomes([], changes, results, dry_run=dry_run)
     code = write_outcomes(found, format)
-    print_summary(found, done="restored", dry_run=dry_run, more_unchanged=len(wanted.keys() - results.keys()))
+    print_summary(found, done="restored", dry_run=dry_run, more_unchanged=len(desired.keys() - results.keys()))
     return code
