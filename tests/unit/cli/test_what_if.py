@@ -34,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["whatif", "--quotas", "new.yaml", "--in-flight", "3"], "--in-flight goes with --arrivals closed"),
         (["whatif", "--quotas", "new.yaml", "--arrivals", "closed", "--in-flight", "0"], "0 is not in the range"),
         (["whatif", "--quotas", "new.yaml", "--out", "other"], "give --overwrite to replace it"),
-        (["whatif", "--quotas", "new.yaml", "--out", "new.yaml"], "is no dataset: there is a file"),
+        (["whatif", "--quotas", "new.yaml", "--out", "new.yaml"], "cannot be written to: Not a directory"),
         (["whatif", "--quotas", "new.yaml", "--out", "new.yaml/x"], "cannot be written to: Not a directory"),
         (["whatif", "--quotas", "new.yaml", "--callback", "absent:X"], "No module named 'absent'"),
         (["sweep", "--candidates", "0"], "0 is not in the range x>=2"),

@@ -27,6 +27,7 @@ from kquota.pipeline.dataset.errors import (
     Found,
     MissingTableError,
     NotADatasetError,
+    NotWritableError,
     WrongFormatError,
 )
 from kquota.pipeline.dataset.manifest import LIVE_EVERY, RUNS, DataFile, Manifest, fold, newest_sequence, read_manifests
@@ -71,10 +72,15 @@ class Dataset:
 
         :raises DatasetExistsError: there is one.
         :raises ForeignFilesError: there is what kquota did not write.
+        :raises NotWritableError: there is a file.
         """
-        dataset = cls._at(open_storage(url))
+        storage = open_storage(url)
+        try:
+            dataset = cls(storage).refresh()
+        except NotADirectoryError:
+            raise NotWritableError(storage.url, "Not a directory") from None
         if dataset.manifest is None:
-            _check_empty(dataset.storage)
+            _check_empty(storage)
         elif not overwrite:
             raise DatasetExistsError(dataset.url)
         return dataset
@@ -85,17 +91,14 @@ class Dataset:
 
         :raises NotADatasetError: no run has committed one.
         """
-        dataset = cls._at(open_storage(url))
+        storage = open_storage(url)
+        try:
+            dataset = cls(storage).refresh()
+        except NotADirectoryError:
+            raise NotADatasetError(storage.url, "a file") from None
         if dataset.manifest is None:
             raise NotADatasetError(dataset.url, _found(dataset.storage))
         return dataset
-
-    @classmethod
-    def _at(cls, storage: Storage) -> Dataset:
-        try:
-            return cls(storage).refresh()
-        except NotADirectoryError:
-            raise NotADatasetError(storage.url, "a file") from None
 
     @property
     def url(self) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kquota.clock import SystemClock
 from kquota.errors import InputError
-from kquota.files.local_paths import local_path
+from kquota.files.local_paths import check_local, local_path
 from kquota.pipeline.dataset.errors import UnsupportedStorageError
 
 __all__ = ["FileInfo", "LocalStorage", "Storage", "open_storage"]
@@ -186,6 +186,8 @@ def open_storage(url: str | Path) -> Storage:
     :raises UnsupportedStorageError: it is a URL of another scheme, or of another host.
     """
     try:
+        if isinstance(url, Path):
+            check_local(url)
         path = local_path(str(url))
     except InputError:
         raise UnsupportedStorageError(str(url), "URLs of this kind are not served yet") from None

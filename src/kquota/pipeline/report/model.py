@@ -122,7 +122,7 @@ class Summary:
     """API, and its versions seen, in words."""
     seconds: tuple[tuple[str, float], ...] = ()
     """Stage and how long it took."""
-    settings: tuple[tuple[str, float], ...] = ()
+    settings: tuple[tuple[str, float | str], ...] = ()
     """Broker settings that were used, such as quota.window.num."""
     metrics: str = ""
     """What was read of brokers' metrics, in a sentence."""
