@@ -124,14 +124,14 @@ class LocalStorage:
                 raise
             raise UnsupportedStorageError(self.url, "its file system has no hard links") from None
         finally:
-            partial.unlink()
+            self.delete([partial.relative_to(self.root).as_posix()])
 
     def delete(self, paths: Iterable[str]) -> None:
-        """As :meth:`Storage.delete`; folders that become empty go, too."""
+        """As :meth:`Storage.delete`; folders that become empty go, too, at last the storage's own."""
         for path in paths:
             self._at(path).unlink(missing_ok=True)
             with suppress(OSError):  # not empty, or another has removed it
-                for folder in Path(path).parents[:-1]:
+                for folder in Path(path).parents:
                     Path(self.root, folder).rmdir()
 
     def remove_partial(self, older_than_s: float = _PARTIAL_S) -> None:
