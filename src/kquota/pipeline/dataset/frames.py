@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["files_source", "spark_schema", "table_frame", "table_source", "write_frame"]
 
 _FILE_ROWS: Final = 1_000_000
-"""A task writes a file for about so many rows, and has no more of them in memory."""
+"""A task writes a file after about this many rows, and has no more of them in memory."""
 _GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 """What Spark takes for a pattern in a path."""
 _DESCRIBED: Final = pa.schema([("file", pa.binary())])

@@ -45,7 +45,7 @@ _CELLS: Final = (
 @dataclass(slots=True)
 class RecordedTraffic:
     """Traffic of one dataset. `skipped` counts what could not be used so far: an unknown client, an unknown amount,
-    or a rate that metrics told.
+    or a rate that is from metrics.
     """
 
     dataset: Dataset
