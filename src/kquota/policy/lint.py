@@ -102,7 +102,7 @@ def _reach(key: str, rules: set[ClientQuotaEntity]) -> Iterator[Finding]:
 def _taken(
     entity: ClientQuotaEntity, key: str, client_id: str, users: list[str], with_pair: set[str]
 ) -> Iterator[Finding]:
-    """A rule on a client id, and the users whose own rules take precedence over it: those without a rule for the pair."""
+    """A rule on a client id, and the users whose own rules bind before it: those without a rule for the pair."""
     shown = list(islice((user for user in users if user not in with_pair), _SHOWN))
     if not shown:
         return
