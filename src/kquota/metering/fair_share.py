@@ -64,9 +64,9 @@ class FairShareCallback(GroupQuotaCallback):
     """Tenants share a capacity; one that wants more than its part gets what the others leave.
 
     The callback gets the usage of tenants every second. A tenant that was throttled wants all it can get; any other
-    wants what it uses, and a little more. No limit is ever lower than what the tenant's weight gives it among those that are active:
-    who was idle, or used little, is not made to wait for having been so. A quota on the tenant itself is the most that
-    it gets.
+    wants what it uses, and a little more. No limit is ever lower than what the tenant's weight gives it among those
+    that are active: a tenant that was idle, or used little, is not throttled for that. A quota on the tenant itself is
+    the most that it gets.
     """
 
     def __init__(self) -> None:
