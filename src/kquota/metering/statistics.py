@@ -37,7 +37,7 @@ class TimeUnit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How long a broker looks back: ``quota.window.num`` windows, the current one among them, of so many seconds."""
+    """How long a broker looks back: ``quota.window.num`` windows of some seconds, the current one among them."""
 
     samples: int = 11
     size_ms: int = 1_000
