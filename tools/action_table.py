@@ -1,4 +1,4 @@
-"""Writes `src/kquota/gateway/action_table.py`, the APIs that the gateway forwards, from the schemas of kio.
+"""Writes `src/kquota/gateway/relay/action_table.py`, the APIs that the gateway forwards, from the schemas of kio.
 
     python tools/action_table.py          write it
     python tools/action_table.py --check  say whether it is up to date
@@ -17,7 +17,7 @@ from typing import Any
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
-TARGET = Path(__file__).parents[1] / "src" / "kquota" / "gateway" / "action_table.py"
+TARGET = Path(__file__).parents[1] / "src" / "kquota" / "gateway" / "relay" / "action_table.py"
 
 NOT_FORWARDED = {
     # Only brokers and controllers send these.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kquota.gateway.actions import action_of
-from kquota.gateway.enforcement import Client, Enforcement
-from kquota.gateway.request_head import RequestHead
+from kquota.gateway.quotas.enforcement import Client, Enforcement
+from kquota.gateway.relay.actions import action_of
+from kquota.gateway.relay.request_head import RequestHead
 from kquota.metering.meters import Throttle
 
 __all__ = ["fetched", "produced"]

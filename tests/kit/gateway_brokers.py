@@ -12,8 +12,8 @@ from typing import Any
 from kquota.config import BrokerConfig, ConnectionLimits
 from kquota.errors import UnreachableError
 from kquota.gateway.app import Gateway
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.connection_identity import Identities
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
 from kquota.gateway.settings import GatewaySettings
 from kquota.gateway.topology import NodePorts
 from kquota.metering.cluster import Cluster
@@ -42,6 +42,8 @@ class GatewayBroker:
         self.received = 0
         self.fetch_bytes = 0
         self.delay_s = 0.0
+        self.acknowledges = True
+        """It answers Produce, as long as requests ask for acks."""
         self.cuts_answers = False
         """It closes the connection in the middle of the next answer."""
         self._server: asyncio.Server | None = None
@@ -71,7 +73,10 @@ class GatewayBroker:
                 left = size - len(head)
                 while left:
                     await self.reads.wait()
-                    left -= len(await reader.read(min(left, 2**20)))
+                    taken = len(await reader.read(min(left, 2**20)))
+                    if not taken:
+                        raise ConnectionResetError
+                    left -= taken
                 self.received += size + 4
                 await self._answer(head, writer)
         self.open.discard(writer)
@@ -84,6 +89,8 @@ class GatewayBroker:
                 self.produced.append(correlation_id)
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
+                if not self.acknowledges:
+                    return
                 found = answer(correlation_id, b"\0\1" + bytes(5))
             case 1:
                 writer.write(struct.pack(">iiBi", self.fetch_bytes, correlation_id, 0, 0))

@@ -29,7 +29,7 @@ class Echo(asyncio.Protocol):
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
-        self.peer = Peer("", "", "")
+        self.peer = Peer("", "")
         self.last_active = listener.now()
         self.incomplete_since: float | None = None
         self.transport: asyncio.Transport | None = None

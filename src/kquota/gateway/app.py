@@ -17,16 +17,16 @@ import structlog
 
 from kquota.config import ConnectionLimits
 from kquota.errors import InputError, KquotaError
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.client_connection import ClientConnection
-from kquota.gateway.connection_identity import Identities
-from kquota.gateway.enforcement import Enforcement
 from kquota.gateway.event_lines import EventLines
-from kquota.gateway.own_quotas import OwnQuotas
-from kquota.gateway.partition_counts import PartitionCounts
-from kquota.gateway.relay import Relay
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.mutations.partition_counts import PartitionCounts
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.enforcement import Enforcement
+from kquota.gateway.quotas.own_quotas import OwnQuotas
+from kquota.gateway.relay.client_connection import ClientConnection
+from kquota.gateway.relay.relay import Relay
+from kquota.gateway.relay.stats import RelayStats
 from kquota.gateway.settings import GatewaySettings
-from kquota.gateway.stats import RelayStats
 from kquota.gateway.topology import Node, NodePorts, Topology
 from kquota.metering.cluster import Cluster
 from kquota.net.addresses import Address, is_connectable, is_loopback, is_unspecified
@@ -205,6 +205,11 @@ class Gateway:
         return self._listeners
 
     @property
+    def closing_brokers(self) -> int:
+        """How many connections to brokers still have something to send for a client that is gone."""
+        return 0 if self._relay is None else len(self._relay.closing_brokers)
+
+    @property
     def relay(self) -> Relay:
         """What the connections share."""
         assert self._relay is not None
@@ -322,9 +327,13 @@ class Gateway:
         self.is_draining, self.is_listening = True, False
         for task in list(self._tasks):
             task.cancel()
+        now = asyncio.get_running_loop().time
         drain_s = self.settings.drain_ms / 1000
+        until = now() + drain_s
         closed = await asyncio.gather(*(one.close(within_s=drain_s) for one in self._listeners.values()))
         self._listeners.clear()
+        if self._relay is not None:
+            await self._relay.close(within_s=max(0.0, until - now()))
         return sum(closed)
 
     def _check_addresses(self, bound: list[tuple[str, int]]) -> None:

@@ -21,11 +21,11 @@ from kquota.config import CALLBACK_SETTING, ConnectionLimits, load_broker_config
 from kquota.errors import InputError
 from kquota.files.local_paths import local_path
 from kquota.gateway.app import Gateway, within_open_files
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.connection_identity import Identities
-from kquota.gateway.operations import serve_operations
-from kquota.gateway.own_quotas import OwnQuotas
-from kquota.gateway.request_time import RequestTimes
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.metrics.operations import serve_operations
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.own_quotas import OwnQuotas
+from kquota.gateway.quotas.request_time import RequestTimes
 from kquota.gateway.settings import load_gateway_settings
 from kquota.gateway.topology import NodePorts
 from kquota.gateway.upstream import ClusterUpstream

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from kquota.errors import KquotaError
-from kquota.gateway.stats import RelayStats
+from kquota.gateway.relay.stats import RelayStats
 from kquota.gateway.topology import Node
 from kquota.net.addresses import Address
 from kquota.net.event_log import LineLimit

@@ -49,7 +49,11 @@ class Peer:
 
     address: str
     listener: str
-    host: str
+
+    @property
+    def host(self) -> str:
+        """Of `address`, without brackets."""
+        return self.address.rpartition(":")[0].strip("[]")
 
 
 @dataclass(slots=True)
@@ -120,6 +124,7 @@ class Listener:
         self._connections: set[Connection] = set()
         self._delayed: dict[socket.socket, tuple[Peer, asyncio.TimerHandle]] = {}
         self._by_host: Counter[str] = Counter()
+        self._texts: dict[tuple[str, int], str] = {}  # own addresses, each as one text for all connections
         self._count = 0
         self._shared_count = shared_count
         self._sweep: asyncio.TimerHandle | None = None
@@ -256,8 +261,10 @@ class Listener:
                 accepted.setblocking(False)
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 host, port = host_and_port(address)
-                at = Address(*host_and_port(accepted.getsockname()))
-                peer = Peer(str(Address(host, port)), str(at), host)
+                # As brokers do: the other end may be gone, and never have said so.
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                own = host_and_port(accepted.getsockname())
+                peer = Peer(str(Address(host, port)), self._texts.setdefault(own, str(Address(*own))))
             except OSError:  # it is gone already
                 accepted.close()
                 continue

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kafka.protocol.schemas.load_json import load_json
 
-from kquota.gateway.actions import ACTIONS, Action, Kind, action_of
+from kquota.gateway.relay.actions import ACTIONS, Action, Kind, action_of
 from kquota.wire.apis import APIS, TOPIC_APIS
 from tests.kit.kio_entities import entity_class, is_known, least, response_frame
 

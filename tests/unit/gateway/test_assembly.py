@@ -14,7 +14,7 @@ from kquota.gateway.assembly import (
     _by_turns,
     _in_force,
 )
-from kquota.gateway.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
 from kquota.quotas import ClientQuotaEntity
 
 

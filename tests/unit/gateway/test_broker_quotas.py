@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.config import BrokerConfig
-from kquota.gateway.broker_quotas import AT_ONCE, BrokerQuotas
+from kquota.gateway.quotas.broker_quotas import AT_ONCE, BrokerQuotas
 from kquota.metering.engine import Change
 from kquota.quotas import ClientQuotaEntity
 from tests.kit.strategies import FEW_NAMES, crowded_entities

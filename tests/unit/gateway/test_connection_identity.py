@@ -7,9 +7,9 @@ from typing import Any, Final, cast
 import pytest
 
 from kquota.errors import ProtocolError
-from kquota.gateway.connection_identity import ConnectionIdentity, Identities
-from kquota.gateway.identity import IdentitySettings
-from kquota.gateway.principals import AuthenticationContext
+from kquota.gateway.identity.connection_identity import ConnectionIdentity, Identities
+from kquota.gateway.identity.principals import AuthenticationContext
+from kquota.gateway.identity.sasl_observer import IdentitySettings
 from kquota.metering.callback import KafkaPrincipal
 from kquota.net.listener import Peer
 from kquota.net.listener_config import SecurityProtocol
@@ -38,7 +38,7 @@ def no_rule_matches(_certificate: bytes) -> str:
 
 def connected(identities: Identities) -> ConnectionIdentity:
     one = identities.new()
-    one.connected(Peer("10.0.0.7:50000", "10.0.0.1:9192", "10.0.0.7"), cast("Any", Tls()))
+    one.connected(Peer("10.0.0.7:50000", "10.0.0.1:9192"), cast("Any", Tls()))
     return one
 
 

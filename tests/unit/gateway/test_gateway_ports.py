@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from kquota.config import BrokerConfig, ConnectionLimits
 from kquota.errors import CallbackRefusedError
 from kquota.gateway.app import Gateway
-from kquota.gateway.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
 from kquota.metering.engine import QuotaManagers
 from tests.kit.gateway_brokers import GatewayBroker, Upstream, gateway_of, read_frame
 from tests.kit.listening import Run, run

@@ -13,11 +13,11 @@ from kio.schema.errors import ErrorCode
 from msgspec import structs
 
 from kquota.errors import MalformedMessageError, ProtocolError, TooManyElementsError, UnsupportedVersionError
-from kquota.gateway.mutation_frames import (
+from kquota.gateway.mutations.frames import (
     read_mutation_request,
     read_mutation_response,
 )
-from kquota.gateway.mutation_splitting import write_answer, write_request_without
+from kquota.gateway.mutations.splitting import write_answer, write_request_without
 from kquota.metering.requests import STRICT_SINCE
 from kquota.wire.apis import (
     CREATE_PARTITIONS,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from kquota.config import BrokerConfig
 from kquota.errors import ConnectionFailedError, MalformedMessageError, TooManyElementsError
-from kquota.gateway.actions import ACTIONS
-from kquota.gateway.enforcement import Client, Enforcement
-from kquota.gateway.mutations import mutate
-from kquota.gateway.partition_counts import BEHIND_MS, PartitionCounts
+from kquota.gateway.mutations.charging import mutate
+from kquota.gateway.mutations.partition_counts import BEHIND_MS, PartitionCounts
+from kquota.gateway.quotas.enforcement import Client, Enforcement
+from kquota.gateway.relay.actions import ACTIONS
 from kquota.metering.callback import Principal
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.requests import Mutations, RequestQuotas

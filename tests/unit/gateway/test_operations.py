@@ -16,12 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from kquota.config import BrokerConfig, ConnectionLimits
 from kquota.errors import InputError, KquotaError, StoreError
 from kquota.gateway.app import Gateway
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.connection_identity import Identities
-from kquota.gateway.enforcement import Client, Enforcement
-from kquota.gateway.loop_lag import LoopLag
-from kquota.gateway.operations import Operations, serve_operations
-from kquota.gateway.readiness import check_brokers
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.metrics.loop_lag import LoopLag
+from kquota.gateway.metrics.operations import Operations, serve_operations
+from kquota.gateway.metrics.readiness import check_brokers
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.enforcement import Client, Enforcement
 from kquota.gateway.settings import GatewaySettings, load_gateway_settings
 from kquota.metering.cluster import Cluster
 from kquota.net.addresses import Address
@@ -367,6 +367,22 @@ def test_requests_of_connections_that_are_there_are_counted_where_they_are_looke
         for number in range(3):
             relayed.client_sends(request(12, 3, number, b""))
             assert value(parts.scrape(), "kquota_gateway_requests_total", api="Heartbeat") == number + 1
+        relayed.close()
+
+    run_virtually(scenario())
+
+
+def test_connections_to_brokers_that_outlive_their_clients_are_exported() -> None:
+    async def scenario() -> None:
+        relayed, parts = Relayed(), Parts()
+        await relayed.connect()
+        parts.gateway._relay = relayed.relay
+        name = "kquota_gateway_closing_broker_connections"
+        assert value(parts.scrape(), name) == 0
+        assert relayed.broker is not None
+        relayed.relay.closing_brokers.add(relayed.broker)
+        assert value(parts.scrape(), name) == 1
+        relayed.relay.closing_brokers.clear()
         relayed.close()
 
     run_virtually(scenario())

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from structlog.testing import capture_logs
 
 from kquota.errors import RequestTimeoutError
-from kquota.gateway.partition_counts import BEHIND_MS, PartitionCounts
+from kquota.gateway.mutations.partition_counts import BEHIND_MS, PartitionCounts
 from kquota.wire.messages.metadata import MetadataRequestTopic, MetadataTopic
 from tests.kit.manual_clock import ManualClock
 from tests.kit.mutation_broker import MutationBroker, run

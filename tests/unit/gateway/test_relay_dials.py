@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from kquota.errors import KquotaError
-from kquota.gateway.broker_connection import BrokerConnection
-from kquota.gateway.relay import CONNECT_S
+from kquota.gateway.relay.broker_connection import BrokerConnection
+from kquota.gateway.relay.relay import CONNECT_S
 from tests.kit.relayed import End, Relayed
 from tests.kit.virtual_loop import run_virtually
 

@@ -11,7 +11,7 @@ import struct
 import pytest
 
 from kquota.errors import FrameSizeError, ProtocolError
-from kquota.gateway.client_connection import MOST_UNANSWERED
+from kquota.gateway.relay.client_channel import MOST_UNANSWERED
 from kquota.wire.primitives import uvarint
 from tests.kit.relayed import Relayed, answer, produce_request, request
 from tests.kit.virtual_loop import run_virtually

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kquota.config import BrokerConfig
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.enforcement import Client
-from kquota.gateway.request_time import RequestTimes
-from kquota.gateway.rules import ThrottleCounts
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.enforcement import Client
+from kquota.gateway.quotas.request_time import RequestTimes
+from kquota.gateway.quotas.rules import ThrottleCounts
 from kquota.quotas import ClientQuotaEntity
 from tests.kit.charged import fetched, produced
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.errors import ProtocolError
-from kquota.gateway.identity import IdentitySettings, SaslObserver
-from kquota.gateway.principals import AuthenticationContext
+from kquota.gateway.identity.principals import AuthenticationContext
+from kquota.gateway.identity.sasl_observer import IdentitySettings, SaslObserver
 from kquota.metering.callback import KafkaPrincipal
 from tests.kit.sasl_exchanges import (
     Client,

@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kquota.errors import ProtocolError
-from kquota.gateway.actions import Action, Kind
-from kquota.gateway.api_versions import clamp_api_versions
-from kquota.gateway.identity import SaslObserver
-from kquota.gateway.mutations import mutate
-from kquota.gateway.sasl import Progress
+from kquota.gateway.identity.sasl import Progress
+from kquota.gateway.identity.sasl_observer import SaslObserver
+from kquota.gateway.mutations.charging import mutate
+from kquota.gateway.relay.actions import Action, Kind
+from kquota.gateway.relay.api_versions import clamp_api_versions
 from kquota.wire.apis import read_header
 from kquota.wire.frames import framed
 
 if TYPE_CHECKING:
-    from kquota.gateway.broker_connection import BrokerConnection
-    from kquota.gateway.client_connection import ClientConnection
-    from kquota.gateway.relay import Relay
+    from kquota.gateway.relay.broker_connection import BrokerConnection
+    from kquota.gateway.relay.client_connection import ClientConnection
+    from kquota.gateway.relay.relay import Relay
 
 __all__ = ["answer_whole"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kquota.errors import MalformedMessageError
-from kquota.gateway.actions import Action
+from kquota.gateway.relay.actions import Action
 from kquota.wire.primitives import read_compact_length, read_uvarint, skip_tags
 
 __all__ = [

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from kquota import __version__
-from kquota.gateway.action_table import ROWS
-from kquota.gateway.client_connection import ClientConnection
-from kquota.gateway.quota_metrics import Steps, broker_label
-from kquota.gateway.stats import RelayStats
+from kquota.gateway.metrics.quota_metrics import Steps, broker_label
+from kquota.gateway.relay.action_table import ROWS
+from kquota.gateway.relay.client_connection import ClientConnection
+from kquota.gateway.relay.stats import RelayStats
 from kquota.net.exposition import Exposition
 from kquota.net.listener import Connection
 from kquota.stores.feed import QuotaFeed
@@ -59,8 +59,11 @@ def write_stats(page: Exposition, stats: RelayStats, *, is_shadow: bool, is_read
         logins.add(count, {"mechanism": mechanism, "result": "succeeded" if succeeded else "failed"})
 
 
-def write_connections(page: Exposition, listeners: Mapping[int | None, Connections]) -> Steps:
-    """The connections that are there, by the broker whose port they came to; they add their requests to the stats."""
+def write_connections(page: Exposition, listeners: Mapping[int | None, Connections], closing: int) -> Steps:
+    """The connections that are there, by the broker whose port they came to; they add their requests to the stats.
+
+    :param closing: connections to brokers whose client is gone, and which still have something to send.
+    """
     now = page.gauge("kquota_gateway_connections", "Connections of clients, by the broker whose port they came to")
     muted = unanswered = 0
     for node_id, listener in list(listeners.items()):
@@ -74,6 +77,7 @@ def write_connections(page: Exposition, listeners: Mapping[int | None, Connectio
                 unanswered += len(one.expected)
     page.gauge("kquota_gateway_muted_connections", "Connections whose client is throttled now").add(muted)
     page.gauge("kquota_gateway_unanswered_requests", "Requests that brokers have not answered yet").add(unanswered)
+    page.gauge("kquota_gateway_closing_broker_connections", "To brokers, of clients that are gone").add(closing)
 
 
 def write_followed(page: Exposition, feed: QuotaFeed, *, in_force: int, brokers: int, topology_age_s: float) -> None:

@@ -6,8 +6,8 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kquota.gateway.identity import IdentitySettings, SaslObserver
-from kquota.gateway.principals import AuthenticationContext, build_principal
+from kquota.gateway.identity.principals import AuthenticationContext, build_principal
+from kquota.gateway.identity.sasl_observer import IdentitySettings, SaslObserver
 from kquota.metering.callback import KafkaPrincipal
 from kquota.net.listener import Peer
 from kquota.net.listener_config import SecurityProtocol

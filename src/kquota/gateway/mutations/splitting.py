@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from kquota.errors import KafkaErrorCode
-from kquota.gateway.mutation_frames import MutationRequest, MutationResponse, TopicKey
+from kquota.gateway.mutations.frames import MutationRequest, MutationResponse, TopicKey
 from kquota.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from kquota.wire.frames import framed
 from kquota.wire.messages.topics import (

@@ -12,17 +12,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kquota.gateway.actions import Kind
-from kquota.gateway.rules import CONNECTION, Rules, ThrottleCounts
+from kquota.gateway.quotas.rules import CONNECTION, Rules, ThrottleCounts
+from kquota.gateway.relay.actions import Kind
 from kquota.metering.callback import ClientQuotaType, Principal
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.meters import Throttle
 from kquota.metering.requests import RequestQuotas
 
 if TYPE_CHECKING:
-    from kquota.gateway.client_connection import Expected
-    from kquota.gateway.request_head import RequestHead
-    from kquota.gateway.request_time import RequestTimes
+    from kquota.gateway.quotas.request_time import RequestTimes
+    from kquota.gateway.relay.request_head import Expected, RequestHead
 
 __all__ = ["Client", "Enforcement"]
 

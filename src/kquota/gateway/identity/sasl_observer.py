@@ -3,7 +3,7 @@
 Sans-I/O. The broker authenticates; the gateway forwards every token as it is, and reads the name. The relay hands over
 each whole frame of an exchange before it forwards it, without its size: a request, then its response, then the next
 request. It treats no frame in between as part of an exchange, and passes none larger than
-:data:`~kquota.gateway.sasl_frames.MAX_SASL_FRAME_BYTES`.
+:data:`~kquota.gateway.identity.sasl_frames.MAX_SASL_FRAME_BYTES`.
 
 No token is kept: an observer has the name alone, and drops it when the exchange fails. An error that is raised carries
 neither a token nor the frames of the functions that saw one.
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn, TypeVar
 
 from kquota.errors import InputError, KafkaErrorCode, KquotaError, ProtocolError
-from kquota.gateway.principals import (
+from kquota.gateway.identity.principals import (
     BUILDER_SETTING,
     AuthenticationContext,
     PrincipalBuilder,
@@ -26,14 +26,14 @@ from kquota.gateway.principals import (
     load_principal_builder,
     parse_principal,
 )
-from kquota.gateway.sasl import (
+from kquota.gateway.identity.sasl import (
     READABLE_MECHANISMS,
     Exchange,
     Progress,
     UnknownUser,
     exchange_of,
 )
-from kquota.gateway.sasl_frames import (
+from kquota.gateway.identity.sasl_frames import (
     is_gssapi_token,
     read_authenticate_request,
     read_authenticate_response,

@@ -7,8 +7,8 @@ from struct import Struct
 from typing import Final
 
 from kquota.errors import KafkaErrorCode, MalformedMessageError
-from kquota.gateway.action_table import ROWS
-from kquota.gateway.fields import after_tags, forward, read_count, read_i16
+from kquota.gateway.relay.action_table import ROWS
+from kquota.gateway.relay.fields import after_tags, forward, read_count, read_i16
 from kquota.wire.primitives import compact_length, length
 
 __all__ = ["FORWARDED", "clamp_api_versions"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from kquota.errors import MalformedMessageError
-from kquota.gateway.actions import Action
-from kquota.gateway.fields import (
+from kquota.gateway.relay.actions import Action
+from kquota.gateway.relay.fields import (
     after_tags,
     after_text,
     announced_end,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from kquota.errors import MalformedMessageError
-from kquota.gateway.actions import Action
-from kquota.gateway.fields import (
+from kquota.gateway.relay.actions import Action
+from kquota.gateway.relay.fields import (
     after_header,
     after_tags,
     after_text,
@@ -22,21 +22,32 @@ from kquota.gateway.fields import (
     read_text,
     read_uvarint,
 )
-from kquota.gateway.throttle_field import after_topics_of_produce
+from kquota.gateway.relay.throttle_field import after_topics_of_produce
 from kquota.wire.primitives import COMPACT_NULL, NULL_STRING, compact_length, compact_text, length, text, uvarint
 
-__all__ = ["Rewrite", "may_have_node_endpoints", "rewrite_coordinators", "rewrite_head", "rewrite_produce"]
+__all__ = [
+    "NODE_ENDPOINTS_SINCE",
+    "NO_NODE_ENDPOINTS",
+    "Rewrite",
+    "may_have_node_endpoints",
+    "rewrite_coordinators",
+    "rewrite_head",
+    "rewrite_produce",
+]
 
 Rewrite = Callable[[int, str, int], tuple[str, int] | None]
 """Node id, host, port: the host and the port at the gateway for that node, or None where it has none."""
 
+NODE_ENDPOINTS_SINCE: Final = 10
+"""The version of Produce since which a response may have addresses of brokers (KIP-951)."""
+NO_NODE_ENDPOINTS: Final = bytes(4)
+"""How a response ends that has none, and no throttle time; see :func:`may_have_node_endpoints`."""
 MAX_HEAD_BYTES: Final = 1024 * 1024
 MAX_BROKERS: Final = 10_000
 
 _METADATA: Final = 3
 _CONTROLLERS: Final = 2  # endpoint type
 _COORDINATOR_NOT_AVAILABLE: Final = 15
-_NODE_ENDPOINTS_SINCE: Final = 10
 _NODE_ENDPOINTS: Final = 0  # tag
 
 
@@ -235,7 +246,7 @@ def may_have_node_endpoints(action: Action, frame: bytes) -> bool:
     characters: where the last four bytes are 0, they are of a throttle time and an empty tag section. Tagged fields
     that Kafka does not have yet are not thought of.
     """
-    return action.version >= _NODE_ENDPOINTS_SINCE and not frame.endswith(b"\0\0\0\0")
+    return action.version >= NODE_ENDPOINTS_SINCE and not frame.endswith(NO_NODE_ENDPOINTS)
 
 
 def rewrite_produce(action: Action, frame: bytes, rewrite: Rewrite) -> bytes:

@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 import structlog
 
 from kquota.errors import ApiError, KafkaErrorCode
-from kquota.gateway.actions import Action
-from kquota.gateway.api_versions import FORWARDED
-from kquota.gateway.cluster_rights import AclOperation, ClusterRights
+from kquota.gateway.quotas.cluster_rights import AclOperation, ClusterRights
+from kquota.gateway.relay.actions import Action
+from kquota.gateway.relay.api_versions import FORWARDED
 from kquota.metering.callback import KafkaPrincipal
 from kquota.net.frame_server import Answer
 from kquota.server.answering import RequestDispatcher

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from kquota.gateway.actions import ACTIONS
+from kquota.gateway.relay.actions import ACTIONS
 
 __all__ = ["RelayStats"]
 

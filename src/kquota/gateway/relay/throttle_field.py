@@ -11,8 +11,8 @@ from struct import Struct
 from typing import Final
 
 from kquota.errors import KafkaErrorCode, MalformedMessageError
-from kquota.gateway.actions import Action, Kind
-from kquota.gateway.fields import (
+from kquota.gateway.relay.actions import Action, Kind
+from kquota.gateway.relay.fields import (
     after_array,
     after_bytes,
     after_header,

@@ -12,17 +12,20 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final, cast
 
-from kquota.errors import FrameSizeError, MalformedMessageError, ProtocolError
-from kquota.gateway.actions import Action, Kind
-from kquota.gateway.broker_addresses import rewrite_coordinators, rewrite_head, rewrite_produce
-from kquota.gateway.request_head import BYTES_OUT
-from kquota.gateway.throttle_field import write_throttle
+from kquota.errors import FrameSizeError, ProtocolError
+from kquota.gateway.relay.actions import Action, Kind
+from kquota.gateway.relay.answers import answer_with_brokers, throttled, whole_answer
+from kquota.gateway.relay.broker_addresses import NO_NODE_ENDPOINTS
+from kquota.gateway.relay.client_channel import UNSENT_BYTES
+from kquota.gateway.relay.request_head import BYTES_OUT
+from kquota.gateway.relay.throttle_field import write_throttle
+from kquota.wire.apis import ALTER_CLIENT_QUOTAS
 
 if TYPE_CHECKING:
-    from kquota.gateway.client_connection import ClientConnection, Expected
-    from kquota.gateway.relay import Relay
+    from kquota.gateway.relay.client_connection import ClientConnection
+    from kquota.gateway.relay.relay import Relay
 
-__all__ = ["MAX_WHOLE_ANSWER_BYTES", "BrokerConnection", "keep_alive"]
+__all__ = ["CLOSING_S", "MAX_WHOLE_ANSWER_BYTES", "BrokerConnection"]
 
 _HEADER: Final = Struct(">ii")  # size, correlation id
 _HEADER_BYTES: Final = _HEADER.size
@@ -33,17 +36,14 @@ _FETCH: Final = Kind.FETCH
 _BROKERS: Final = Kind.BROKERS
 _COORDINATOR: Final = Kind.COORDINATOR
 _QUOTAS: Final = Kind.QUOTAS
-_ALTER_CLIENT_QUOTAS: Final = 49
-_NODE_ENDPOINTS_SINCE: Final = 10
-_NO_THROTTLE_NO_TAGS: Final = bytes(4)
 
 MAX_WHOLE_ANSWER_BYTES: Final = 16 * 1024 * 1024
 """The largest answer that is collected before it is passed on. Those with records never are."""
-MAX_REWRITTEN_BYTES: Final = 2**30
-"""The largest answer with a list of brokers: with the gateway's addresses its size still has to fit 32 bits."""
+CLOSING_S: Final = 30.0
+"""How long a broker may take for what it was sent, once its client is gone (``request.timeout.ms``)."""
 
 
-def keep_alive(transport: asyncio.Transport) -> None:
+def _keep_alive(transport: asyncio.Transport) -> None:
     """Have TCP find out that the other end is gone, as brokers do (``SocketServer``): it may never say so."""
     its_socket = transport.get_extra_info("socket")
     if its_socket is not None:
@@ -51,7 +51,7 @@ def keep_alive(transport: asyncio.Transport) -> None:
 
 
 class BrokerConnection(asyncio.Protocol):
-    """Made by :meth:`~kquota.gateway.relay.Relay.dial`."""
+    """Made by :meth:`~kquota.gateway.relay.relay.Relay.dial`."""
 
     __slots__ = (
         "__weakref__",
@@ -88,14 +88,16 @@ class BrokerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The broker took the connection."""
         self._transport = transport = cast("asyncio.Transport", transport)
-        transport.set_write_buffer_limits(high=1024 * 1024)
-        keep_alive(transport)
+        transport.set_write_buffer_limits(high=UNSENT_BYTES)
+        _keep_alive(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The broker is gone, or let go."""
         self._transport = None
-        if self._asked is not None and not self._asked.done():
-            self._asked.set_exception(ConnectionResetError("the broker closed it"))
+        self._relay.broker_closed(self)
+        asked, self._asked = self._asked, None  # the traceback of its error would refer to this connection
+        if asked is not None and not asked.done():
+            asked.set_exception(ConnectionResetError("the broker closed it"))
         self._client.broker_lost(exc)
 
     def pause_writing(self) -> None:
@@ -142,9 +144,18 @@ class BrokerConnection(asyncio.Protocol):
         return self._asked
 
     def close(self) -> None:
-        """Close, after what was sent has gone out: a client without acks relies on it."""
+        """Close, after what was sent has gone out, if that is soon: a client without acks relies on it."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._relay.closing_brokers.add(self)
+        if self._transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(CLOSING_S, self.abort)
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """The broker sent something."""
@@ -152,7 +163,7 @@ class BrokerConnection(asyncio.Protocol):
         self._stats.bytes_from_brokers += end
         client = self._client
         try:
-            if self._is_between and not client.stopped and client.expected and self._passed_at_once(data, end):
+            if self._is_between and not client.stopped and self._passed_at_once(data, end, client):
                 return
             if self._rest or self._whole is not None:
                 self._take(data)
@@ -170,20 +181,21 @@ class BrokerConnection(asyncio.Protocol):
         if client.stopped or client.has_ended:
             client.answered()
 
-    def _passed_at_once(self, data: bytes, end: int) -> bool:
+    def _passed_at_once(self, data: bytes, end: int, client: ClientConnection) -> bool:
         """Pass on data if they are one whole answer with which nothing is to be done but to count it, as they mostly
         are: the shortest way that there is.
         """
-        client = self._client
-        next_id, head, sent_ms, throttle = client.expected[0]
-        if throttle is not None or end < _HEADER_BYTES:
+        expected = client.expected
+        if not expected or end < _HEADER_BYTES:
             return False
+        next_id, head, sent_ms, throttle = expected[0]
         size, correlation_id = _unpack_header(data)
-        if size + 4 != end or correlation_id != next_id:
+        if size + 4 != end or correlation_id != next_id or throttle is not None:
             return False
         answer: bytes | bytearray = data
-        if head.passes is None:
-            if data[-4:] != _NO_THROTTLE_NO_TAGS:
+        passes = head.passes
+        if passes is None:
+            if data[-4:] != NO_NODE_ENDPOINTS:
                 return False
         elif head.counts == BYTES_OUT:
             if head.since != self._fetch_quotas.changes:
@@ -197,9 +209,9 @@ class BrokerConnection(asyncio.Protocol):
                         client.mute(throttle_ms, now_ms)
                         answer = bytearray(data)
                         write_throttle(answer, head.action, throttle_ms)
-        elif not head.passes:
+        elif not passes:
             return False
-        client.expected.popleft()
+        del expected[0]
         client.write(answer)
         if client.has_ended:
             client.answered()
@@ -260,18 +272,23 @@ class BrokerConnection(asyncio.Protocol):
                 kind = action.kind
                 total = size + 4
                 throttle_ms = 0
-                if kind is _PRODUCE:
-                    is_throttled = throttle is not None or estimates_time
-                    if is_throttled or action.version >= _NODE_ENDPOINTS_SINCE:
+                if (
+                    kind is _PRODUCE
+                    or kind is _COORDINATOR
+                    or (estimates_time and action.throttle_at is None and action.has_throttle)
+                ):
+                    passes = False if throttle is not None or estimates_time else head.passes
+                    if not passes:
                         tail = at + total
                         if tail > end:
                             self._begin_whole(size, data, at)
                             break
-                        if is_throttled or data[tail - 4 : tail] != _NO_THROTTLE_NO_TAGS:
+                        if passes is False or data[tail - 4 : tail] != NO_NODE_ENDPOINTS:
                             self._send_on(patched or data, start, at)
                             start = at
-                            expected.popleft()
-                            self._answer(one, bytearray(memoryview(data)[at:tail]))
+                            del expected[0]
+                            answer = bytearray(memoryview(data)[at:tail])
+                            client.write(whole_answer(client, one, answer, self._relay.address_of))
                             at = start = tail
                             continue
                 elif kind is _FETCH:
@@ -287,29 +304,18 @@ class BrokerConnection(asyncio.Protocol):
                         if own is not None or estimates_time:
                             throttle_ms = enforcement.fetch(head, own, amount, now_ms - sent_ms, now_ms)
                 elif kind is _BROKERS:
-                    found = self._rewritten(action, data, at, end, total)
+                    found = self._with_brokers(action, data, at, total)
                     if found is None:
                         break
                     rewritten, replaced = found
                     self._send_on(patched or data, start, at)
                     start = at
-                    expected.popleft()
-                    client.write(self._throttled(one, bytearray(rewritten)))
+                    del expected[0]
+                    client.write(throttled(client, one, bytearray(rewritten)))
                     at = start = at + replaced
                     left = total - replaced
                     continue
-                elif kind is _COORDINATOR:
-                    tail = at + total
-                    if tail > end:
-                        self._begin_whole(size, data, at)
-                        break
-                    self._send_on(patched or data, start, at)
-                    start = at
-                    expected.popleft()
-                    self._answer(one, bytearray(memoryview(data)[at:tail]))
-                    at = start = tail
-                    continue
-                elif kind is _QUOTAS and action.api_key == _ALTER_CLIENT_QUOTAS:
+                elif kind is _QUOTAS and action.api_key == ALTER_CLIENT_QUOTAS.key:
                     self._relay.quotas_altered()
                 if estimates_time and kind is not _FETCH and head.client is not None:
                     if action.throttle_at is not None and end - at < min(total, action.throttle_at + 4):
@@ -322,7 +328,7 @@ class BrokerConnection(asyncio.Protocol):
                         patched = patched or bytearray(data)
                         if _INT32.unpack_from(patched, at + where)[0] < throttle_ms:
                             _INT32.pack_into(patched, at + where, throttle_ms)
-                expected.popleft()
+                del expected[0]
                 left = total
         except BaseException:
             self._send_on(patched or data, start, at)  # what came before is not to suffer, wherever it is cut
@@ -347,17 +353,13 @@ class BrokerConnection(asyncio.Protocol):
         if end > start:
             self._client.write(memoryview(data)[start:end])
 
-    def _rewritten(self, action: Action, data: bytes, at: int, end: int, total: int) -> tuple[bytes, int] | None:
-        """The head of an answer with the gateway's addresses; None while too little of it is there."""
-        if total > MAX_REWRITTEN_BYTES:
-            raise FrameSizeError(total - 4, MAX_REWRITTEN_BYTES, bytes(data[at : at + 16]))
-        if self._try_again_bytes > end - at and end - at < total:
+    def _with_brokers(self, action: Action, data: bytes, at: int, total: int) -> tuple[bytes, int] | None:
+        """As :func:`answer_with_brokers`, which is not asked again for every byte that comes."""
+        there = len(data) - at
+        if there < self._try_again_bytes and there < total:
             return None
-        found = rewrite_head(action, bytes(memoryview(data)[at : min(end, at + total)]), self._relay.address_of)
-        if found is None and end - at >= total:
-            raise MalformedMessageError(f"an answer to {action.name} ends within its list of brokers")
-        # Each time twice as much: what comes byte by byte is not read again for every one of them.
-        self._try_again_bytes = 0 if found is not None else 2 * (end - at)
+        found = answer_with_brokers(action, data, at, total, self._relay.address_of)
+        self._try_again_bytes = 2 * there if found is None else 0
         return found
 
     def _begin_whole(self, size: int, data: bytes, at: int) -> None:
@@ -374,35 +376,11 @@ class BrokerConnection(asyncio.Protocol):
         if len(self._whole) == self._whole_bytes:
             frame, self._whole = self._whole, None
             if self._client.expected:
-                self._answer(self._client.expected.popleft(), frame)
+                one = self._client.expected.pop(0)
+                self._client.write(whole_answer(self._client, one, frame, self._relay.address_of))
             elif not frame.startswith(self._asked_id, 4):
                 raise ProtocolError("the broker answered another request than the one it was asked")
             elif self._asked is not None and not self._asked.done():
                 self._asked.set_result(bytes(memoryview(frame)[4:]))
                 self._asked = None
         return data[missing:]
-
-    def _answer(self, one: Expected, frame: bytearray) -> None:
-        """Send the client an answer that was read whole: its size included."""
-        action, client = one[1].action, self._client
-        answer: bytes | bytearray = frame
-        if action.kind is _COORDINATOR:
-            answer = rewrite_coordinators(action, bytes(frame), self._relay.address_of)
-        elif action.kind is _PRODUCE and action.version >= _NODE_ENDPOINTS_SINCE:
-            answer = rewrite_produce(action, bytes(frame), self._relay.address_of)
-        client.write(self._throttled(one, bytearray(answer)))
-
-    def _throttled(self, one: Expected, frame: bytearray) -> bytearray:
-        """An answer, or its beginning, with the time that its client is to wait."""
-        client, enforcement = self._client, self._client.enforcement
-        _, head, sent_ms, throttle = one
-        throttle_ms = 0
-        if enforcement.estimates_time and head.client is not None:
-            throttle_ms = enforcement.settle(one, client.now_ms)
-            if throttle_ms > 0:
-                client.mute(throttle_ms, client.now_ms)
-        elif throttle is not None:
-            throttle_ms = throttle.throttle_ms - (client.now_ms - sent_ms)
-        if throttle_ms > 0:
-            write_throttle(frame, head.action, throttle_ms)
-        return frame

@@ -22,9 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
 from kquota.errors import KafkaErrorCode
-from kquota.gateway.actions import Action
-from kquota.gateway.enforcement import Client, Enforcement
-from kquota.gateway.mutation_frames import (
+from kquota.gateway.mutations.frames import (
     MutationRequest,
     MutationResponse,
     TopicAsked,
@@ -32,9 +30,11 @@ from kquota.gateway.mutation_frames import (
     read_mutation_request,
     read_mutation_response,
 )
-from kquota.gateway.mutation_splitting import write_answer, write_request_without
-from kquota.gateway.partition_counts import PartitionCounts
-from kquota.gateway.throttle_field import write_throttle
+from kquota.gateway.mutations.partition_counts import PartitionCounts
+from kquota.gateway.mutations.splitting import write_answer, write_request_without
+from kquota.gateway.quotas.enforcement import Client, Enforcement
+from kquota.gateway.relay.actions import Action
+from kquota.gateway.relay.throttle_field import write_throttle
 from kquota.metering.meters import Throttle
 from kquota.metering.requests import RequestQuotas
 from kquota.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS
@@ -82,7 +82,7 @@ async def mutate(
     :param enforcement: that of the controller. In shadow mode every topic is forwarded, and the answer's throttle time
         is the broker's; what would have been refused is counted, and not charged.
     :param now_ms: milliseconds, by the clock that the quotas are charged by.
-    :param max_elements: see :func:`~kquota.gateway.mutation_frames.read_mutation_request`.
+    :param max_elements: see :func:`~kquota.gateway.mutations.frames.read_mutation_request`.
     :raises ProtocolError: the request, or the broker's answer, is none. Nothing can be said to the client.
     """
     request = read_mutation_request(frame, max_elements=max_elements)

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kquota.errors import KquotaError
-from kquota.gateway.actions import Action, Kind
-from kquota.gateway.broker_connection import BrokerConnection
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.enforcement import Client
 from kquota.gateway.event_lines import EventLines
-from kquota.gateway.partition_counts import PartitionCounts
-from kquota.gateway.sasl import Progress
-from kquota.gateway.sasl_frames import MAX_SASL_FRAME_BYTES
+from kquota.gateway.identity.sasl import Progress
+from kquota.gateway.identity.sasl_frames import MAX_SASL_FRAME_BYTES
+from kquota.gateway.mutations.partition_counts import PartitionCounts
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.enforcement import Client
+from kquota.gateway.relay.actions import Action, Kind
+from kquota.gateway.relay.broker_connection import BrokerConnection
 from kquota.gateway.topology import Node, Topology
 from kquota.metering.callback import KafkaPrincipal, Principal
 from kquota.net.addresses import Address
 from kquota.net.listener import Peer
 
 if TYPE_CHECKING:
-    from kquota.gateway.client_connection import ClientConnection
-    from kquota.gateway.connection_identity import ConnectionIdentity
-    from kquota.gateway.own_quotas import OwnQuotas
+    from kquota.gateway.identity.connection_identity import ConnectionIdentity
+    from kquota.gateway.quotas.own_quotas import OwnQuotas
+    from kquota.gateway.relay.client_connection import ClientConnection
 
 __all__ = ["Relay"]
 
@@ -79,6 +80,9 @@ class Relay:
         self.address_of = topology.address_of
         self.quotas_altered = quotas_altered
         """To be called when the brokers have altered quotas for a client."""
+        self.closing_brokers: set[BrokerConnection] = set()
+        """Connections whose client is gone, while the broker has not taken all that was sent."""
+        self._are_brokers_closed: asyncio.Event | None = None
         self._upstream_tls = upstream_tls
         self._exempt = exempt
         self._clients: dict[tuple[KafkaPrincipal, str], Client] = {}
@@ -116,6 +120,22 @@ class Relay:
             self.stats.logins[mechanism, progress is Progress.SUCCEEDED] += 1
         if progress is Progress.FAILED:
             self._events.login_failed(peer, mechanism)
+
+    def broker_closed(self, broker: BrokerConnection) -> None:
+        """A connection to a broker is not open any more."""
+        self.closing_brokers.discard(broker)
+        if self._are_brokers_closed is not None and not self.closing_brokers:
+            self._are_brokers_closed.set()
+
+    async def close(self, *, within_s: float) -> None:
+        """Wait until the brokers have taken all that they were sent by clients that are gone; then close the rest."""
+        if self.closing_brokers:
+            self._are_brokers_closed = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._are_brokers_closed.wait(), within_s)
+            for broker in list(self.closing_brokers):
+                broker.abort()
+            await asyncio.sleep(0)  # the event loop closes them in its next turn
 
     async def dial(self, client: ClientConnection, node_id: int | None) -> BrokerConnection:
         """Connect to a broker on behalf of a client, which from now on has that broker's quotas.

@@ -2,7 +2,7 @@
 
 Topics are read one at a time, and of each is kept what its cost follows from, and where it is in the frame: so memory
 is a few hundred bytes for each topic, whatever settings and assignments come with it, and a frame can be split between
-topics (:mod:`kquota.gateway.mutation_splitting`).
+topics (:mod:`kquota.gateway.mutations.splitting`).
 """
 
 from __future__ import annotations

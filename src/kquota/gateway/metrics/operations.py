@@ -19,10 +19,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from kquota.clock import Clock, SystemClock
 from kquota.errors import KquotaError
 from kquota.gateway.app import Gateway
-from kquota.gateway.loop_lag import LoopLag
-from kquota.gateway.quota_metrics import Steps, write_quotas
-from kquota.gateway.readiness import Check, check_brokers, check_listening, check_quotas, is_ready, to_lines
-from kquota.gateway.relay_metrics import write_connections, write_followed, write_stats
+from kquota.gateway.metrics.loop_lag import LoopLag
+from kquota.gateway.metrics.quota_metrics import Steps, write_quotas
+from kquota.gateway.metrics.readiness import Check, check_brokers, check_listening, check_quotas, is_ready, to_lines
+from kquota.gateway.metrics.relay_metrics import write_connections, write_followed, write_stats
 from kquota.net.addresses import Address
 from kquota.net.exposition import CONTENT_TYPE, Exposition
 from kquota.net.http_server import HttpAnswer, open_http_server
@@ -95,7 +95,7 @@ class Operations:
             topology_age_s=float("inf") if age_s is None else age_s,
         )
         self.lag.write(page)
-        yield from write_connections(page, gateway.listeners)
+        yield from write_connections(page, gateway.listeners, gateway.closing_brokers)
         write_stats(page, gateway.stats, is_shadow=gateway.quotas.is_shadow, is_ready=is_ready(self.checks()))
         loop = asyncio.get_running_loop()
         yield from write_quotas(

@@ -1,6 +1,6 @@
 """A principal by a client's address, where clients do not authenticate: a principal builder (KIP-55).
 
-    principal.builder.class=kquota.gateway.principals_by_address:PrincipalsByAddress
+    principal.builder.class=kquota.gateway.identity.principals_by_address:PrincipalsByAddress
     principal.builder.addresses.file=/etc/kquota/addresses
 
 The file has a network and a principal a line; the narrowest network that has the address counts, whatever their
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from kquota.errors import InputError
-from kquota.gateway.principals import ANONYMOUS, AuthenticationContext, parse_principal
+from kquota.gateway.identity.principals import ANONYMOUS, AuthenticationContext, parse_principal
 from kquota.metering.callback import KafkaPrincipal
 
 __all__ = ["FILE_SETTING", "PrincipalsByAddress"]

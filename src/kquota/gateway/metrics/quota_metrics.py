@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import heappush, heappushpop
 from typing import Final, TypeAlias
 
-from kquota.gateway.broker_quotas import CONTROLLER, BrokerQuotas
-from kquota.gateway.enforcement import Enforcement
-from kquota.gateway.rules import CONNECTION, MOST_RULES
-from kquota.gateway.top_clients import ClientUsage, TopClients
+from kquota.gateway.metrics.top_clients import ClientUsage, TopClients
+from kquota.gateway.quotas.broker_quotas import CONTROLLER, BrokerQuotas
+from kquota.gateway.quotas.enforcement import Enforcement
+from kquota.gateway.quotas.rules import CONNECTION, MOST_RULES
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.connections import DISABLED
 from kquota.metering.meters import UNLIMITED, BucketMeter, Meter, SpreadMeter

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from kquota.config import BrokerConfig
-from kquota.gateway.enforcement import Enforcement
-from kquota.gateway.request_time import RequestTimes
-from kquota.gateway.rules import ThrottleCounts
+from kquota.gateway.quotas.enforcement import Enforcement
+from kquota.gateway.quotas.request_time import RequestTimes
+from kquota.gateway.quotas.rules import ThrottleCounts
 from kquota.metering.callback import ClientQuotaType, Cluster
 from kquota.metering.engine import EXPIRY_EVERY_MS, Change, QuotaManagers
 from kquota.quotas import ClientQuotaEntity

@@ -5,7 +5,7 @@ controllers, versions that this table does not know yet, Fetch after version 15,
 (their answers may carry addresses of brokers).
 
 Source: Kafka's message definitions (``clients/src/main/resources/common/message``), by way of
-:mod:`kquota.gateway.action_table`.
+:mod:`kquota.gateway.relay.action_table`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final
 
-from kquota.gateway.action_table import ROWS, Row
+from kquota.gateway.relay.action_table import ROWS, Row
 
 __all__ = ["ACTIONS", "Action", "Kind", "action_of"]
 
