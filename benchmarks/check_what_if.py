@@ -202,7 +202,7 @@ class Curves:
         frame: pd.DataFrame = (
             requests.withColumn("at_ms", counted_at_ms())
             .select(
-                "user", "client_id", "key", "at_ms", F.coalesce("charged", F.lit(0.0)).alias("amount"), "throttle_ms"
+                "user", "client_id", "key", "at_ms", F.coalesce("amount", F.lit(0.0)).alias("amount"), "throttle_ms"
             )
             .orderBy("at_ms")
             .toPandas()

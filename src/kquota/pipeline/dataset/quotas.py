@@ -52,6 +52,6 @@ def latest_quotas(directory: Path) -> QuotaFile:
         content = path.read_bytes()
     except OSError:
         raise InputError(
-            f"{directory} has no quotas.yaml: run `kquota pipeline resolve --usage {directory}` first"
+            f"{directory} has no quotas.yaml: run `kquota pipeline resolve --dataset {directory}` first"
         ) from None
     return read_quota_file(content, name=str(path))
