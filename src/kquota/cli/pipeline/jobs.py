@@ -292,7 +292,7 @@ def _repeated(logs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for log in logs[:_SHOWN_LOGS]:
         yield f"not counted: {log['file']}: all of it is in {log['of']}"
     if len(logs) > _SHOWN_LOGS:
-        yield f"not counted: {len(logs) - _SHOWN_LOGS:,} more copies of logs (`repeated` in summary.json)"
+        yield f"not counted: {len(logs) - _SHOWN_LOGS:,} more copies of logs (`duplicate_logs` in summary.json)"
 
 
 def _overlap(logs: Mapping[str, Any]) -> str:
