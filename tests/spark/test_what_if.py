@@ -26,13 +26,13 @@ from kquota.pipeline.limits.clients import to_client_totals
 from kquota.pipeline.simulation.arrivals import ArrivalModel, Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
 from kquota.pipeline.simulation.limiters import CallbackSetup, Connection, MeterLimiter
+from kquota.pipeline.simulation.recording import Recording, recording_spans
 from kquota.pipeline.simulation.request_frames import (
     callback_bindings,
     simulate_callback_frames,
     simulate_request_frames,
 )
 from kquota.pipeline.simulation.requests import simulate_requests
-from kquota.pipeline.simulation.simulated import Recording, recording_spans
 from kquota.policy import UNOWNED, Objective, OwnerMap, OwnerRule
 from kquota.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, USER, ClientQuotaEntity
 from tests.kit.pipeline_rows import START_MS, request_rows, usage_rows

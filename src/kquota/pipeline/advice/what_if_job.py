@@ -33,12 +33,12 @@ from kquota.pipeline.jobs import JobOptions, add_to, extended, read_summary, spa
 from kquota.pipeline.limits.clients import to_client_totals
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
+from kquota.pipeline.simulation.recording import Recording, recording_spans
 from kquota.pipeline.simulation.request_frames import (
     callback_bindings,
     simulate_callback_frames,
     simulate_request_frames,
 )
-from kquota.pipeline.simulation.simulated import Recording, recording_spans
 from kquota.pipeline.spark.persisted_frames import keep
 from kquota.quotas import QuotaSnapshot
 

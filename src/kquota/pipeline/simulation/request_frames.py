@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.metering.requests import STRICT_SINCE
 from kquota.pipeline.limits.counting import counted_at_ms, counting_broker
-from kquota.pipeline.simulation.simulated import SIMULATED, Recording
+from kquota.pipeline.simulation.recording import SIMULATED, Recording
 from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.quotas import KAFKA, USER
 
@@ -51,8 +51,8 @@ _NewLimiter: TypeAlias = Callable[[_Request], "Limiter"]
 """Gives one for all requests that are counted together with this one."""
 
 
-def simulate_request_frames(requests: DataFrame, clients: DataFrame, replay: Recording) -> DataFrame:
-    """Columns of :data:`~kquota.pipeline.simulation.simulated.SIMULATED`, from requests, each meter with its own limit.
+def simulate_request_frames(requests: DataFrame, clients: DataFrame, recording: Recording) -> DataFrame:
+    """Columns of :data:`~kquota.pipeline.simulation.recording.SIMULATED`, from requests, each meter with its own limit.
 
     :param requests: rows of the `requests` table.
     :param clients: as for :func:`~kquota.pipeline.simulation.cell_frames.simulate_cell_frames`.
@@ -62,7 +62,7 @@ def simulate_request_frames(requests: DataFrame, clients: DataFrame, replay: Rec
         # The module counts with numpy, which a plan does not need.
         from kquota.pipeline.simulation.limiters import MeterLimiter
 
-        return MeterLimiter(one.key, one.limit, replay.windows(one.key), meter=one.meter)
+        return MeterLimiter(one.key, one.limit, recording.windows(one.key), meter=one.meter)
 
     on_meters = clients.where(F.col("meter").isNotNull() & F.col("user").isNotNull() & F.col("client_id").isNotNull())
     limits = on_meters.select("cluster", "user", "client_id", "key", "meter", "limit")
@@ -71,10 +71,10 @@ def simulate_request_frames(requests: DataFrame, clients: DataFrame, replay: Rec
     limited = requests.join(F.broadcast(limits), ["cluster", "user", "client_id", "key"])
     # One limit for all clients of a meter: a connection is one queue, whichever client ids it names.
     limited = limited.withColumns({"user": F.lit(""), "client_id": F.lit("")})
-    return _simulate(limited, new_limiter, replay).drop("members")
+    return _simulate(limited, new_limiter, recording).drop("members")
 
 
-def simulate_callback_frames(requests: DataFrame, setup: CallbackSetup, replay: Recording) -> DataFrame:
+def simulate_callback_frames(requests: DataFrame, setup: CallbackSetup, recording: Recording) -> DataFrame:
     """The same with a quota callback, meter by meter of its own, and `members`: the clients that it charged to it.
 
     A callback sees all requests of a broker, so those of one broker and key are one task.
@@ -90,7 +90,7 @@ def simulate_callback_frames(requests: DataFrame, setup: CallbackSetup, replay: 
     keys = [key.name for key in KAFKA.keys if frozenset({USER}) in key.shapes]
     known = F.col("user").isNotNull() & F.col("client_id").isNotNull() & F.col("key").isin(keys)
     no_meter = {"meter": F.lit(""), "limit": F.lit(None).cast("double")}
-    return _simulate(requests.where(known).withColumns(no_meter), new_limiter, replay)
+    return _simulate(requests.where(known).withColumns(no_meter), new_limiter, recording)
 
 
 def callback_bindings(meters: DataFrame, bindings: DataFrame) -> DataFrame:
@@ -117,7 +117,7 @@ def callback_bindings(meters: DataFrame, bindings: DataFrame) -> DataFrame:
     )
 
 
-def _simulate(requests: DataFrame, new_limiter: _NewLimiter, replay: Recording) -> DataFrame:
+def _simulate(requests: DataFrame, new_limiter: _NewLimiter, recording: Recording) -> DataFrame:
     """Columns of `_METERS`.
 
     :param requests: rows of the `requests` table, with meter and limit.
@@ -138,19 +138,19 @@ def _simulate(requests: DataFrame, new_limiter: _NewLimiter, replay: Recording) 
         .repartition(*_TASK)
         .sortWithinPartitions(*_TASK, "connection", "user", "client_id", "is_strict", "at_ms", "seq")
         .select(*_Request._fields)
-        .mapInArrow(_simulator(new_limiter, replay), from_arrow_schema(_METERS))
+        .mapInArrow(_simulator(new_limiter, recording), from_arrow_schema(_METERS))
     )
 
 
 def _simulator(
-    new_limiter: _NewLimiter, replay: Recording
+    new_limiter: _NewLimiter, recording: Recording
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def work(batches: Batches) -> Iterator[pa.RecordBatch]:
         drop_zip_importers()
         rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
         requests = map(_Request._make, rows)
         for _, together in groupby(requests, key=lambda one: (one.cluster, one.counting_broker_id, one.key, one.meter)):
-            meters = list(_simulated_meters(list(together), new_limiter, replay))
+            meters = list(_simulated_meters(list(together), new_limiter, recording))
             if meters:
                 columns = zip(*meters, strict=True)
                 arrays = [pa.array(column, field.type) for column, field in zip(columns, _METERS, strict=True)]
@@ -160,17 +160,17 @@ def _simulator(
 
 
 def _simulated_meters(
-    requests: Sequence[_Request], new_limiter: _NewLimiter, replay: Recording
+    requests: Sequence[_Request], new_limiter: _NewLimiter, recording: Recording
 ) -> Iterator[tuple[object, ...]]:
     """A row of `_METERS` for each meter that requests which are counted together are charged to."""
     from kquota.pipeline.simulation.requests import simulate_requests
 
     one = requests[0]
-    first_ms, last_ms = replay.spans[one.cluster, one.counting_broker_id]
+    first_ms, last_ms = recording.spans[one.cluster, one.counting_broker_id]
     by_connection = groupby(requests, key=lambda one: (one.connection, one.user, one.client_id, one.is_strict))
     recorded = [list(group) for _, group in by_connection]
     connections = [_connection(group) for group in recorded]
-    in_flight = replay.arrivals.in_flight_of(one.key)
+    in_flight = recording.arrivals.in_flight_of(one.key)
     for meter in simulate_requests(connections, new_limiter(one), in_flight=in_flight, end_ms=last_ms):
         if not meter.name:
             continue
