@@ -20,7 +20,8 @@ from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 
 from kquota.files import read_quota_file
 from kquota.metering.statistics import Windows
-from kquota.pipeline.simulation.requests import Connection, simulate_requests
+from kquota.pipeline.simulation.limiters import Connection, MeterLimiter
+from kquota.pipeline.simulation.requests import simulate_requests
 from kquota.pipeline.spark.session import start_session
 from kquota.quotas import QuotaResolver
 
@@ -70,16 +71,14 @@ def held(spark: SparkSession, usage: Path, quotas: Path, out: Path, parts: int =
             at_ms += [cell.Index + (part + 0.5) * cell.cell_ms / parts for part in range(parts)]
             amounts += [cell.amount / parts] * parts
         largest = max(cells.amount_max.max(), (cells.amount / cells.requests).max())
-        outcome = simulate_requests(
+        [simulated] = simulate_requests(
             [Connection(at_ms, amounts, largest=float(largest))],
-            first.key,
-            first.limit,
-            Windows(),
+            MeterLimiter(first.key, first.limit, Windows()),
             in_flight=0,
             end_ms=end_ms[first.broker_id],
         )
         place = [first.broker_id, first.meter, first.key, first.limit]
-        return pd.DataFrame([[*place, *outcome[:4]]])
+        return pd.DataFrame([[*place, *simulated.outcome[:4]]])
 
     part = cells.where(F.crc32("user") % parts == 0)
     # Without `useArrow`, Spark 4.1 and newer look for pandas or Arrow types in the annotations, and warn of any others.

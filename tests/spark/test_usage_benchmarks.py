@@ -19,7 +19,7 @@ from kquota.clock import SystemClock
 from kquota.files import read_quota_file
 from kquota.pipeline.dataset.tables import USAGE
 from kquota.pipeline.progress import Progress
-from kquota.pipeline.simulation.simulated import own_limit_only
+from kquota.pipeline.simulation.recording import own_limit_only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
