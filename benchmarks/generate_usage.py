@@ -4,7 +4,10 @@
 most cells (Zipf). 2,000 of them are active in a second, so 50 million rows are seven hours. A third comes in bursts.
 Of 1,000 rules some limits lie below what is used, some just above, most far above. Same profile, same rows.
 
-Usage: ``python -m benchmarks.generate_usage --out DIR [--rows N] [--seed N]``
+A skewed table has half of its rows on one meter of one broker: those of a user with many client ids, just below the
+limit.
+
+Usage: ``python -m benchmarks.generate_usage --out DIR [--rows N] [--seed N] [--shape even|skewed]``
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from kquota.quotas import (
     ClientQuotaEntity,
 )
 
-__all__ = ["CANDIDATE", "UsageProfile", "ensure", "generate"]
+__all__ = ["CANDIDATE", "EVEN", "SHAPES", "SKEWED", "UsageProfile", "ensure", "generate"]
 
 CANDIDATE: Final = "candidate.yaml"
 """Other quotas for the same clients: each of the rules with a tenth less. Lies beside the directory."""
@@ -50,6 +53,11 @@ _FIRST_S: Final = 20 * 3600
 """Of the first day, so that a long table has two of them."""
 _DAY_S: Final = 86_400
 _BURST: Final = 8.0
+EVEN, SKEWED = SHAPES = ("even", "skewed")
+_HOT_USER: Final = "hot"
+_HOT_KEY: Final = KEYS.index(PRODUCER_BYTE_RATE)
+_HOT_TURNS_PER_S: Final = 3.0
+_HOT_FACTOR: Final = 1.1
 # How much of what a meter uses its limit is, and how many have such a one.
 _FACTORS: Final = (0.7, 0.95, 1.1, 1.5, 3.0, 10.0, 100.0)
 _SHARE_OF_FACTOR: Final = (0.03, 0.05, 0.07, 0.10, 0.25, 0.30, 0.20)
@@ -68,16 +76,24 @@ class UsageProfile:
     rules: int = 1_000
     cells_per_s: int = 2_000
     seed: int = 1
+    shape: str = EVEN
 
     @property
     def name(self) -> str:
         """As a directory is called."""
-        return f"usage-{self.rows}-{self.users}-{self.rules}-{self.cells_per_s}-{self.seed}"
+        shape = "" if self.shape == EVEN else f"-{self.shape}"
+        return f"usage-{self.rows}-{self.users}-{self.rules}-{self.cells_per_s}-{self.seed}{shape}"
+
+    @property
+    def hot_clients(self) -> int:
+        """How many clients the hot meter has, so that about half of the cells are theirs."""
+        return 0 if self.shape == EVEN else max(1, round(self.cells_per_s / 2 / -np.expm1(-_HOT_TURNS_PER_S)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Traffic:
-    """Columns, one element per user, client id, broker and key: as many as users x 5 x brokers x 2, in that order."""
+    """Columns, one element per user, client id, broker and key: as many as users x 5 x brokers x 2, in that order, and
+    at last those of the hot meter."""
 
     turns_per_s: Floats
     requests_each: Ints
@@ -108,10 +124,13 @@ def _traffic(profile: UsageProfile, random: np.random.Generator) -> _Traffic:
     shape = (profile.users, len(SHARE_OF_CLIENT_ID), profile.brokers, len(KEYS))
     each = weight[:, None, None, None] * np.array(SHARE_OF_CLIENT_ID)[None, :, None, None]
     each = (each * random.lognormal(0.0, 0.7, shape)).ravel()
-    count = len(each)
+    hot = profile.hot_clients
+    turns = _scaled(each, profile.cells_per_s // 2 if hot else profile.cells_per_s)
+    turns = np.append(turns, np.full(hot, _HOT_TURNS_PER_S))
+    count = len(turns)
     every = np.where(random.random(count) < 1 / 3, random.integers(60, 601, count), 0)
     return _Traffic(
-        _scaled(each, profile.cells_per_s),
+        turns,
         random.choice([1, 2, 4, 8], count),
         random.lognormal(np.log(20_000), 0.8, count),
         every,
@@ -132,17 +151,19 @@ def _scaled(weights: Floats, active: int) -> Floats:
 
 
 def _names(profile: UsageProfile) -> tuple[list[str], list[str]]:
-    """Users, and client ids."""
-    return [f"user-{number:05d}" for number in range(profile.users)], [
-        f"app-{number}" for number in range(len(SHARE_OF_CLIENT_ID))
-    ]
+    """Users, and client ids; where there is a hot meter, those of it at last."""
+    hot = profile.hot_clients
+    users = [f"user-{number:05d}" for number in range(profile.users)]
+    client_ids = [f"app-{number}" for number in range(len(SHARE_OF_CLIENT_ID))]
+    return [*users, *[_HOT_USER][:hot]], [*client_ids, *(f"hot-{number:05d}" for number in range(hot))]
 
 
 def _quotas(profile: UsageProfile, traffic: _Traffic, random: np.random.Generator) -> QuotaFile:
     """Rules for the busiest users and pairs, and a default that binds all others."""
     shape = (profile.users, len(SHARE_OF_CLIENT_ID), profile.brokers, len(KEYS))
     # A meter is on one broker: the busiest one says how close it comes.
-    of_pair = traffic.mean_bytes_per_s.reshape(shape)
+    mean = traffic.mean_bytes_per_s
+    of_pair = mean[: len(mean) - profile.hot_clients].reshape(shape)
     of_user = of_pair.sum(axis=1).max(axis=1)
     by_use = np.argsort(-of_user.sum(axis=1), kind="stable")[: profile.rules - 1]
     users, client_ids = _names(profile)
@@ -164,6 +185,9 @@ def _quotas(profile: UsageProfile, traffic: _Traffic, random: np.random.Generato
     rules[ClientQuotaEntity({USER: None})] = {
         key: float(max(round(1.5 * np.quantile(others[:, place], 0.99)), 1)) for place, key in enumerate(KEYS)
     }
+    if profile.hot_clients:
+        used_s = float(mean[-profile.hot_clients :].sum())
+        rules[ClientQuotaEntity({USER: _HOT_USER})] = {KEYS[_HOT_KEY]: float(max(round(used_s * _HOT_FACTOR), 1))}
     return QuotaFile.of(rules)
 
 
@@ -186,6 +210,20 @@ def _blocks(profile: UsageProfile, traffic: _Traffic, random: np.random.Generato
         first += here
 
 
+def _places(profile: UsageProfile, series: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """By row of `traffic` the numbers of its user, client id, broker and key."""
+    shape = (profile.users, len(SHARE_OF_CLIENT_ID), profile.brokers, len(KEYS))
+    others = int(np.prod(shape))
+    user, client_id, broker, key = np.unravel_index(np.minimum(series, others - 1), shape)
+    is_hot = series >= others
+    return (
+        np.where(is_hot, profile.users, user),
+        np.where(is_hot, len(SHARE_OF_CLIENT_ID) + series - others, client_id),
+        np.where(is_hot, 0, broker),
+        np.where(is_hot, _HOT_KEY, key),
+    )
+
+
 def _table(
     profile: UsageProfile, traffic: _Traffic, random: np.random.Generator, block: tuple[Ints, Ints, Ints]
 ) -> pa.Table:
@@ -193,9 +231,7 @@ def _table(
     size = traffic.bytes_per_request[series] * traffic.factor(series, second)
     amount = np.maximum(np.rint(size * requests * random.lognormal(0.0, 0.3, len(series))), requests)
     most = np.minimum(np.ceil(amount / requests * random.uniform(1.0, 1.5, len(series))), amount)
-    user, client_id, broker, key = np.unravel_index(
-        series, (profile.users, len(SHARE_OF_CLIENT_ID), profile.brokers, len(KEYS))
-    )
+    user, client_id, broker, key = _places(profile, series)
     users, client_ids = _names(profile)
     rows = len(series)
 
@@ -296,8 +332,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rows", type=int, default=UsageProfile().rows)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shape", choices=SHAPES, default=EVEN)
     options = parser.parse_args(arguments)
-    summary = generate(options.out, UsageProfile(rows=options.rows, seed=options.seed))
+    summary = generate(options.out, UsageProfile(rows=options.rows, seed=options.seed, shape=options.shape))
     rules = read_quota_file((options.out / "quotas.yaml").read_bytes(), name="quotas.yaml").entries
     print(f"{summary['sums']['rows']:,} rows, {len(rules):,} rules in {options.out}")
     return 0

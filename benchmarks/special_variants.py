@@ -1,0 +1,208 @@
+"""kquota's own way through the cells of meters with one of its parts taken out, to see what that part earns.
+
+Each variant stands in for :func:`kquota.pipeline.spark.group_by_meter.group_by_meter` while a job runs, and does the
+same but for one thing. What workers need travels with the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest import mock
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from kquota.pipeline.simulation import cell_frames
+from kquota.pipeline.spark.group_by_meter import Cells, group_by_meter
+from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
+from kquota.pipeline.spark.shuffle import (
+    BLOCKS,
+    block_batch,
+    bucket_count,
+    group_starts,
+    partition_rows,
+    shuffle_by_bucket,
+    sort_order,
+)
+from kquota.pipeline.utilisation import meter_series
+from kquota.pipeline.utilisation.meter_series import known_sums
+
+__all__ = ["COMBINED", "ONE_SUM", "RAW_BLOCKS", "sum_cells", "variant"]
+
+RAW_BLOCKS: Final = "raw"
+"""Rows are shuffled as the bytes that they are in memory, not packed."""
+ONE_SUM: Final = "plain sum"
+"""The replay's cells are summed by NumPy, as those of the utilisation are, and not by compiled code of their own."""
+COMBINED: Final = "combined"
+"""One general function sums what a worker has read, by meter, broker and second, before it is shuffled; and the plain
+sum follows after the shuffle."""
+
+_BLOCK_ROWS: Final = 250_000
+_PLACE: Final = ("meter", "client", "broker_id", "is_sampled", "cell_start_ms", "cell_ms")
+_LARGEST: Final = ("amount_max",)
+
+ToCells = Callable[[pa.RecordBatch], Cells]
+Transform = Callable[[Cells], pa.Table]
+
+
+@contextmanager
+def variant(name: str | None) -> Iterator[None]:
+    """Jobs that are planned within run so; None changes nothing.
+
+    :raises ValueError: there is no such variant.
+    """
+    with ExitStack() as stack:
+        if name is not None:
+            other = {RAW_BLOCKS: _with_raw_blocks, ONE_SUM: _with_one_sum, COMBINED: _with_combined_cells}.get(name)
+            if other is None:
+                raise ValueError(f"no such variant: {name}")
+            for module in (meter_series, cell_frames):
+                stack.enter_context(mock.patch.object(module, "group_by_meter", other))
+        yield
+
+
+def sum_cells(cells: Cells, by: Sequence[str]) -> Cells:
+    """Sum rows that are the same in all of some columns, in the order of these; of largest amounts take the largest.
+
+    What is not known (NaN) counts as nothing beside what is.
+    """
+    order = sort_order(cells[by[-1]], *(cells[name] for name in reversed(by[:-1])))
+    cells = cells.take(order)
+    starts = group_starts(*(cells[name] for name in by))
+    summed = np.empty(len(starts), cells.dtype)
+    for name in cells.dtype.names or ():
+        column = np.ascontiguousarray(cells[name])
+        if name in by:
+            summed[name] = column[starts]
+        elif name in _LARGEST:
+            summed[name] = np.maximum.reduceat(column, starts)
+        elif column.dtype.kind == "f":
+            summed[name] = known_sums(column, starts)
+        else:
+            summed[name] = np.add.reduceat(column, starts)
+    return summed
+
+
+def _with_raw_blocks(
+    spark: SparkSession,
+    usage: ArrowSource,
+    columns: Sequence[str],
+    to_cells: ToCells,
+    transform: Transform,
+    schema: pa.Schema,
+) -> DataFrame:
+    """As `group_by_meter`. What a row is made of has to be known where it is read: rows of no length say it."""
+    buckets = bucket_count(spark)
+    nothing = pa.record_batch([pa.array([], field.type) for field in _schema_of(usage, columns)], names=list(columns))
+    layout = to_cells(nothing).dtype
+
+    def pack(batches: Batches) -> Iterator[pa.RecordBatch]:
+        begun: list[Cells] = []
+        for batch in batches:
+            begun.append(to_cells(batch))
+            if sum(map(len, begun)) >= _BLOCK_ROWS:
+                yield _raw_blocks(np.concatenate(begun), buckets)
+                begun.clear()
+        if begun:
+            yield _raw_blocks(np.concatenate(begun), buckets)
+
+    def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        cells = np.concatenate([np.frombuffer(block, layout) for block in blocks])
+        yield from transform(cells).cast(schema).to_batches()
+
+    return shuffle_by_bucket(usage.select(*columns).mapInArrow(pack, BLOCKS), work, from_arrow_schema(schema))
+
+
+def _raw_blocks(cells: Cells, buckets: int) -> pa.RecordBatch:
+    order, starts, bucket = partition_rows(cells["meter"] % buckets)
+    ordered = cells.take(order)
+    return block_batch(bucket, [part.tobytes() for part in np.split(ordered, starts[1:])] if len(starts) else [])
+
+
+def _schema_of(usage: ArrowSource, columns: Sequence[str]) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from kquota.pipeline.dataset.tables import USAGE
+
+    every = to_arrow_schema(USAGE.schema)
+    return pa.schema([every.field(name) for name in columns])
+
+
+def _with_one_sum(
+    spark: SparkSession,
+    usage: ArrowSource,
+    columns: Sequence[str],
+    to_cells: ToCells,
+    transform: Transform,
+    schema: pa.Schema,
+) -> DataFrame:
+    """As `group_by_meter`, without the replay's own sum."""
+    return group_by_meter(spark, usage, columns, to_cells, _with_plain_sum(transform), schema)
+
+
+def _with_combined_cells(
+    spark: SparkSession,
+    usage: ArrowSource,
+    columns: Sequence[str],
+    to_cells: ToCells,
+    transform: Transform,
+    schema: pa.Schema,
+) -> DataFrame:
+    """As `group_by_meter`, with cells that are summed before the shuffle, a batch of a file at a time, and after it."""
+
+    def to_summed_cells(batch: pa.RecordBatch) -> Cells:
+        cells = to_cells(batch)
+        return sum_cells(cells, _key_of(cells)) if len(cells) else cells
+
+    return group_by_meter(spark, usage, columns, to_summed_cells, _with_plain_sum(transform), schema)
+
+
+def _key_of(cells: Cells) -> list[str]:
+    return [name for name in _PLACE if name in (cells.dtype.names or ())]
+
+
+def _with_plain_sum(transform: Transform) -> Transform:
+    """The same, with the plain sum where `transform` would have used the compiled one; others stay as they are."""
+
+    def transform_plainly(cells: Cells) -> pa.Table:
+        from kquota.pipeline.simulation import summed_cells
+
+        with mock.patch.object(summed_cells, "summed", _summed):
+            return transform(cells)
+
+    return transform_plainly
+
+
+def _summed(cells: Cells, order: npt.NDArray[np.int64]) -> Any:
+    """What :func:`kquota.pipeline.simulation.summed_cells.summed` gives, without anything compiled."""
+    from kquota.pipeline.simulation.summed_cells import _METER, SummedCells
+
+    cells = cells.take(order)
+    starts = group_starts(*(cells[name] for name in ("meter", "broker_id", "client", "cell_start_ms")))
+    sums = {
+        name: np.add.reduceat(cells[name], starts)
+        for name in ("amount", "requests", "throttled_requests", "unknown_amounts")
+    }
+    size_ms = np.maximum.reduceat(cells["cell_ms"], starts).astype(np.int64)
+    meter, broker_id = cells["meter"][starts], cells["broker_id"][starts]
+    first = group_starts(meter, broker_id)
+    meters = np.zeros(len(first), _METER)
+    meters["meter"], meters["broker_id"], meters["first"] = meter[first], broker_id[first], first
+    meters["largest"] = np.maximum.reduceat(np.maximum.reduceat(cells["amount_max"], starts), first)
+    meters["cell_ms"] = np.maximum.reduceat(size_ms, first)
+    for name in ("amount", "requests", "unknown_amounts"):
+        meters[name] = np.add.reduceat(sums[name], first)
+    meters["throttled_requests_logged"] = np.add.reduceat(sums["throttled_requests"], first)
+    return SummedCells(
+        cells["cell_start_ms"][starts],
+        size_ms,
+        sums["amount"],
+        sums["requests"],
+        cells["client"][starts].astype(np.int64),
+        meters,
+    )
