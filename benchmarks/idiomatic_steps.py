@@ -63,6 +63,8 @@ class Form:
     """Who reads Parquet: ``arrow`` (workers) or ``spark``."""
     passes: int = 1
     """For two quotas."""
+    optimise: bool = True
+    """Of the idiomatic form: whether Java's optimising compiler is on."""
     steps: Sequence[str] = STEPS
     """For which it is another one."""
 
@@ -76,6 +78,7 @@ FORMS: Final = {
     "special, two passes": Form(passes=2, steps=(BOTH,)),
     "idiomatic": Form(is_idiomatic=True),
     "idiomatic, map-side combining": Form(is_idiomatic=True, combine=True),
+    "idiomatic, Java's first compiler": Form(is_idiomatic=True, optimise=False),
     "idiomatic, two passes": Form(is_idiomatic=True, passes=2, steps=(BOTH,)),
 }
 
@@ -185,7 +188,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shutil.rmtree(options.out, ignore_errors=True)
     options.out.mkdir(parents=True)
     form = FORMS[options.form]
-    conf = {"spark.ui.liveUpdate.period": "0"} | (idiomatic.session_settings() if form.is_idiomatic else {})
+    conf = {"spark.ui.liveUpdate.period": "0"}
+    if form.is_idiomatic:
+        conf |= idiomatic.session_settings(optimise=form.optimise)
     if options.partitions:
         conf[SHUFFLE_PARTITIONS] = str(options.partitions)
     spark = start_session(master=MASTER, conf=conf, table_bytes=recorded_bytes(options.usage))

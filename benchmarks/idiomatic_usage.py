@@ -247,12 +247,16 @@ def _of_quotas(clients: DataFrame, quotas: Sequence[QuotaColumns]) -> tuple[Data
     return rows, [*METER, "version"], limits
 
 
-def session_settings() -> dict[str, str]:
-    """What suits rows in the JVM, where kquota's own session is made for work in Python: generated and optimised code,
-    and plans that adapt."""
+def session_settings(*, optimise: bool = True) -> dict[str, str]:
+    """What suits rows in the JVM, where kquota's own session is made for work in Python: generated code, and plans that
+    adapt.
+
+    :param optimise: whether Java compiles what runs often a second time, which pays in long jobs.
+    """
+    java_options = "-XX:+UseParallelGC" if optimise else "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     return {
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.codegen.wholeStage": "true",
         "spark.sql.codegen.factoryMode": "FALLBACK",
-        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+        "spark.driver.extraJavaOptions": java_options,
     }
