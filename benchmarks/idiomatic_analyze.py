@@ -3,7 +3,7 @@
 Logs are read as kquota reads them: workers take byte ranges and write Parquet (``from_json`` is many times slower,
 which nobody has to show again), and what stands in two ranges is put together. From there on ``spark.read.parquet``
 takes the place of the reader in Arrow, and joins, ``groupBy``, ``repartition`` and sorts that of blocks of rows: for
-the totals of clients, `utilisation` and `throttled`. Calibration and report are Spark's SQL in kquota, too, and the same.
+the totals of clients, `utilisation` and `throttled`. Calibration and report are the same: they are Spark's SQL already.
 
 Usage: ``python -m benchmarks.idiomatic_analyze LOG QUOTAS OUT [--form special|idiomatic] [--no-keep-requests]``
 """
@@ -66,12 +66,21 @@ def idiomatic_steps() -> Iterator[None]:
         yield
 
 
-def analyze(logs: Sequence[str], quotas: Path, out: Path, form: str, *, keep_requests: bool | None = None) -> None:
+def analyze(
+    logs: Sequence[str],
+    quotas: Path,
+    out: Path,
+    form: str,
+    *,
+    keep_requests: bool | None = None,
+    report: bool = True,
+    quiet: bool = False,
+) -> None:
     """Analyse logs in one of the forms, in the session that is there, otherwise as `kquota analyze` does by default."""
     of_its_time = QuotaTimeline.always(read_quota_file(quotas.read_bytes(), name=str(quotas)))
-    settings = LogSettings(keep_requests=keep_requests)
+    settings, options = LogSettings(keep_requests=keep_requests), JobOptions(out, quiet=quiet)
     with idiomatic_steps() if form == IDIOMATIC else nullcontext():
-        jobs.analyze(logs, of_its_time, settings, JobOptions(out), max_rejected=RejectLimit.parse("10%"))
+        jobs.analyze(logs, of_its_time, settings, options, max_rejected=RejectLimit.parse("10%"), report=report)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
