@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.bench_analyze import RESULTS, WORK, save, spread
-from benchmarks.generate_usage import EVEN, SHAPES, UsageProfile, ensure
+from benchmarks.generate_usage import ensure
 from benchmarks.idiomatic_steps import BOTH, FORMS, STEPS, UTILISATION_STEP, WHAT_IF
 from benchmarks.measure import CommandFailedError, Measured, machine, measure
 from benchmarks.same_tables import check_same_table
 from benchmarks.sums import DifferentSumsError
+from benchmarks.usage_traffic import EVEN, SHAPES, UsageProfile
 
 __all__ = ["SPECIAL", "TABLES", "check_outputs", "compare", "figures_of", "summary_of"]
 

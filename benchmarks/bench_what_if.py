@@ -23,10 +23,11 @@ from typing import Any, Final
 import duckdb
 
 from benchmarks.bench_analyze import RESULTS, WORK, save, spread
-from benchmarks.generate_usage import CANDIDATE, UsageProfile, ensure
+from benchmarks.generate_usage import CANDIDATE, ensure
 from benchmarks.measure import CommandFailedError, Measured, machine, measure
 from benchmarks.sums import DifferentSumsError
 from benchmarks.usage_steps import GRIDS
+from benchmarks.usage_traffic import UsageProfile
 
 __all__ = ["check_held", "check_utilisation", "compare"]
 

@@ -16,7 +16,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -26,25 +26,30 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.usage_traffic import (
+    EVEN,
+    HOT_KEY,
+    HOT_USER,
+    KEYS,
+    SHAPES,
+    SHARE_OF_CLIENT_ID,
+    Ints,
+    Traffic,
+    UsageProfile,
+    names,
+    places,
+    traffic_of,
+)
 from kquota.files import QuotaFile, read_quota_file, write_yaml
 from kquota.pipeline.dataset.output_directory import OutputDirectory
 from kquota.pipeline.ingest.request_log.cells import CELL_MS, GRAIN, SOURCE, USAGE_SCHEMA
-from kquota.quotas import (
-    CLIENT_ID,
-    CONSUMER_BYTE_RATE,
-    PRODUCER_BYTE_RATE,
-    USER,
-    ClientQuotaEntity,
-)
+from kquota.quotas import CLIENT_ID, USER, ClientQuotaEntity
 
-__all__ = ["CANDIDATE", "EVEN", "SHAPES", "SKEWED", "UsageProfile", "ensure", "generate"]
+__all__ = ["CANDIDATE", "ensure", "generate"]
 
 CANDIDATE: Final = "candidate.yaml"
 """Other quotas for the same clients: each of the rules with a tenth less. Lies beside the directory."""
 
-KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
-SHARE_OF_CLIENT_ID: Final = (0.5, 0.25, 0.15, 0.07, 0.03)
-MOST_TURNS_PER_S: Final = 20.0
 LINE_BYTES: Final = 1_100
 """Of a request log, for each request: what the pipeline would have been given."""
 FILE_ROWS: Final = 1_500_000
@@ -52,113 +57,13 @@ FIRST_DAY: Final = date(2026, 3, 2)
 _FIRST_S: Final = 20 * 3600
 """Of the first day, so that a long table has two of them."""
 _DAY_S: Final = 86_400
-_BURST: Final = 8.0
-EVEN, SKEWED = SHAPES = ("even", "skewed")
-_HOT_USER: Final = "hot"
-_HOT_KEY: Final = KEYS.index(PRODUCER_BYTE_RATE)
-_HOT_TURNS_PER_S: Final = 3.0
 _HOT_FACTOR: Final = 1.1
 # How much of what a meter uses its limit is, and how many have such a one.
 _FACTORS: Final = (0.7, 0.95, 1.1, 1.5, 3.0, 10.0, 100.0)
 _SHARE_OF_FACTOR: Final = (0.03, 0.05, 0.07, 0.10, 0.25, 0.30, 0.20)
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
-
-@dataclass(frozen=True, slots=True)
-class UsageProfile:
-    """What to generate."""
-
-    rows: int = 50_000_000
-    users: int = 10_000
-    brokers: int = 3
-    rules: int = 1_000
-    cells_per_s: int = 2_000
-    seed: int = 1
-    shape: str = EVEN
-
-    @property
-    def name(self) -> str:
-        """As a directory is called."""
-        shape = "" if self.shape == EVEN else f"-{self.shape}"
-        return f"usage-{self.rows}-{self.users}-{self.rules}-{self.cells_per_s}-{self.seed}{shape}"
-
-    @property
-    def hot_clients(self) -> int:
-        """How many clients the hot meter has, so that about half of the cells are theirs."""
-        return 0 if self.shape == EVEN else max(1, round(self.cells_per_s / 2 / -np.expm1(-_HOT_TURNS_PER_S)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Traffic:
-    """Columns, one element per user, client id, broker and key: as many as users x 5 x brokers x 2, in that order, and
-    at last those of the hot meter."""
-
-    turns_per_s: Floats
-    requests_each: Ints
-    """Of a turn."""
-    bytes_per_request: Floats
-    burst_every_s: Ints
-    """0 where there are no bursts."""
-    burst_s: Ints
-    phase_s: Ints
-
-    def factor(self, series: Ints, second: Ints) -> Floats:
-        """By how much a request is larger in a burst."""
-        every = self.burst_every_s[series]
-        is_burst = (second + self.phase_s[series]) % np.maximum(every, 1) < self.burst_s[series]
-        return np.where((every > 0) & is_burst, _BURST, 1.0)
-
-    @property
-    def mean_bytes_per_s(self) -> Floats:
-        """What is to be expected."""
-        share = self.burst_s / np.maximum(self.burst_every_s, 1)
-        burst = np.where(self.burst_every_s > 0, 1 + share * (_BURST - 1), 1.0)
-        return self.turns_per_s * self.requests_each * self.bytes_per_request * burst
-
-
-def _traffic(profile: UsageProfile, random: np.random.Generator) -> _Traffic:
-    rank = random.permutation(profile.users)
-    weight = 1.0 / (rank + 10.0)
-    shape = (profile.users, len(SHARE_OF_CLIENT_ID), profile.brokers, len(KEYS))
-    each = weight[:, None, None, None] * np.array(SHARE_OF_CLIENT_ID)[None, :, None, None]
-    each = (each * random.lognormal(0.0, 0.7, shape)).ravel()
-    hot = profile.hot_clients
-    turns = _scaled(each, profile.cells_per_s // 2 if hot else profile.cells_per_s)
-    turns = np.append(turns, np.full(hot, _HOT_TURNS_PER_S))
-    count = len(turns)
-    every = np.where(random.random(count) < 1 / 3, random.integers(60, 601, count), 0)
-    return _Traffic(
-        turns,
-        random.choice([1, 2, 4, 8], count),
-        random.lognormal(np.log(20_000), 0.8, count),
-        every,
-        random.integers(5, 31, count),
-        random.integers(0, 601, count),
-    )
-
-
-def _scaled(weights: Floats, active: int) -> Floats:
-    """Turns per second, such that so many clients have one in a second."""
-    wanted = min(active, len(weights) // 2)
-    low, high = 0.0, 1e9
-    for _ in range(100):
-        scale = (low + high) / 2
-        found = -np.expm1(-np.minimum(weights * scale, MOST_TURNS_PER_S)).sum()
-        low, high = (scale, high) if found < wanted else (low, scale)
-    return np.minimum(weights * high, MOST_TURNS_PER_S)
-
-
-def _names(profile: UsageProfile) -> tuple[list[str], list[str]]:
-    """Users, and client ids; where there is a hot meter, those of it at last."""
-    hot = profile.hot_clients
-    users = [f"user-{number:05d}" for number in range(profile.users)]
-    client_ids = [f"app-{number}" for number in range(len(SHARE_OF_CLIENT_ID))]
-    return [*users, *[_HOT_USER][:hot]], [*client_ids, *(f"hot-{number:05d}" for number in range(hot))]
-
-
-def _quotas(profile: UsageProfile, traffic: _Traffic, random: np.random.Generator) -> QuotaFile:
+def _quotas(profile: UsageProfile, traffic: Traffic, random: np.random.Generator) -> QuotaFile:
     """Rules for the busiest users and pairs, and a default that binds all others."""
     shape = (profile.users, len(SHARE_OF_CLIENT_ID), profile.brokers, len(KEYS))
     # A meter is on one broker: the busiest one says how close it comes.
@@ -166,7 +71,7 @@ def _quotas(profile: UsageProfile, traffic: _Traffic, random: np.random.Generato
     of_pair = mean[: len(mean) - profile.hot_clients].reshape(shape)
     of_user = of_pair.sum(axis=1).max(axis=1)
     by_use = np.argsort(-of_user.sum(axis=1), kind="stable")[: profile.rules - 1]
-    users, client_ids = _names(profile)
+    users, client_ids = names(profile)
     rules: dict[ClientQuotaEntity, Mapping[str, float]] = {}
     for place, number in enumerate(by_use.tolist()):
         own = users[number]
@@ -187,11 +92,11 @@ def _quotas(profile: UsageProfile, traffic: _Traffic, random: np.random.Generato
     }
     if profile.hot_clients:
         used_s = float(mean[-profile.hot_clients :].sum())
-        rules[ClientQuotaEntity({USER: _HOT_USER})] = {KEYS[_HOT_KEY]: float(max(round(used_s * _HOT_FACTOR), 1))}
+        rules[ClientQuotaEntity({USER: HOT_USER})] = {KEYS[HOT_KEY]: float(max(round(used_s * _HOT_FACTOR), 1))}
     return QuotaFile.of(rules)
 
 
-def _blocks(profile: UsageProfile, traffic: _Traffic, random: np.random.Generator) -> Iterator[tuple[Ints, Ints, Ints]]:
+def _blocks(profile: UsageProfile, traffic: Traffic, random: np.random.Generator) -> Iterator[tuple[Ints, Ints, Ints]]:
     """Cells in the order of time, a file at a time: second since the first, row of `traffic`, and requests."""
     count = len(traffic.turns_per_s)
     expected = float(-np.expm1(-traffic.turns_per_s).sum())
@@ -210,29 +115,15 @@ def _blocks(profile: UsageProfile, traffic: _Traffic, random: np.random.Generato
         first += here
 
 
-def _places(profile: UsageProfile, series: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """By row of `traffic` the numbers of its user, client id, broker and key."""
-    shape = (profile.users, len(SHARE_OF_CLIENT_ID), profile.brokers, len(KEYS))
-    others = int(np.prod(shape))
-    user, client_id, broker, key = np.unravel_index(np.minimum(series, others - 1), shape)
-    is_hot = series >= others
-    return (
-        np.where(is_hot, profile.users, user),
-        np.where(is_hot, len(SHARE_OF_CLIENT_ID) + series - others, client_id),
-        np.where(is_hot, 0, broker),
-        np.where(is_hot, _HOT_KEY, key),
-    )
-
-
 def _table(
-    profile: UsageProfile, traffic: _Traffic, random: np.random.Generator, block: tuple[Ints, Ints, Ints]
+    profile: UsageProfile, traffic: Traffic, random: np.random.Generator, block: tuple[Ints, Ints, Ints]
 ) -> pa.Table:
     second, series, requests = block
     size = traffic.bytes_per_request[series] * traffic.factor(series, second)
     amount = np.maximum(np.rint(size * requests * random.lognormal(0.0, 0.3, len(series))), requests)
     most = np.minimum(np.ceil(amount / requests * random.uniform(1.0, 1.5, len(series))), amount)
-    user, client_id, broker, key = _places(profile, series)
-    users, client_ids = _names(profile)
+    user, client_id, broker, key = places(profile, series)
+    users, client_ids = names(profile)
     rows = len(series)
 
     def named(numbers: npt.NDArray[np.int64], names: Sequence[str]) -> pa.DictionaryArray:
@@ -276,7 +167,7 @@ def generate(out: Path, profile: UsageProfile) -> dict[str, Any]:
     :raises InputError: there is something else.
     """
     random = np.random.default_rng(profile.seed)
-    traffic = _traffic(profile, random)
+    traffic = traffic_of(profile, random)
     quotas = _quotas(profile, traffic, random)
     sums = {"rows": 0, "requests": 0, "amount": 0.0}
     start_ms = end_ms = 0

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks import idiomatic_usage as idiomatic
 from benchmarks.generate_usage import CANDIDATE
-from benchmarks.special_variants import COMBINED, ONE_SUM, RAW_BLOCKS, variant
+from benchmarks.special_variants import COMBINED, ONE_SUM, RAW_BLOCKS, ROWS, variant
 from kquota.config import BrokerConfig
 from kquota.files import QuotaTimeline, read_quota_file
 from kquota.pipeline.advice.what_if import NEW, OLD, to_bindings, to_what_if, under_new, under_old
@@ -50,6 +50,10 @@ MASTER: Final = "local[2]"
 UTILISATION_STEP, WHAT_IF, BOTH = STEPS = ("utilisation", "what-if", "both-quotas")
 
 
+OWN, ADAPTIVE, SHORT = "kquota's own", "adaptive", "adaptive, for short jobs"
+"""Sessions: as kquota starts one; with generated code, adaptive plans and Java's optimising compiler; without this."""
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """How a step is done."""
@@ -63,8 +67,8 @@ class Form:
     """Who reads Parquet: ``arrow`` (workers) or ``spark``."""
     passes: int = 1
     """For two quotas."""
-    optimise: bool = True
-    """Of the idiomatic form: whether Java's optimising compiler is on."""
+    session: str = OWN
+    """How Spark is set up."""
     steps: Sequence[str] = STEPS
     """For which it is another one."""
 
@@ -73,13 +77,15 @@ FORMS: Final = {
     "special": Form(),
     "special, Spark's reader": Form(reader="spark"),
     "special, raw blocks": Form(variant=RAW_BLOCKS),
+    "special, rows": Form(variant=ROWS),
+    "special, rows, adaptive": Form(variant=ROWS, session=ADAPTIVE),
     "special, plain sum": Form(variant=ONE_SUM, steps=(WHAT_IF, BOTH)),
     "special, summed before the shuffle": Form(variant=COMBINED),
     "special, two passes": Form(passes=2, steps=(BOTH,)),
-    "idiomatic": Form(is_idiomatic=True),
-    "idiomatic, map-side combining": Form(is_idiomatic=True, combine=True),
-    "idiomatic, Java's first compiler": Form(is_idiomatic=True, optimise=False),
-    "idiomatic, two passes": Form(is_idiomatic=True, passes=2, steps=(BOTH,)),
+    "idiomatic": Form(is_idiomatic=True, session=ADAPTIVE),
+    "idiomatic, map-side combining": Form(is_idiomatic=True, combine=True, session=ADAPTIVE),
+    "idiomatic, Java's first compiler": Form(is_idiomatic=True, session=SHORT),
+    "idiomatic, two passes": Form(is_idiomatic=True, passes=2, session=ADAPTIVE, steps=(BOTH,)),
 }
 
 
@@ -189,8 +195,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.out.mkdir(parents=True)
     form = FORMS[options.form]
     conf = {"spark.ui.liveUpdate.period": "0"}
-    if form.is_idiomatic:
-        conf |= idiomatic.session_settings(optimise=form.optimise)
+    if form.session != OWN:
+        conf |= idiomatic.session_settings(optimise=form.session == ADAPTIVE)
     if options.partitions:
         conf[SHUFFLE_PARTITIONS] = str(options.partitions)
     spark = start_session(master=MASTER, conf=conf, table_bytes=recorded_bytes(options.usage))

@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from benchmarks.idiomatic_kernels import whole_groups
+from kquota.pipeline.dataset.tables import USAGE
 from kquota.pipeline.simulation import cell_frames
 from kquota.pipeline.spark.group_by_meter import Cells, group_by_meter
 from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
@@ -29,13 +31,16 @@ from kquota.pipeline.spark.shuffle import (
     shuffle_by_bucket,
     sort_order,
 )
+from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.pipeline.utilisation import meter_series
 from kquota.pipeline.utilisation.meter_series import known_sums
 
-__all__ = ["COMBINED", "ONE_SUM", "RAW_BLOCKS", "sum_cells", "variant"]
+__all__ = ["COMBINED", "ONE_SUM", "RAW_BLOCKS", "ROWS", "sum_cells", "variant"]
 
 RAW_BLOCKS: Final = "raw"
 """Rows are shuffled as the bytes that they are in memory, not packed."""
+ROWS: Final = "rows"
+"""Rows are shuffled as rows of plain columns, by meter and broker, and not as blocks of bytes."""
 ONE_SUM: Final = "plain sum"
 """The replay's cells are summed by NumPy, as those of the utilisation are, and not by compiled code of their own."""
 COMBINED: Final = "combined"
@@ -44,6 +49,7 @@ sum follows after the shuffle."""
 
 _BLOCK_ROWS: Final = 250_000
 _PLACE: Final = ("meter", "client", "broker_id", "is_sampled", "cell_start_ms", "cell_ms")
+_GROUP: Final = ("meter", "broker_id")
 _LARGEST: Final = ("amount_max",)
 
 ToCells = Callable[[pa.RecordBatch], Cells]
@@ -58,7 +64,7 @@ def variant(name: str | None) -> Iterator[None]:
     """
     with ExitStack() as stack:
         if name is not None:
-            other = {RAW_BLOCKS: _with_raw_blocks, ONE_SUM: _with_one_sum, COMBINED: _with_combined_cells}.get(name)
+            other = _VARIANTS.get(name)
             if other is None:
                 raise ValueError(f"no such variant: {name}")
             for module in (meter_series, cell_frames):
@@ -96,10 +102,9 @@ def _with_raw_blocks(
     transform: Transform,
     schema: pa.Schema,
 ) -> DataFrame:
-    """As `group_by_meter`. What a row is made of has to be known where it is read: rows of no length say it."""
+    """As `group_by_meter`. What a row is made of has to be known where it is read."""
     buckets = bucket_count(spark)
-    nothing = pa.record_batch([pa.array([], field.type) for field in _schema_of(usage, columns)], names=list(columns))
-    layout = to_cells(nothing).dtype
+    layout = _layout(columns, to_cells)
 
     def pack(batches: Batches) -> Iterator[pa.RecordBatch]:
         begun: list[Cells] = []
@@ -124,13 +129,44 @@ def _raw_blocks(cells: Cells, buckets: int) -> pa.RecordBatch:
     return block_batch(bucket, [part.tobytes() for part in np.split(ordered, starts[1:])] if len(starts) else [])
 
 
-def _schema_of(usage: ArrowSource, columns: Sequence[str]) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    from kquota.pipeline.dataset.tables import USAGE
-
+def _layout(usage_columns: Sequence[str], to_cells: ToCells) -> np.dtype[np.void]:
+    """What cells are made of: those of no rows say it."""
     every = to_arrow_schema(USAGE.schema)
-    return pa.schema([every.field(name) for name in columns])
+    nothing = pa.record_batch(
+        [pa.array([], every.field(name).type) for name in usage_columns], names=list(usage_columns)
+    )
+    return to_cells(nothing).dtype
+
+
+def _with_rows(
+    spark: SparkSession,
+    usage: ArrowSource,
+    columns: Sequence[str],
+    to_cells: ToCells,
+    transform: Transform,
+    schema: pa.Schema,
+) -> DataFrame:
+    """As `group_by_meter`, with cells as columns of Spark's."""
+    layout = _layout(columns, to_cells)
+    names = layout.names or ()
+    fields = pa.schema([(name, pa.from_numpy_dtype(layout[name])) for name in names])
+
+    def to_columns(batches: Batches) -> Iterator[pa.RecordBatch]:
+        drop_zip_importers()
+        for batch in batches:
+            cells = to_cells(batch)
+            yield pa.record_batch([np.ascontiguousarray(cells[name]) for name in names], schema=fields)
+
+    def work(batches: Batches) -> Iterator[pa.RecordBatch]:
+        drop_zip_importers()
+        for rows in whole_groups(batches, _GROUP):
+            cells = np.empty(rows.num_rows, layout)
+            for name in names:
+                cells[name] = rows[name].to_numpy()
+            yield from transform(cells).cast(schema).to_batches()
+
+    rows = usage.select(*columns).mapInArrow(to_columns, from_arrow_schema(fields))
+    return rows.repartition(*_GROUP).sortWithinPartitions(*_GROUP).mapInArrow(work, from_arrow_schema(schema))
 
 
 def _with_one_sum(
@@ -206,3 +242,11 @@ def _summed(cells: Cells, order: npt.NDArray[np.int64]) -> Any:
         cells["client"][starts].astype(np.int64),
         meters,
     )
+
+
+_VARIANTS: Final = {
+    RAW_BLOCKS: _with_raw_blocks,
+    ROWS: _with_rows,
+    ONE_SUM: _with_one_sum,
+    COMBINED: _with_combined_cells,
+}

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.bench_idiomatic import SPECIAL, TABLES, check_outputs
-from benchmarks.generate_usage import CANDIDATE, EVEN, SKEWED, UsageProfile, ensure
+from benchmarks.generate_usage import CANDIDATE, ensure
 from benchmarks.idiomatic_analyze import FORMS as ANALYSES
 from benchmarks.idiomatic_analyze import TABLES as ANALYSED
 from benchmarks.idiomatic_analyze import analyze
@@ -25,6 +25,7 @@ from benchmarks.idiomatic_steps import BOTH, FORMS, STEPS, UTILISATION_STEP, run
 from benchmarks.same_tables import check_same_table
 from benchmarks.special_variants import sum_cells, variant
 from benchmarks.sums import DifferentSumsError
+from benchmarks.usage_traffic import EVEN, SKEWED, UsageProfile
 from kquota.files import QuotaFile, read_quota_file, write_yaml
 from kquota.quotas import CLIENT_ID, USER, ClientQuotaEntity
 

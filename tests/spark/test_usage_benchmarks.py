@@ -13,9 +13,10 @@ import pytest
 
 from benchmarks import baseline_duckdb_usage, usage_steps
 from benchmarks.bench_what_if import check_held, check_utilisation
-from benchmarks.generate_usage import CANDIDATE, UsageProfile, ensure, generate
+from benchmarks.generate_usage import CANDIDATE, ensure, generate
 from benchmarks.idiomatic_steps import FORMS, WHAT_IF, run_step
 from benchmarks.sums import DifferentSumsError
+from benchmarks.usage_traffic import UsageProfile
 from kquota.clock import SystemClock
 from kquota.files import read_quota_file
 from kquota.pipeline.dataset.tables import USAGE
