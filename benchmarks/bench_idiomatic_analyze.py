@@ -1,7 +1,7 @@
 """`kquota analyze` with its defaults beside itself with idiomatic PySpark after the reading of logs.
 
-Up to five million lines that means with single requests kept, and replayed for the calibration. Both run interleaved,
-start included, over the same generated log, and must write the same tables; otherwise this fails and writes nothing.
+Up to five million lines that means with single requests kept, and replayed for the calibration. All forms run interleaved, start
+included, over the same generated log, and must write the same tables; otherwise this fails and writes nothing.
 
 Usage: ``python -m benchmarks.bench_idiomatic_analyze [--lines 1000000 4900000] [--rounds 3] [--results DIR]``
 """
@@ -32,7 +32,7 @@ STEP: Final = "analyze"
 
 
 def compare(work: Path, lines: int, rounds: int, memory: str) -> dict[str, Any]:
-    """Measure both forms in turn, check that they wrote the same, and return the result file's content.
+    """Measure the forms in turn, check that they wrote the same, and return the result file's content.
 
     :raises CommandFailedError: a command failed.
     :raises DifferentSumsError: they found different things.
@@ -42,30 +42,32 @@ def compare(work: Path, lines: int, rounds: int, memory: str) -> dict[str, Any]:
     out = work / "idiomatic-analyze"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
+    outputs = {form: out / str(number) for number, form in enumerate(FORMS)}
     runs: dict[str, list[dict[str, float]]] = {form: [] for form in FORMS}
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}, {lines:,} lines", file=sys.stderr, flush=True)
         for place in range(len(FORMS)):
-            form = FORMS[(number + place) % len(FORMS)]
-            shutil.rmtree(out / form, ignore_errors=True)
+            form = list(FORMS)[(number + place) % len(FORMS)]
+            to = outputs[form]
+            shutil.rmtree(to, ignore_errors=True)
             command = [sys.executable, "-m", "benchmarks.idiomatic_analyze", f"{log}/*.log", str(log / "quotas.yaml")]
             found = measure(
-                [*command, str(out / form), "--form", form],
-                log=out / f"{form}.txt",
+                [*command, str(to), "--form", form],
+                log=to.with_suffix(".txt"),
                 environment=os.environ | {"SPARK_DRIVER_MEMORY": memory},
                 memory_sample_s=1.0,
             )
-            runs[form].append(figures_of(found, out / f"{form}.steps.json"))
+            runs[form].append(figures_of(found, to.with_suffix(".steps.json")))
             print(f"  {form}: {found.wall_s:.1f} s wall, {found.cpu_s:.1f} s CPU", file=sys.stderr, flush=True)
-    meters = 0
-    for table, keys in TABLES.items():
-        rows = check_same_table(out / SPECIAL / table, out / FORMS[1] / table, keys)
-        meters = rows if table == "utilisation" else meters
+    rows = {
+        table: [check_same_table(outputs[SPECIAL] / table, to / table, keys) for to in outputs.values()]
+        for table, keys in TABLES.items()
+    }
     return {
         "rows": lines,
         "shape": "lines of log",
         "usage_bytes": manifest["bytes"],
-        "meters": {STEP: meters},
+        "meters": {STEP: rows["utilisation"][0]},
         "rounds": rounds,
         "partitions": None,
         "memory": memory,

@@ -5,7 +5,7 @@ which nobody has to show again), and what stands in two ranges is put together. 
 takes the place of the reader in Arrow, and joins, ``groupBy``, ``repartition`` and sorts that of blocks of rows: for
 the totals of clients, `utilisation` and `throttled`. Calibration and report are the same: they are Spark's SQL already.
 
-Usage: ``python -m benchmarks.idiomatic_analyze LOG QUOTAS OUT [--form special|idiomatic] [--no-keep-requests]``
+Usage: ``python -m benchmarks.idiomatic_analyze LOG QUOTAS OUT [--form FORM] [--no-keep-requests]``
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,9 +33,15 @@ from kquota.pipeline.spark.session import start_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FORMS", "IDIOMATIC", "SPECIAL", "TABLES", "analyze", "idiomatic_steps"]
+__all__ = ["FORMS", "SPECIAL", "TABLES", "analyze", "idiomatic_steps"]
 
-SPECIAL, IDIOMATIC = FORMS = ("special", "idiomatic")
+SPECIAL: Final = "special"
+FORMS: Final[Mapping[str, dict[str, str]]] = {
+    SPECIAL: {},
+    "idiomatic": idiomatic_usage.session_settings(),
+    "idiomatic, Java's first compiler": idiomatic_usage.session_settings(optimise=False),
+}
+"""With the settings of Spark that go with each, beside kquota's own."""
 _METER: Final = ("cluster", "broker_id", "meter", "key")
 TABLES: Final = {
     "usage": ("cluster", "broker_id", "cell_start_ms", "user", "client_id", "ip", "key"),
@@ -79,7 +85,7 @@ def analyze(
     """Analyse logs in one of the forms, in the session that is there, otherwise as `kquota analyze` does by default."""
     of_its_time = QuotaTimeline.always(read_quota_file(quotas.read_bytes(), name=str(quotas)))
     settings, options = LogSettings(keep_requests=keep_requests), JobOptions(out, quiet=quiet)
-    with idiomatic_steps() if form == IDIOMATIC else nullcontext():
+    with nullcontext() if form == SPECIAL else idiomatic_steps():
         jobs.analyze(logs, of_its_time, settings, options, max_rejected=RejectLimit.parse("10%"), report=report)
 
 
@@ -90,13 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("log", help="a quoted glob")
     parser.add_argument("quotas", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--form", choices=FORMS, default=IDIOMATIC)
+    parser.add_argument("--form", choices=list(FORMS), default="idiomatic")
     parser.add_argument("--no-keep-requests", action="store_true", help="as kquota's, which by default keeps up to 5 M")
     options = parser.parse_args(arguments)
     started = time.perf_counter()
-    conf = {"spark.ui.liveUpdate.period": "0"}
-    if options.form == IDIOMATIC:
-        conf |= idiomatic_usage.session_settings()
+    conf = {"spark.ui.liveUpdate.period": "0"} | FORMS[options.form]
     log_bytes = sum(file.plain_bytes for file in find_log_files([options.log], broker_id=0))
     spark = start_session(conf=conf, log_bytes=log_bytes)
     try:
