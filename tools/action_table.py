@@ -1,10 +1,10 @@
-"""Writes `src/kquota/gateway/action_table.py`, the APIs that the gateway forwards, from the schemas of kio.
+"""Writes `src/kquota/gateway/relay/action_table.py`, the APIs that the gateway forwards, from the schemas of kio.
 
     python tools/action_table.py          write it
     python tools/action_table.py --check  say whether it is up to date
 
-kio's schemas are made from the message definitions of Kafka 4.2. Versions that Kafka 4.0 removed (KIP-896) and the
-answer of `AbstractResponse.shouldClientThrottle` are not in them, and are written here.
+kio's schemas are made from the message definitions of Kafka 4.2. Versions that Kafka 4.0 removed (KIP-896) are
+not in them, and are written here.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from typing import Any
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
-TARGET = Path(__file__).parents[1] / "src" / "kquota" / "gateway" / "action_table.py"
+TARGET = Path(__file__).parents[1] / "src" / "kquota" / "gateway" / "relay" / "action_table.py"
 
 NOT_FORWARDED = {
     # Only brokers and controllers send these.
@@ -57,18 +57,10 @@ OLDER = {
 }
 FLEXIBLE_FROM_THE_FIRST = {76, 77}
 
-# `AbstractResponse.shouldClientThrottle`: the version since which it is true, by API key. Others: never.
-CLIENT_THROTTLES_SINCE = {
-    0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 18: 2, 19: 3, 20: 2, 21: 1,
-    22: 1, 24: 1, 25: 1, 26: 1, 28: 1, 29: 1, 30: 1, 31: 1, 32: 2, 33: 1, 34: 1, 35: 1, 37: 1, 38: 1, 39: 1, 40: 1,
-    41: 1, 42: 1, 43: 0, 44: 0, 45: 0, 46: 0, 47: 0, 50: 0, 51: 0, 64: 0, 75: 0,
-}  # fmt: skip
-
 HEAD = '''"""The APIs that the gateway forwards. Written by ``tools/action_table.py``: change that, and run it.
 
 A row: API key, name, first version, last version; then versions *since* which, None for never: requests and responses
-are flexible, response headers have a tag section, responses have ``throttle_time_ms``; its place; then the version
-since which Kafka's Java client waits by itself (``AbstractResponse.shouldClientThrottle``).
+are flexible, response headers have a tag section, responses have ``throttle_time_ms``; and its place.
 """
 
 from __future__ import annotations
@@ -78,13 +70,13 @@ from typing import Final, Literal
 __all__ = ["ROWS", "Row"]
 
 Place = Literal["first", "after error code", "last"]
-Row = tuple[int, str, int, int, int | None, int | None, int | None, Place, int | None]
+Row = tuple[int, str, int, int, int | None, int | None, int | None, Place]
 
 # fmt: off
 ROWS: Final[tuple[Row, ...]] = (
 '''
 
-RESOLVE_QUOTAS = (10546, "ResolveQuotas", 0, 0, 0, 0, 0, "first", None)  # kquota's own; no schema of Kafka's has it
+RESOLVE_QUOTAS = (10546, "ResolveQuotas", 0, 0, 0, 0, 0, "first")  # kquota's own; no schema of Kafka's has it
 
 
 def schemas(key: int) -> dict[int, tuple[Any, Any]]:
@@ -142,8 +134,7 @@ def row(key: int) -> tuple[object, ...]:
         if key in FLEXIBLE_FROM_THE_FIRST:
             flexible_since = tagged_since = first
     name = classes[last][0].__name__.removesuffix("Request")
-    throttles = CLIENT_THROTTLES_SINCE.get(key)
-    return key, name, first, last, flexible_since, tagged_since, throttle_since, found, throttles
+    return key, name, first, last, flexible_since, tagged_since, throttle_since, found
 
 
 def rows() -> Iterator[tuple[object, ...]]:

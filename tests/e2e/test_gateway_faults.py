@@ -8,6 +8,7 @@ import gc
 import re
 import resource
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -17,16 +18,20 @@ import pytest
 
 from kquota.errors import KquotaError, UnreachableError
 from kquota.gateway.app import Gateway
+from kquota.gateway.relay.broker_connection import BrokerConnection
+from kquota.gateway.relay.client_connection import ClientConnection
 from kquota.gateway.settings import GatewaySettings
 from kquota.gateway.topology import NodePorts
 from kquota.net.addresses import Address
 from tests.kit.gateway_brokers import GatewayBroker, Upstream, gateway_of, memory_mb, read_frame
 from tests.kit.listening import Run, run
 from tests.kit.relayed import answer, fetch_request, produce_request, request
+from tests.kit.tls import Authority
 
 __all__ = ["run"]
 
 MIB = 2**20
+API_VERSIONS = request(18, 0, 1, b"")
 METADATA = request(3, 9, 7, bytes(6))
 PRODUCED = b"\0\1" + bytes(5)
 
@@ -55,6 +60,14 @@ async def close(*writers: asyncio.StreamWriter) -> None:
 async def until(ask) -> None:  # type: ignore[no-untyped-def]
     while not ask():  # noqa: ASYNC110 (what is asked for knows of no events)
         await asyncio.sleep(0.01)
+
+
+def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of a server on localhost, and of its clients."""
+    authority = Authority()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority.issue("gateway", hosts=("localhost",)).write_pem(folder / "server.pem"))
+    return server, ssl.create_default_context(cadata=authority.certificate_pem())
 
 
 def connections(gateway: Gateway) -> int:
@@ -167,6 +180,53 @@ def test_tcp_looks_whether_both_ends_are_still_there(run: Run) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_connections_that_ended_leave_nothing_for_the_garbage_collector(
+    run: Run, tmp_path: Path, has_tls: bool
+) -> None:
+    """It looks for cycles seldom, and never at what a running gateway has frozen."""
+
+    def count() -> int:
+        return sum(isinstance(one, ClientConnection | BrokerConnection) for one in gc.get_objects())
+
+    async def scenario() -> None:
+        server_tls, client_tls = tls_contexts(tmp_path) if has_tls else (None, None)
+        async with one_broker(listener_tls=server_tls) as (broker, gateway, _):
+
+            async def send(data: bytes, answers: int, *, is_cut: bool = False, is_aborted: bool = False) -> None:
+                broker.cuts_answers = is_cut
+                port = gateway.nodes[0].gateway_port
+                name = "localhost" if has_tls else None
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_tls, server_hostname=name)
+                writer.write(data)
+                for _ in range(answers):
+                    await read_frame(reader)
+                if is_aborted:
+                    writer.transport.abort()
+                elif not answers:
+                    await reader_ends(reader)
+                await close(writer)
+                await until(lambda: connections(gateway) == 0)
+
+            await send(API_VERSIONS + produce_request(1, b"x"), 2)
+            await send(API_VERSIONS + produce_request(1, b"x") + METADATA, 3)
+            await send(produce_request(1, b"x"), 1, is_aborted=True)
+            await send(produce_request(1, b"x"), 0, is_cut=True)
+            await send(API_VERSIONS, 0, is_cut=True)
+            await send(b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n", 0)
+            await broker.stop()
+            await send(produce_request(1, b"x"), 0)
+            await asyncio.wait_for(until(lambda: count() == 0), 10)
+            await broker.start()
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(scenario())
+    finally:
+        gc.enable()
+
+
 def test_a_cluster_that_cannot_be_asked_for_a_while_costs_nothing(run: Run) -> None:
     async def scenario() -> None:
         async with one_broker() as (broker, gateway, upstream):
@@ -235,6 +295,41 @@ def test_a_drain_answers_all_that_the_broker_was_given(run: Run) -> None:
             await asyncio.gather(*clients)
             assert len(broker.produced) == len(set(broker.produced))
             assert set(answered) == set(broker.produced)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("is_hung", [False, True])
+def test_a_drain_waits_for_what_brokers_have_not_taken_yet(run: Run, is_hung: bool) -> None:
+    """Nothing answers a request without acks: its client is gone long before the broker has it."""
+
+    async def scenario() -> None:
+        settings = GatewaySettings(drain_ms=300 if is_hung else 10_000, metadata_max_age_ms=10**6)
+        async with one_broker(settings=settings) as (broker, gateway, _):
+            broker.acknowledges = False
+            broker.reads.clear()
+            _, writer = await connect(gateway)
+            await until(lambda: connections(gateway) == 1)
+            [connection] = gateway.listeners[1].connections
+            sent = 0
+            while connection._broker is None or not connection._broker._transport.get_write_buffer_size():
+                one = produce_request(1, bytes(100_000), acks=0)
+                writer.write(one)
+                sent += len(one)
+                await asyncio.sleep(0.005)
+            await close(writer)
+            await until(lambda: connections(gateway) == 0)
+            drain = asyncio.create_task(gateway._close())
+            await asyncio.wait([drain], timeout=0.1)
+            assert not drain.done()
+            assert len(gateway.relay.closing_brokers) == 1
+            if not is_hung:
+                broker.reads.set()
+            await asyncio.wait_for(drain, 10)
+            assert not gateway.relay.closing_brokers
+            broker.reads.set()
+            if not is_hung:
+                await until(lambda: broker.received == sent)
 
     run(scenario())
 

@@ -193,6 +193,20 @@ def test_a_bootstrap_server_that_is_not_there_has_no_advice_on_tls() -> None:
         admin.describe_client_quotas(ClientQuotaFilter.all())
 
 
+def test_a_server_that_is_back_is_asked_at_once() -> None:
+    """However often it was not there, which kafka-python waits the longer for."""
+    everything = ClientQuotaFilter.all()
+    with open_store("memory:") as store, ExitStack() as stack:
+        with running_server(store) as server:
+            admin = stack.enter_context(QuotaAdmin(str(server), timeout_ms=20_000))
+            assert not admin.describe_client_quotas(everything).entities()
+        for _ in range(8):
+            with pytest.raises(UnreachableError):
+                admin.describe_client_quotas(everything)
+        with running_server(store, port=server.port):
+            assert not admin.describe_client_quotas(everything).entities()
+
+
 def test_a_certificate_of_an_address_that_the_cluster_gives(authority: Authority, tmp_path: Path) -> None:
     """The node is named, and so are the names that the certificate has."""
     with ExitStack() as stack:

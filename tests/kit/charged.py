@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kquota.gateway.actions import action_of
-from kquota.gateway.enforcement import Client, Enforcement
-from kquota.gateway.request_head import RequestHead
+from kquota.gateway.quotas.enforcement import Client, Enforcement
+from kquota.gateway.relay.actions import action_of
+from kquota.gateway.relay.request_head import RequestHead
 from kquota.metering.meters import Throttle
 
 __all__ = ["fetched", "produced"]
@@ -13,13 +13,13 @@ __all__ = ["fetched", "produced"]
 def produced(at: Enforcement, client: Client, request_bytes: int, now_ms: int) -> Throttle | None:
     """A produce request with an answer; what its client is to wait for, if it is."""
     throttle = at.requests.record_produce(client.user, client.client_id, request_bytes, now_ms)
-    return None if throttle is None else at.produce("channel", _head(0, 9, client), throttle, now_ms)
+    return None if throttle is None else at.produce(_head(0, 9, client), throttle, now_ms)
 
 
 def fetched(at: Enforcement, client: Client, response_bytes: int, now_ms: int) -> int:
     """An answer to a fetch; for how many milliseconds its client is to wait."""
     own = at.managers.fetch.record(client.user, client.client_id, response_bytes, now_ms)
-    return at.fetch("channel", _head(1, 12, client), own, response_bytes, 0, now_ms)
+    return at.fetch(_head(1, 12, client), own, response_bytes, 0, now_ms)
 
 
 def _head(api_key: int, version: int, client: Client) -> RequestHead:

@@ -12,8 +12,8 @@ from typing import Any
 from kquota.config import BrokerConfig, ConnectionLimits
 from kquota.errors import UnreachableError
 from kquota.gateway.app import Gateway
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.connection_identity import Identities
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
 from kquota.gateway.settings import GatewaySettings
 from kquota.gateway.topology import NodePorts
 from kquota.metering.cluster import Cluster
@@ -42,6 +42,8 @@ class GatewayBroker:
         self.received = 0
         self.fetch_bytes = 0
         self.delay_s = 0.0
+        self.acknowledges = True
+        """It answers Produce, as long as requests ask for acks."""
         self.cuts_answers = False
         """It closes the connection in the middle of the next answer."""
         self._server: asyncio.Server | None = None
@@ -71,7 +73,10 @@ class GatewayBroker:
                 left = size - len(head)
                 while left:
                     await self.reads.wait()
-                    left -= len(await reader.read(min(left, 2**20)))
+                    taken = len(await reader.read(min(left, 2**20)))
+                    if not taken:
+                        raise ConnectionResetError
+                    left -= taken
                 self.received += size + 4
                 await self._answer(head, writer)
         self.open.discard(writer)
@@ -84,6 +89,8 @@ class GatewayBroker:
                 self.produced.append(correlation_id)
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
+                if not self.acknowledges:
+                    return
                 found = answer(correlation_id, b"\0\1" + bytes(5))
             case 1:
                 writer.write(struct.pack(">iiBi", self.fetch_bytes, correlation_id, 0, 0))
@@ -139,7 +146,9 @@ async def gateway_of(upstream: Upstream, **options: Any) -> AsyncIterator[Gatewa
     ports: NodePorts | None = options.pop("node_ports", None)
     quotas = options.pop("quotas", None) or BrokerQuotas(BrokerConfig())
     listen = options.pop("listen", Address("127.0.0.1", 0))
-    limits = ConnectionLimits(socket_request_max_bytes=2**30, max_connections=20_000, max_connections_per_ip=20_000)
+    limits = options.pop("limits", None) or ConnectionLimits(
+        socket_request_max_bytes=2**30, max_connections=20_000, max_connections_per_ip=20_000
+    )
     async with Gateway(
         upstream, quotas, Identities(), listen=listen, node_ports=ports, settings=settings, limits=limits, **options
     ) as gateway:

@@ -15,8 +15,8 @@ from random import Random
 from typing import Any, Final
 
 from kquota.errors import KquotaError
-from kquota.gateway.actions import ACTIONS, Kind
-from kquota.gateway.connection_identity import Identities
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.relay.actions import ACTIONS, Kind
 from tests.kit.relayed import Relayed, answer, request
 from tests.kit.relayed_exchanges import Exchange, any_exchanges
 from tests.kit.sasl_exchanges import authenticate_request, handshake_request

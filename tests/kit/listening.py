@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from kquota.config import ConnectionLimits
-from kquota.net.listener import Listener, Peer
+from kquota.net.listener import ConnectionCount, Listener, Peer
 
 __all__ = ["Echo", "Harness", "Run", "echoed", "listening", "run"]
 
@@ -29,7 +29,7 @@ class Echo(asyncio.Protocol):
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
-        self.peer = Peer("", "", "")
+        self.peer = Peer("", "")
         self.last_active = listener.now()
         self.incomplete_since: float | None = None
         self.transport: asyncio.Transport | None = None
@@ -94,6 +94,7 @@ async def listening(
     tls: ssl.SSLContext | None = None,
     admit: Callable[[str], float | None] | None = None,
     sockets: list[socket.socket] | None = None,
+    shared_count: ConnectionCount | None = None,
     **limits: int,
 ) -> AsyncIterator[Harness]:
     harness = Harness()
@@ -107,6 +108,7 @@ async def listening(
         admit=admit,
         tls=tls,
         sockets=sockets,
+        shared_count=shared_count,
     )
     try:
         yield harness

@@ -1,18 +1,13 @@
-"""A broker that creates and deletes topics as it is asked in frames, and one client's mutation quota in front of it."""
+"""A broker that creates and deletes topics as it is asked in frames."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from kquota.errors import KafkaErrorCode
-from kquota.metering.callback import DefaultQuotaCallback
-from kquota.metering.managers import MutationQuotaManager
-from kquota.metering.meters import Throttle
-from kquota.metering.statistics import Windows
-from kquota.quotas import ClientQuotaEntity
 from kquota.wire.apis import CREATE_TOPICS, DELETE_TOPICS, TOPIC_APIS, read_header, skip_header_tags, write_response
 from kquota.wire.messages.metadata import MetadataPartition, MetadataRequestTopic, MetadataTopic
 from kquota.wire.messages.topics import (
@@ -60,6 +55,8 @@ class MutationBroker:
     frames: list[bytes] = field(default_factory=list)
     """What was forwarded, sizes included."""
     fetches: list[list[str | bytes]] = field(default_factory=list)
+    in_metadata: dict[str, int] | None = None
+    """The topics that it shows, as after a change it does not yet show those that there are; None where it does."""
     changed: int = 0
     """Partitions that were created or deleted."""
 
@@ -68,12 +65,16 @@ class MutationBroker:
         return name.encode().ljust(16, b"\1")[:16]
 
     async def fetch(self, topics: Sequence[MetadataRequestTopic]) -> Iterable[MetadataTopic]:
-        """Metadata of some topics."""
+        """Metadata of some topics. Where one is asked for by its id, names are passed over, as by a real broker
+        (``KafkaApis.handleTopicMetadataRequest``).
+        """
         self.fetches.append([topic.topic_id if topic.name is None else topic.name for topic in topics])
-        asked = {topic.name or self._name(topic.topic_id) or "" for topic in topics}
+        shown = self.topics if self.in_metadata is None else self.in_metadata
+        by_id = [topic for topic in topics if topic.name is None]
+        asked = {topic.name or self._name(topic.topic_id) or "" for topic in by_id or topics}
         return [
-            metadata_topic(name, self.topics[name], self.topic_id(name))
-            if name in self.topics
+            metadata_topic(name, shown[name], self.topic_id(name))
+            if name in shown
             else metadata_topic(name, 0, error_code=KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             for name in asked
         ]
@@ -146,44 +147,3 @@ class MutationBroker:
 def _distinct(topics: Iterable[Any]) -> Iterable[Any]:
     found: Mapping[str, Any] = {topic.name: topic for topic in topics}
     return found.values()
-
-
-class Charged(NamedTuple):
-    """What came of one charge."""
-
-    accepted: tuple[bool, ...]
-    throttle: Throttle | None
-
-
-class ClientCharge:
-    """The token bucket of one client, with a window of ten seconds."""
-
-    def __init__(self, rate: float | None) -> None:
-        self.manager = MutationQuotaManager(Windows(10, 1000), DefaultQuotaCallback())
-        if rate is not None:
-            self.manager.update_quota(ClientQuotaEntity({"user": "alice"}), rate)
-        self.moments: list[int] = []
-        """Of each charge and refund."""
-
-    def tokens(self, now_ms: int) -> float:
-        meter = self.manager.meter("alice", "c")
-        assert meter is not None
-        return meter.measure(now_ms)
-
-    def mutate(self, costs: Sequence[float], now_ms: int, *, strict: bool) -> Charged:
-        self.moments.append(now_ms)
-        accepted, throttle = [], None
-        for cost in costs:
-            if strict:
-                outcome = self.manager.record_strict("alice", "c", cost, now_ms)
-                accepted.append(not outcome.rejected)
-                throttle = outcome.throttle or throttle
-            else:
-                throttle = self.manager.record_permissive("alice", "c", cost, now_ms)
-                accepted.append(True)
-        return Charged(tuple(accepted), throttle)
-
-    def refund(self, partitions: float, now_ms: int) -> None:
-        assert partitions > 0
-        self.moments.append(now_ms)
-        self.manager.unrecord("alice", "c", partitions, now_ms)

@@ -8,14 +8,17 @@ from collections.abc import Callable
 from typing import Any
 
 from kquota.config import BrokerConfig, ConnectionLimits
-from kquota.gateway.broker_connection import BrokerConnection
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.client_connection import CLOSE_AFTER_S, LINGER_S, ClientConnection
-from kquota.gateway.connection_identity import Identities
-from kquota.gateway.own_quotas import OwnQuotas
-from kquota.gateway.partition_counts import PartitionCounts
-from kquota.gateway.relay import Relay
-from kquota.gateway.request_time import RequestTimes
+from kquota.gateway.event_lines import EventLines
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.mutations.partition_counts import PartitionCounts
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.own_quotas import OwnQuotas
+from kquota.gateway.quotas.request_time import RequestTimes
+from kquota.gateway.relay.broker_connection import BrokerConnection
+from kquota.gateway.relay.client_channel import CLOSE_AFTER_S, LINGER_S
+from kquota.gateway.relay.client_connection import ClientConnection
+from kquota.gateway.relay.relay import Relay
+from kquota.gateway.relay.stats import RelayStats
 from kquota.gateway.topology import Node, NodePorts, Topology
 from kquota.net.listener import Peer
 from kquota.quotas import ClientQuotaEntity
@@ -122,7 +125,7 @@ class Relayed:
             self.topology, self.quotas, self.relay = beside.topology, beside.quotas, beside.relay
         self.listener = _Listener()
         self.client = ClientConnection(self.relay, self.listener, 1)  # type: ignore[arg-type]
-        self.client.peer = Peer("127.0.0.1:50000", "127.0.0.1:9193", "127.0.0.1")
+        self.client.peer = Peer("127.0.0.1:50000", "127.0.0.1:9193")
         self.to_client = End()
         self.to_broker = End()
         self.broker: BrokerConnection | None = None
@@ -144,6 +147,7 @@ class Relayed:
             self.quotas,
             identities=identities.new,
             partition_counts=PartitionCounts(_no_topics),
+            events=EventLines(RelayStats()),
             max_request_bytes=ConnectionLimits().socket_request_max_bytes,
             own_quotas=own_quotas,
         )

@@ -14,7 +14,7 @@ from itertools import accumulate
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from kquota.gateway.actions import ACTIONS, Action, Kind, action_of
+from kquota.gateway.relay.actions import ACTIONS, Action, Kind, action_of
 from tests.kit.kio_entities import element_class, entity_class, is_known, least, request_frame, response_frame
 from tests.kit.relayed import Relayed, answer, request
 

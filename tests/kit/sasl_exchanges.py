@@ -21,7 +21,7 @@ from kafka.net.sasl.scram import SaslMechanismScram
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from kquota.gateway.identity import SaslObserver
+from kquota.gateway.identity.sasl_observer import SaslObserver
 
 __all__ = [
     "CORRELATION_ID",

@@ -7,7 +7,7 @@ second make a full bucket of 22 (Kafka's windows). A few seconds more or less re
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -95,9 +95,10 @@ class Lane:
         values = {"topic_names": names, "topics": [{"name": one, "topic_id": None} for one in names], "timeout": 30_000}
         return self.change(DELETE_TOPICS, version, values)
 
-    def delete_by_id(self, *places: int) -> Answer:
+    def delete_by_id(self, *places: int, by_name: Sequence[int] = ()) -> Answer:
         known = self.known()
-        topics = [{"name": None, "topic_id": UUID(str(known[at].topic_id))} for at in places]
+        topics: list[dict[str, Any]] = [{"name": None, "topic_id": UUID(str(known[at].topic_id))} for at in places]
+        topics += [{"name": self.topics[at], "topic_id": None} for at in by_name]
         return self.change(DELETE_TOPICS, 6, {"topics": topics, "timeout": 30_000})
 
     def known(self) -> dict[int, Any]:
@@ -205,6 +206,14 @@ def test_deletions_cost_what_there_is(lanes: Lanes) -> None:
     assert longer.throttle_ms > 4_000
 
 
+def test_a_topic_costs_the_same_by_name_beside_another_by_id(lanes: Lanes) -> None:
+    """A broker that is asked for both together passes over the name."""
+    for lane in lanes:
+        lane.there((0, FULL + 8), (1, FULL + 8))
+    mixed = lanes.both(lambda lane: lane.delete_by_id(0, by_name=[1]), in_order=False)
+    assert sorted(codes(mixed)) == [0, REFUSED]
+
+
 def test_new_partitions_cost_what_is_added(lanes: Lanes) -> None:
     """What asks for fewer than there are costs nothing. The broker takes them in an order of its own, too."""
     for lane in lanes:
@@ -215,6 +224,13 @@ def test_new_partitions_cost_what_is_added(lanes: Lanes) -> None:
     longer = lanes.both(lambda lane: lane.grow((1, 9), version=2))
     assert codes(longer) == [0]
     assert longer.throttle_ms > 4_000
+
+
+def test_partitions_that_are_added_at_once_cost_as_much(lanes: Lanes) -> None:
+    """A broker shows a new topic a moment after the controller has it."""
+    for lane in lanes:
+        answers = [lane.create((0, 1)), lane.grow((0, FULL + 30)), lane.delete(0)]
+        assert [codes(one) for one in answers] == [[0], [0], [REFUSED]]
 
 
 def test_what_fails_costs_nothing_in_the_end(lanes: Lanes) -> None:

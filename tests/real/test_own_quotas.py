@@ -25,7 +25,7 @@ from benchmarks.gateway_process import GatewayProcess, gateway_process
 from examples.capture.broker import Broker, running_broker
 from examples.capture.processes import BrokerFailed, run_class, write_properties
 from kquota.cli import run
-from kquota.gateway.cluster_rights import AclOperation, Ask, ClusterRights
+from kquota.gateway.quotas.cluster_rights import AclOperation, Ask, ClusterRights
 from kquota.quotas import ClientQuotaEntity
 from kquota.stores import Access, open_store
 from kquota.wire.apis import API_VERSIONS, read_header, write_response

@@ -19,9 +19,9 @@ import pytest
 from examples.capture.broker import Broker
 from kquota.admin import QuotaAdmin
 from kquota.admin.properties import load_client_properties
-from kquota.gateway.identity import IdentitySettings, SaslObserver
-from kquota.gateway.principals import AuthenticationContext
-from kquota.gateway.sasl_frames import SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY
+from kquota.gateway.identity.principals import AuthenticationContext
+from kquota.gateway.identity.sasl_frames import SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY
+from kquota.gateway.identity.sasl_observer import IdentitySettings, SaslObserver
 from kquota.metering.callback import KafkaPrincipal
 from kquota.quotas import ClientQuotaFilter
 from kquota.wire.apis import read_header

@@ -146,6 +146,21 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc] # kafka-python car
         self._lasting_failures.clear()
         self._auth_failures.clear()
 
+    def node_to_ask(self, *, to_controller: bool) -> Any:
+        """The controller's number where it is known, else that of any broker; None while all are paused.
+
+        Where each failed before, one is asked all the same: kafka-python would refuse for up to 30 s what may be back.
+        """
+        controller = self.cluster.controller if to_controller else None
+        if controller is not None:
+            self.reset_backoff(controller.node_id)
+            return controller.node_id
+        node_id = self.least_loaded_node()
+        if node_id is None:
+            self._backoff.clear()
+            node_id = self.least_loaded_node()
+        return node_id
+
     def _failed(self, failure: _Failure) -> None:
         self.last_failure = failure
         tls = _tls_error(failure.error)
@@ -269,8 +284,7 @@ class KafkaTransport:
         """One that is not paused because a broker told this client to wait: kafka-python sees to the pause."""
         manager = self._manager
         while True:
-            controller = manager.cluster.controller if to_controller else None
-            node_id = controller.node_id if controller is not None else manager.least_loaded_node()
+            node_id = manager.node_to_ask(to_controller=to_controller)
             paused = [one for one in manager.least_used_connections() if _THROTTLED in one.paused]
             if node_id is not None or not paused:
                 connection = manager.get_connection(node_id, timeout_ms=(deadline - time.monotonic()) * 1000)

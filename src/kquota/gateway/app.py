@@ -17,20 +17,20 @@ import structlog
 
 from kquota.config import ConnectionLimits
 from kquota.errors import InputError, KquotaError
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.client_connection import ClientConnection
-from kquota.gateway.connection_identity import Identities
-from kquota.gateway.enforcement import Enforcement
 from kquota.gateway.event_lines import EventLines
-from kquota.gateway.own_quotas import OwnQuotas
-from kquota.gateway.partition_counts import PartitionCounts
-from kquota.gateway.relay import Relay
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.mutations.partition_counts import PartitionCounts
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.enforcement import Enforcement
+from kquota.gateway.quotas.own_quotas import OwnQuotas
+from kquota.gateway.relay.client_connection import ClientConnection
+from kquota.gateway.relay.relay import Relay
+from kquota.gateway.relay.stats import RelayStats
 from kquota.gateway.settings import GatewaySettings
-from kquota.gateway.stats import RelayStats
 from kquota.gateway.topology import Node, NodePorts, Topology
 from kquota.metering.cluster import Cluster
 from kquota.net.addresses import Address, is_connectable, is_loopback, is_unspecified
-from kquota.net.listener import Listener
+from kquota.net.listener import ConnectionCount, Listener
 from kquota.wire.messages.metadata import MetadataRequestTopic, MetadataTopic
 
 __all__ = ["Gateway", "Upstream", "run"]
@@ -108,6 +108,8 @@ class Gateway:
         self._quotas_altered = quotas_altered
         self._own_quotas = own_quotas
         self._listeners: dict[int | None, Listener] = {}
+        self._connections = ConnectionCount()
+        """Of all ports: open files are the process's."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self.stats = RelayStats()
         self._lines = EventLines(self.stats)
@@ -170,7 +172,7 @@ class Gateway:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        begun = self._connection_count()
+        begun = self._connections.now
         _log.info("drain begun", connections=begun)
         closed = await self._close()
         _log.info("drain ended", connections=begun, closed_before_their_end=closed)
@@ -203,6 +205,11 @@ class Gateway:
         return self._listeners
 
     @property
+    def closing_brokers(self) -> int:
+        """How many connections to brokers still have something to send for a client that is gone."""
+        return 0 if self._relay is None else len(self._relay.closing_brokers)
+
+    @property
     def relay(self) -> Relay:
         """What the connections share."""
         assert self._relay is not None
@@ -220,6 +227,7 @@ class Gateway:
                 admit=self._admit_to(self.quotas.controller),
                 tls=self._listener_tls,
                 backlog=BACKLOG,
+                shared_count=self._connections,
             )
         except OSError as error:
             raise KquotaError(
@@ -228,15 +236,18 @@ class Gateway:
         return self._listeners[None]
 
     def _open_node(self, node: Node, sockets: list[socket.socket]) -> None:
-        self._lines.broker_added(node)
-        task = self._start(self._listen_for(node, sockets))
-
-        def close_unless_open(_: object) -> None:
+        def close_unless_open(_: object = None) -> None:
             if node.id not in self._listeners:  # clients would be connected, and wait for an answer for ever
                 for one in sockets:
                     one.close()
+                assert self._topology is not None
+                self._topology.forget(node.id)
 
-        task.add_done_callback(close_unless_open)
+        if self.is_draining:
+            close_unless_open()
+        else:
+            task = self._start(self._listen_for(node, sockets), f"broker {node.id} cannot be served")
+            task.add_done_callback(close_unless_open)
 
     async def _listen_for(self, node: Node, sockets: list[socket.socket]) -> None:
         self._listeners[node.id] = await Listener.open(
@@ -246,7 +257,9 @@ class Gateway:
             closed=self._lines.connection_ended,
             admit=self._admit_to(self.quotas.of(node.id)),
             tls=self._listener_tls,
+            shared_count=self._connections,
         )
+        self._lines.broker_added(node)
 
     def _admit_to(self, enforcement: Enforcement) -> Callable[[str], float | None]:
         """What counts the connections of an address to a port (KIP-612). Each port counts for itself, as the brokers
@@ -255,16 +268,19 @@ class Gateway:
         loop = asyncio.get_running_loop()
         return lambda ip: enforcement.accept(self._identities.listener, ip, int(loop.time() * 1000))
 
-    def _start(self, work: Any) -> asyncio.Task[Any]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
+    def _start(self, work: Any, failure: str = "a part of the gateway ended") -> asyncio.Task[Any]:
+        """Begin work of the gateway's own; where it raises an error, the log has a line with these words."""
+        loop = asyncio.get_running_loop()
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("a part of the gateway ended", exc_info=task.exception())
+        def ended(task: asyncio.Task[Any]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                self._lines.loop_trouble(loop, {"message": failure, "exception": task.exception()})
+
+        task: asyncio.Task[Any] = loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+        return task
 
     async def _follow_topology(self) -> None:
         """Ask for the brokers, and where a callback wants them for the partitions, again and again."""
@@ -305,22 +321,19 @@ class Gateway:
                 self.quotas.pass_time(int(loop.time() * 1000))
             except Exception as error:  # noqa: BLE001 (a callback is anybody's)
                 self._lines.loop_trouble(loop, {"message": "quotas cannot be brought up to date", "exception": error})
-            for listener in self._listeners.values():
-                for connection in listener.connections:
-                    assert isinstance(connection, ClientConnection)
-                    connection.count_requests()
-
-    def _connection_count(self) -> int:
-        return sum(one.count for one in self._listeners.values())
 
     async def _close(self) -> int:
         """Drain, and stop; how many connections had to be closed before their requests were answered."""
         self.is_draining, self.is_listening = True, False
         for task in list(self._tasks):
             task.cancel()
+        now = asyncio.get_running_loop().time
         drain_s = self.settings.drain_ms / 1000
+        until = now() + drain_s
         closed = await asyncio.gather(*(one.close(within_s=drain_s) for one in self._listeners.values()))
         self._listeners.clear()
+        if self._relay is not None:
+            await self._relay.close(within_s=max(0.0, until - now()))
         return sum(closed)
 
     def _check_addresses(self, bound: list[tuple[str, int]]) -> None:

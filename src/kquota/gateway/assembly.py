@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -21,11 +21,11 @@ from kquota.config import CALLBACK_SETTING, ConnectionLimits, load_broker_config
 from kquota.errors import InputError
 from kquota.files.local_paths import local_path
 from kquota.gateway.app import Gateway, within_open_files
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.connection_identity import Identities
-from kquota.gateway.operations import serve_operations
-from kquota.gateway.own_quotas import OwnQuotas
-from kquota.gateway.request_time import RequestTimes
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.metrics.operations import serve_operations
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.own_quotas import OwnQuotas
+from kquota.gateway.quotas.request_time import RequestTimes
 from kquota.gateway.settings import load_gateway_settings
 from kquota.gateway.topology import NodePorts
 from kquota.gateway.upstream import ClusterUpstream
@@ -47,6 +47,8 @@ _log = structlog.get_logger("kquota.gateway")
 
 IN_FORCE_WITHIN_MS: Final = 2_000
 """Who alters quotas through the gateway is answered once they are in force here, or after this time."""
+
+LOOK_AGAIN_S: Final = 0.001
 
 RECONNECT_BACKOFF_MAX_MS: Final = 1_000
 """After how long at most the gateway tries again to reach a broker: quotas and brokers should not be older for long.
@@ -222,16 +224,27 @@ def _own_quotas(
 ) -> OwnQuotas:
     assert isinstance(store, Servable)
 
-    async def in_force() -> bool:
-        # The feed gives what changed to this loop before its thread says so: it is queued first.
-        is_caught_up = await asyncio.to_thread(feed.catch_up, IN_FORCE_WITHIN_MS)
-        while quotas.is_behind:  # noqa: ASYNC110 (each turn of the loop puts some of them in force)
-            await asyncio.sleep(0)
-        return is_caught_up
-
     return OwnQuotas(
-        store, max_elements=limits.request_max_elements, static_defaults=static_defaults, in_force=in_force
+        store,
+        max_elements=limits.request_max_elements,
+        static_defaults=static_defaults,
+        in_force=partial(_in_force, feed, quotas, IN_FORCE_WITHIN_MS),
     )
+
+
+class _Feed(Protocol):
+    def catch_up(self, timeout_ms: float) -> bool: ...
+
+
+async def _in_force(feed: _Feed, quotas: BrokerQuotas, within_ms: float) -> bool:
+    """Wait until what the store has now is in force at every broker; whether it is, after this time at most."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + within_ms / 1000
+    # The feed gives what changed to this loop before its thread says so: it is queued first.
+    is_caught_up = await asyncio.to_thread(feed.catch_up, within_ms)
+    while quotas.is_behind and loop.time() < until_s:  # noqa: ASYNC110 (they know of no events)
+        await asyncio.sleep(LOOK_AGAIN_S)
+    return is_caught_up and not quotas.is_behind
 
 
 def _absolute(place: str) -> str:

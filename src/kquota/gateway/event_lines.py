@@ -9,8 +9,9 @@ from typing import Any
 import structlog
 
 from kquota.errors import KquotaError
-from kquota.gateway.stats import RelayStats
+from kquota.gateway.relay.stats import RelayStats
 from kquota.gateway.topology import Node
+from kquota.net.addresses import Address
 from kquota.net.event_log import LineLimit
 from kquota.net.listener import Peer
 
@@ -68,12 +69,12 @@ class EventLines:
                 _log.info("broker back", broker=node.id, address=address)
 
     def loop_trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """The event loop's exception handler."""
+        """The event loop's exception handler, and for whatever else may fail again and again: a line in a minute."""
         error, message = context.get("exception"), context["message"]
         more = _more(self._of_loop.allows(message, loop.time()))
         if more is None:
             return
-        if isinstance(error, OSError):
+        if isinstance(error, (OSError, KquotaError)):
             _log.error(message, reason=str(error), **more)
         else:
             _log.error(message, exc_info=error, **more)
@@ -85,4 +86,4 @@ def _more(left_out: int | None) -> dict[str, int] | None:
 
 
 def _address(node: Node) -> str:
-    return f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}"
+    return str(Address(node.host, node.port))

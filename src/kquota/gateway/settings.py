@@ -8,8 +8,13 @@ from difflib import get_close_matches
 from typing import Final
 
 from kquota.errors import InputError
-from kquota.gateway.identity import BUILDER_SETTINGS, IDENTITY_SETTINGS, IdentitySettings, load_identity_settings
-from kquota.gateway.principals import parse_principal
+from kquota.gateway.identity.principals import parse_principal
+from kquota.gateway.identity.sasl_observer import (
+    BUILDER_SETTINGS,
+    IDENTITY_SETTINGS,
+    IdentitySettings,
+    load_identity_settings,
+)
 from kquota.metering.callback import KafkaPrincipal
 
 __all__ = ["GatewaySettings", "load_gateway_settings"]

@@ -122,12 +122,17 @@ class Topology:
                 return None
         return self.advertised_host, node.gateway_port
 
+    def forget(self, node_id: int) -> None:
+        """Drop a broker whose port cannot be served; the next time that it is learned it is new again."""
+        self._nodes.pop(node_id, None)
+        self.current -= {node_id}
+
     def node(self, node_id: int) -> Node:
         """The broker of a port."""
         return self._nodes[node_id]
 
-    def next_node(self) -> Node:
-        """A broker for the bootstrap port: each in turn.
+    def in_turn(self) -> list[Node]:
+        """The current brokers for a client of the bootstrap port, each time another one first.
 
         :raises KquotaError: there is none.
         """
@@ -135,7 +140,8 @@ class Topology:
         if not ids:
             raise KquotaError("no broker is known")
         self._dialled += 1
-        return self._nodes[ids[self._dialled % len(ids)]]
+        first = self._dialled % len(ids)
+        return [self._nodes[one] for one in ids[first:] + ids[:first]]
 
     def _add(self, node_id: int, host: str, port: int) -> Node | None:
         reason = self._open(node_id, host, port)

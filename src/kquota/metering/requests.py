@@ -24,7 +24,6 @@ from typing import Final, NamedTuple
 
 from kquota.metering.callback import ClientQuotaType, Principal
 from kquota.metering.engine import QuotaManagers
-from kquota.metering.managers import StrictOutcome
 from kquota.metering.meters import BucketMeter, Meter, Throttle
 
 __all__ = ["NO_WAIT", "STRICT_SINCE", "Charged", "Mutations", "RequestQuotas", "Wait", "charge", "is_strict"]
@@ -103,9 +102,10 @@ NO_WAIT: Final = Wait(0, None)
 
 
 class RequestQuotas:
-    """The quotas of one broker, request by request.
+    """The quotas of one broker, request by request: also for users' programs (``docs/metering.md``).
 
     Request time is in per cent of a thread's second. It is None where it is not known: then nothing is recorded on it.
+    What no request waits for is for :attr:`managers` to record.
     """
 
     def __init__(self, managers: QuotaManagers) -> None:
@@ -124,9 +124,10 @@ class RequestQuotas:
         handler_percent: float | None,
         now_ms: int,
     ) -> Wait:
-        """Count the time of a request just before its answer; the longer wait counts, and is noted.
+        """Count the time of any request just before its answer; the longer wait counts, and is noted.
 
-        :param own: what the quota of its own type, `quota_type`, made of it.
+        :param quota_type: that of its own quota; REQUEST where there is none but that of time.
+        :param own: what its own quota made of it, where it was charged before.
         """
         return self._longest(
             user, client_id, quota_type, own, self._record_time(user, client_id, handler_percent, now_ms), now_ms
@@ -148,7 +149,7 @@ class RequestQuotas:
         """
         own = self.record_produce(user, client_id, request_bytes, now_ms)
         if acks == 0 and handler_percent is not None:
-            self.exempt(handler_percent, now_ms)
+            self.managers.request.record_exempt(handler_percent, now_ms)
             handler_percent = None
         return self.settle(user, client_id, ClientQuotaType.PRODUCE, own, handler_percent, now_ms)
 
@@ -205,30 +206,6 @@ class RequestQuotas:
         meter = self.managers.controller_mutation.meter(user, client_id)
         if meter is not None and partitions > 0:
             meter.record_unchecked(-partitions, now_ms)
-
-    def mutation(
-        self,
-        user: Principal,
-        client_id: str,
-        controller: Throttle | StrictOutcome | None,
-        handler_percent: float | None,
-        now_ms: int,
-    ) -> Wait:
-        """A request that creates or deletes partitions, with what came of counting them."""
-        own = controller.throttle if isinstance(controller, StrictOutcome) else controller
-        return self.settle(user, client_id, ClientQuotaType.CONTROLLER_MUTATION, own, handler_percent, now_ms)
-
-    def other(self, user: Principal, client_id: str, handler_percent: float | None, now_ms: int) -> Wait:
-        """Any other request of a client."""
-        return self.settle(user, client_id, ClientQuotaType.REQUEST, None, handler_percent, now_ms)
-
-    def sent(self, user: Principal, client_id: str, network_percent: float, now_ms: int) -> None:
-        """An answer went out: the network's time counts for the requests after it."""
-        self.managers.request.record_no_throttle(user, client_id, network_percent, now_ms)
-
-    def exempt(self, handler_percent: float, now_ms: int) -> None:
-        """A request that no quota of request time is asked about, such as a follower's fetch."""
-        self.managers.request.record_exempt(handler_percent, now_ms)
 
     def _record_time(
         self, user: Principal, client_id: str, handler_percent: float | None, now_ms: int

@@ -67,7 +67,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._is_ending = False
         self._failure: BaseException | None = None
         self._transport: asyncio.Transport | None = None
-        self.peer = Peer("", "", "")
+        self.peer = Peer("", "")
         self.last_active = 0.0
         self.incomplete_since: float | None = None
         """Since when the rest of a request is waited for."""

@@ -62,7 +62,7 @@ class _Connection(asyncio.Protocol):
         self._is_asked = self._is_answered = self._has_ended = False
         self._answering: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
-        self.peer = Peer("", "", "")
+        self.peer = Peer("", "")
         self.last_active = 0.0
         self.incomplete_since: float | None = None
         """Since when the request, and then the taking of its answer, is waited for."""

@@ -26,10 +26,10 @@ from typing import Any, Final, Protocol, cast
 
 from kquota.config import ConnectionLimits
 from kquota.errors import ConnectionLimitError
-from kquota.net.addresses import bind, host_and_port
+from kquota.net.addresses import Address, bind, host_and_port
 from kquota.net.tls import explained_handshake
 
-__all__ = ["BACKLOG", "Admit", "Closed", "Connection", "Listener", "Peer"]
+__all__ = ["BACKLOG", "Admit", "Closed", "Connection", "ConnectionCount", "Listener", "Peer"]
 
 BACKLOG: Final = 50
 """``socket.listen.backlog.size``."""
@@ -49,7 +49,18 @@ class Peer:
 
     address: str
     listener: str
-    host: str
+
+    @property
+    def host(self) -> str:
+        """Of `address`, without brackets."""
+        return self.address.rpartition(":")[0].strip("[]")
+
+
+@dataclass(slots=True)
+class ConnectionCount:
+    """How many connections several listeners have, which share one ``max.connections``."""
+
+    now: int = 0
 
 
 class Connection(Protocol):
@@ -95,6 +106,7 @@ class Listener:
         closed: Closed,
         admit: Admit | None,
         tls: ssl.SSLContext | None,
+        shared_count: ConnectionCount,
     ) -> None:
         self.limits = limits
         self.closed = closed
@@ -112,12 +124,14 @@ class Listener:
         self._connections: set[Connection] = set()
         self._delayed: dict[socket.socket, tuple[Peer, asyncio.TimerHandle]] = {}
         self._by_host: Counter[str] = Counter()
+        self._texts: dict[tuple[str, int], str] = {}  # own addresses, each as one text for all connections
         self._count = 0
+        self._shared_count = shared_count
         self._sweep: asyncio.TimerHandle | None = None
         self._is_empty: asyncio.Event | None = None
 
     @classmethod
-    async def open(
+    async def open(  # noqa: PLR0913 (all but the first have a default)
         cls,
         connect: Callable[[Listener], Connection],
         host: str = "",
@@ -130,6 +144,7 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         sockets: Sequence[socket.socket] | None = None,
         backlog: int = BACKLOG,
+        shared_count: ConnectionCount | None = None,
     ) -> Listener:
         """Listen on a host; port 0 is any free one.
 
@@ -142,9 +157,17 @@ class Listener:
         :param sockets: are listened on instead of `host` and `port`. They listen already, and are the listener's to
             close, also where this raises.
         :param backlog: how many connections may wait to be accepted.
+        :param shared_count: is what ``max.connections`` is compared with, where other listeners share that limit.
         :raises OSError: an address cannot be listened on.
         """
-        listener = cls(connect, limits or ConnectionLimits(), closed or (lambda _peer, _error: None), admit, tls)
+        listener = cls(
+            connect,
+            limits or ConnectionLimits(),
+            closed or (lambda _peer, _error: None),
+            admit,
+            tls,
+            shared_count or ConnectionCount(),
+        )
         listener._sockets = list(sockets) if sockets is not None else bind(host, port)
         try:
             listener._addresses = [host_and_port(one.getsockname()) for one in listener._sockets]
@@ -238,7 +261,10 @@ class Listener:
                 accepted.setblocking(False)
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 host, port = host_and_port(address)
-                peer = Peer(_text(host, port), _text(*host_and_port(accepted.getsockname())), host)
+                # As brokers do: the other end may be gone, and never have said so.
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                own = host_and_port(accepted.getsockname())
+                peer = Peer(str(Address(host, port)), self._texts.setdefault(own, str(Address(*own))))
             except OSError:  # it is gone already
                 accepted.close()
                 continue
@@ -263,6 +289,7 @@ class Listener:
         connection = self._connect(self) if delay_s is None else None
         self._by_host[peer.host] += 1
         self._count += 1
+        self._shared_count.now += 1
         if connection is None:
             self._delayed[accepted] = peer, self._loop.call_later(delay_s or 0, self._end_delay, accepted)
             return
@@ -280,7 +307,7 @@ class Listener:
         limits = self.limits
         if self._by_host[host] >= limits.max_connections_per_ip:
             return ConnectionLimitError("max.connections.per.ip", limits.max_connections_per_ip)
-        if self._count >= limits.max_connections:
+        if self._shared_count.now >= limits.max_connections:
             return ConnectionLimitError("max.connections", limits.max_connections)
         return None
 
@@ -307,6 +334,7 @@ class Listener:
     def _leave(self, peer: Peer, error: BaseException | None) -> None:
         """Count a connection out."""
         self._count -= 1
+        self._shared_count.now -= 1
         self._by_host[peer.host] -= 1
         if not self._by_host[peer.host]:
             del self._by_host[peer.host]
@@ -339,8 +367,3 @@ class Listener:
             elif (now - connection.last_active) * 1000 > idle_ms:
                 connection.abort()
         self._sweep_later()
-
-
-def _text(host: str, port: int) -> str:
-    """``host:port`` as people write it, IPv6 in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

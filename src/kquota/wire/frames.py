@@ -10,12 +10,17 @@ from typing import Final
 
 from kquota.errors import FrameSizeError
 
-__all__ = ["MAX_FRAME_BYTES", "FrameSplitter"]
+__all__ = ["MAX_FRAME_BYTES", "FrameSplitter", "framed"]
 
 MAX_FRAME_BYTES: Final = 100 * 1024 * 1024
 """A broker's ``socket.request.max.bytes``, where nothing else is set."""
 
 _SIZE_BYTES: Final = 4
+
+
+def framed(*parts: bytes) -> bytes:
+    """A frame with its size, of what goes into it."""
+    return b"".join((sum(map(len, parts)).to_bytes(_SIZE_BYTES, "big"), *parts))
 
 
 class FrameSplitter:

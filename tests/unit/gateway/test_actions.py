@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kafka.protocol.schemas.load_json import load_json
 
-from kquota.gateway.actions import ACTIONS, Action, Kind, action_of
+from kquota.gateway.relay.actions import ACTIONS, Action, Kind, action_of
 from kquota.wire.apis import APIS, TOPIC_APIS
 from tests.kit.kio_entities import entity_class, is_known, least, response_frame
 
@@ -96,8 +96,6 @@ def test_it_agrees_with_the_apis_that_kquota_speaks_itself(api: Any) -> None:
         assert action is not None
         assert (action.name, action.is_flexible) == (api.name, api.is_flexible(version))
         assert action.has_tagged_header == api.has_tagged_response_header(version)
-        if api in TOPIC_APIS:  # of the others, kquota's own server throttles none
-            assert action.client_throttles == api.client_throttles(version)
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(1, 16), (1, -1), (4, 0), (78, 1), (79, 1), (0, 14), (-1, 0)])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from kquota.errors import MalformedMessageError
-from kquota.gateway.actions import ACTIONS, action_of
-from kquota.gateway.api_versions import FORWARDED, clamp_api_versions
+from kquota.gateway.relay.actions import ACTIONS, action_of
+from kquota.gateway.relay.api_versions import FORWARDED, clamp_api_versions
 from tests.kit.kio_entities import FOREIGN_TAGS, NO_TAGS, element_class, entities, entity_class, least, response_frame
 
 VERSIONS = range(5)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from kquota.errors import MalformedMessageError
-from kquota.gateway.actions import ACTIONS, Action, Kind, action_of
-from kquota.gateway.broker_addresses import rewrite_coordinators, rewrite_head, rewrite_produce
+from kquota.gateway.relay.actions import ACTIONS, Action, Kind, action_of
+from kquota.gateway.relay.broker_addresses import rewrite_coordinators, rewrite_head, rewrite_produce
 from kquota.wire.primitives import uvarint
 from tests.kit.kio_entities import (
     FOREIGN_TAGS,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.config import BrokerConfig
-from kquota.gateway.broker_quotas import AT_ONCE, BrokerQuotas
+from kquota.gateway.quotas.broker_quotas import AT_ONCE, BrokerQuotas
 from kquota.metering.engine import Change
 from kquota.quotas import ClientQuotaEntity
 from tests.kit.strategies import FEW_NAMES, crowded_entities
@@ -78,3 +79,30 @@ def test_very_many_changes_are_given_to_a_broker_in_parts() -> None:
     quotas.apply_next()
     assert one.limit(f"u{AT_ONCE}", "c") == 5.0
     assert not quotas.is_behind
+
+
+@given(st.integers(1, 9), st.data())
+def test_a_change_that_fails_costs_no_other_one_given_with_it(count: int, data: st.DataObject) -> None:
+    quotas = BrokerQuotas(BrokerConfig())
+    managers = [quotas.of(node_id).managers.produce for node_id in (1, 2)]
+    place = data.draw(st.integers(0, count))
+    given_together: list[Change] = [(PRODUCE, of_user(number), 5.0) for number in range(count)]
+    quotas.queue([*given_together[:place], ("no such key", of_user(0), 5.0), *given_together[place:]])
+    errors = 0
+    while quotas.is_behind:
+        try:
+            quotas.apply_next()
+        except KeyError:
+            errors += 1
+    assert errors == 2
+    for one in managers:
+        assert [one.limit(f"u{number}", "c") for number in range(count)] == [5.0] * count
+
+
+def test_the_error_of_a_change_says_which_one_it_is() -> None:
+    quotas = BrokerQuotas(BrokerConfig())
+    quotas.of(1)
+    quotas.queue([("no such key", of_user(1), 5.0)])
+    with pytest.raises(KeyError) as raised:
+        quotas.apply_next()
+    assert raised.value.__notes__ == ["no such key of user=u1 is not in force at one broker"]

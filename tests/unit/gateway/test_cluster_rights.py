@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from kquota.errors import KafkaErrorCode, ProtocolError
-from kquota.gateway.cluster_rights import KEPT_S, AclOperation, ClusterRights
+from kquota.gateway.quotas.cluster_rights import KEPT_S, AclOperation, ClusterRights
 from kquota.wire.apis import (
     API_VERSIONS,
     DESCRIBE_CLUSTER,

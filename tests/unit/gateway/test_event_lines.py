@@ -12,17 +12,17 @@ from structlog.testing import capture_logs
 
 from kquota.cli import run
 from kquota.errors import KafkaErrorCode, ProtocolError
-from kquota.gateway.connection_identity import Identities
 from kquota.gateway.event_lines import EventLines
-from kquota.gateway.identity import IdentitySettings
-from kquota.gateway.sasl import Progress
-from kquota.gateway.stats import RelayStats
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.identity.sasl import Progress
+from kquota.gateway.identity.sasl_observer import IdentitySettings
+from kquota.gateway.relay.stats import RelayStats
 from kquota.gateway.topology import Node
 from kquota.net.listener import Peer
 from tests.kit.relayed import Relayed, answer, request
 from tests.kit.virtual_loop import run_virtually
 
-PEER = Peer("10.0.0.7:50000", "10.0.0.1:9192", "10.0.0.7")
+PEER = Peer("10.0.0.7:50000", "10.0.0.1:9192")
 SASL = Identities("SASL_PLAINTEXT", IdentitySettings())
 
 

@@ -10,7 +10,7 @@ from kquota.cli.servers.gateway import gateway
 from kquota.config import CALLBACK_SETTING, BrokerConfig, ConnectionLimits
 from kquota.errors import InputError
 from kquota.gateway.assembly import DEFAULT_LIMITS
-from kquota.gateway.identity import BUILDER_SETTINGS, IDENTITY_SETTINGS
+from kquota.gateway.identity.sasl_observer import BUILDER_SETTINGS, IDENTITY_SETTINGS
 from kquota.gateway.settings import GatewaySettings, load_gateway_settings
 from kquota.gateway.topology import DEFAULT_PORTS, NodePorts
 

@@ -12,9 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.errors import InputError, ProtocolError, UnsupportedVersionError
-from kquota.gateway.identity import IdentitySettings, SaslObserver, check_first_frame, load_identity_settings
-from kquota.gateway.principals import AuthenticationContext, PrincipalRefusedError
-from kquota.gateway.sasl_frames import MAX_SASL_FRAME_BYTES
+from kquota.gateway.identity.principals import AuthenticationContext, PrincipalRefusedError
+from kquota.gateway.identity.sasl_frames import MAX_SASL_FRAME_BYTES
+from kquota.gateway.identity.sasl_observer import (
+    IdentitySettings,
+    SaslObserver,
+    check_first_frame,
+    load_identity_settings,
+)
 from kquota.metering.callback import KafkaPrincipal
 from tests.kit.sasl_exchanges import (
     CORRELATION_ID,

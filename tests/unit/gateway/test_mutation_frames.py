@@ -13,11 +13,11 @@ from kio.schema.errors import ErrorCode
 from msgspec import structs
 
 from kquota.errors import MalformedMessageError, ProtocolError, TooManyElementsError, UnsupportedVersionError
-from kquota.gateway.mutation_frames import (
+from kquota.gateway.mutations.frames import (
     read_mutation_request,
     read_mutation_response,
 )
-from kquota.gateway.mutation_splitting import write_answer, write_request_without
+from kquota.gateway.mutations.splitting import write_answer, write_request_without
 from kquota.metering.requests import STRICT_SINCE
 from kquota.wire.apis import (
     CREATE_PARTITIONS,
@@ -123,7 +123,7 @@ def test_a_request_is_read_as_its_codec_reads_it(api: Api, version: int, data: s
     """Every topic, where it begins and ends, and whether anything is to be done at all."""
     body, frame = data.draw(request_frames(api, version))
     request = read_mutation_request(frame)
-    assert (request.api, request.version, request.correlation_id) == (api, version, 99)
+    assert (request.api, request.version) == (api, version)
     assert [topic.key for topic in request.topics] == keys_of(api, version, body)
     if api is CREATE_TOPICS:
         asked = [len(topic.assignments) or topic.num_partitions for topic in body.topics]
@@ -167,16 +167,16 @@ def test_the_answer_has_one_result_for_each_topic_in_their_order(api: Api, versi
     refused = data.draw(st.sets(st.sampled_from(keys).filter(bool))) if any(keys) else set()
     code = data.draw(st.sampled_from([0, 7, 36]))
     results = [result_of(api, key, code, index) for index, key in enumerate(keys) if key not in refused]
-    ours_ms, theirs_ms = data.draw(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1)))
+    throttle_ms = data.draw(st.integers(0, 2**31 - 1))
     response = None
     if results or not refused:
-        answered = answer_of(api, version, data.draw(st.permutations(results)), theirs_ms)
+        answered = answer_of(api, version, data.draw(st.permutations(results)), throttle_ms)
         response = read_mutation_response(request, answered)
-    frame = write_answer(request, response, refused, ours_ms)
+    frame = write_answer(request, response, refused)
     assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
     correlation_id, merged = read_response(api, version, frame[4:])
     assert correlation_id == 99
-    assert merged.throttle_time_ms == max(ours_ms, theirs_ms if response else 0)
+    assert merged.throttle_time_ms == (throttle_ms if response else 0)
     found = results_in(api, merged)
     made = [result_of(api, key, 89 if key in refused else code, index) for index, key in enumerate(keys)]
     wanted = results_in(api, read_response(api, version, answer_of(api, version, made, 0))[1])
@@ -198,7 +198,6 @@ def test_the_answer_has_one_result_for_each_topic_in_their_order(api: Api, versi
 @given(data=st.data())
 @settings(max_examples=25)
 def test_where_nothing_is_refused_bytes_pass_as_they_are(api: Api, version: int, data: st.DataObject) -> None:
-    """But for the throttle time, where there is one, and ours is longer."""
     _, frame = data.draw(request_frames(api, version))
     request = read_mutation_request(frame)
     assert write_request_without(request, ()) == struct.pack(">i", len(frame)) + frame
@@ -206,11 +205,7 @@ def test_where_nothing_is_refused_bytes_pass_as_they_are(api: Api, version: int,
     answer = write_response(api, version, 99, body)
     response = read_mutation_response(request, answer[4:])
     assert [one.error_code for one in response.results] == [one.error_code for one in results_in(api, body)]
-    assert write_answer(request, response, (), 0) == answer
-    ours_ms = data.draw(st.integers(0, 2**31 - 1))
-    told_ms = max(ours_ms, body.throttle_time_ms)
-    longer = structs.replace(body, throttle_time_ms=told_ms)
-    assert write_answer(request, response, (), ours_ms) == write_response(api, version, 99, longer)
+    assert write_answer(request, response, ()) == answer
 
 
 @pytest.mark.parametrize(("api", "version"), OLDEST)
@@ -245,7 +240,6 @@ def test_tags_that_nobody_knows_stay(api: Api, version: int) -> None:
     tail = b"\0\0\x75\x30" + (b"" if api is DELETE_TOPICS else b"\1") + TAGS
     request = read_mutation_request(head + b"\4" + b"".join(topics) + tail)
     assert [topic.key for topic in request.topics] == ["a", "b", "c"]
-    assert request.validate_only == (api is not DELETE_TOPICS)
     assert write_request_without(request, {"b"})[4:] == head + b"\3" + topics[0] + topics[2] + tail
 
 
@@ -262,7 +256,7 @@ def test_tags_of_an_answer_stay() -> None:
         dataclasses.replace(one, topic_config_error_code=ErrorCode.topic_authorization_failed) for one in theirs.topics
     ]
     frame = struct.pack(">i", 99) + TAGS + kio_bytes(dataclasses.replace(theirs, topics=tuple(hidden)))[:-1] + TAGS
-    merged = write_answer(request, read_mutation_response(request, frame), {"b"}, 5)
+    merged = write_answer(request, read_mutation_response(request, frame), {"b"})
     assert merged[4 : 8 + len(TAGS)] == struct.pack(">i", 99) + TAGS
     assert merged.endswith(TAGS)
     found = kio_read(kind, merged[8 + len(TAGS) : -len(TAGS)] + b"\0")
@@ -276,8 +270,8 @@ def test_a_refused_topic_looks_as_a_broker_of_kafka_4_3_wrote_it() -> None:
     topic = CreatableTopic("storm-7-1", 20, 1, [], [])
     request = read_mutation_request(write_request(CREATE_TOPICS, 7, 1, "c", CreateTopicsRequest([topic], 30_000))[4:])
     recorded = CreatableTopicResult("storm-7-1", NO_UUID, 89, None, -1, -1, [])
-    answer = write_answer(request, None, {"storm-7-1"}, 28_704)
-    assert answer == write_response(CREATE_TOPICS, 7, 1, CreateTopicsResponse(28_704, [recorded]))
+    answer = write_answer(request, None, {"storm-7-1"})
+    assert answer == write_response(CREATE_TOPICS, 7, 1, CreateTopicsResponse(0, [recorded]))
 
 
 def test_topics_are_deleted_by_name_or_id() -> None:
@@ -292,7 +286,7 @@ def test_topics_are_deleted_by_name_or_id() -> None:
     of_refused = DeletableTopicResult("a", first, 0)  # the same topic, asked for twice
     response_to_a = read_mutation_response(request, answer_of(DELETE_TOPICS, 6, [of_refused], 0), {first})
     assert [one.key for one in response_to_a.results] == ["a"]
-    _, merged = read_response(DELETE_TOPICS, 6, write_answer(request, response, {first}, 0)[4:])
+    _, merged = read_response(DELETE_TOPICS, 6, write_answer(request, response, {first})[4:])
     assert [(one.name, one.topic_id, one.error_code) for one in merged.responses] == [
         (None, first, 89), ("a", bytes(15) + b"\3", 0), ("b", second, 0),
     ]  # fmt: skip
@@ -304,7 +298,7 @@ def test_a_result_that_nobody_asked_for_comes_last() -> None:
     request = read_mutation_request(write_request(DELETE_TOPICS, 5, 99, "", asked)[4:])
     results = [DeletableTopicResult("other", error_code=-1), DeletableTopicResult("b")]
     response = read_mutation_response(request, answer_of(DELETE_TOPICS, 5, results, 0))
-    _, merged = read_response(DELETE_TOPICS, 5, write_answer(request, response, {"a"}, 0)[4:])
+    _, merged = read_response(DELETE_TOPICS, 5, write_answer(request, response, {"a"})[4:])
     assert [one.name for one in merged.responses] == ["a", "b", "other"]
 
 

@@ -16,12 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from kquota.config import BrokerConfig, ConnectionLimits
 from kquota.errors import InputError, KquotaError, StoreError
 from kquota.gateway.app import Gateway
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.connection_identity import Identities
-from kquota.gateway.enforcement import Client, Enforcement
-from kquota.gateway.loop_lag import LoopLag
-from kquota.gateway.operations import Operations, serve_operations
-from kquota.gateway.readiness import check_brokers
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.metrics.loop_lag import LoopLag
+from kquota.gateway.metrics.operations import Operations, serve_operations
+from kquota.gateway.metrics.readiness import check_brokers
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.enforcement import Client, Enforcement
 from kquota.gateway.settings import GatewaySettings, load_gateway_settings
 from kquota.metering.cluster import Cluster
 from kquota.net.addresses import Address
@@ -142,8 +142,8 @@ def use_everything(parts: Parts) -> None:
     fetched(one, alice, 10_000, now_ms())
     one.managers.request.record("alice", "etl", 5.0, now_ms())
     controller = parts.quotas.controller
-    throttle = controller.mutate(alice, [50.0], now_ms(), strict=False).throttle
-    controller.settle_mutation("channel", alice, throttle, now_ms())
+    throttle = controller.requests.mutate(*alice, [50.0], now_ms(), strict=False).throttle
+    controller.settle_mutation(alice, throttle, now_ms())
     for _ in range(30):
         one.accept("PLAINTEXT", "10.0.0.7", now_ms())
     stats = parts.gateway.stats
@@ -347,6 +347,43 @@ def test_requests_under_way_and_throttled_connections() -> None:
         third.client.count_requests()
         assert third.relay.stats.requests[0] == 1
         third.close()
+
+    run_virtually(scenario())
+
+
+def test_requests_of_connections_that_are_there_are_counted_where_they_are_looked_at() -> None:
+    """A connection adds up its own, so that requests cost less."""
+
+    class Served:
+        def __init__(self, relayed: Relayed) -> None:
+            self.connections = [relayed.client]
+            self.count = 1
+
+    async def scenario() -> None:
+        relayed, parts = Relayed(), Parts()
+        await relayed.connect()
+        parts.gateway.stats = relayed.relay.stats
+        parts.gateway._listeners[1] = cast("Any", Served(relayed))
+        for number in range(3):
+            relayed.client_sends(request(12, 3, number, b""))
+            assert value(parts.scrape(), "kquota_gateway_requests_total", api="Heartbeat") == number + 1
+        relayed.close()
+
+    run_virtually(scenario())
+
+
+def test_connections_to_brokers_that_outlive_their_clients_are_exported() -> None:
+    async def scenario() -> None:
+        relayed, parts = Relayed(), Parts()
+        await relayed.connect()
+        parts.gateway._relay = relayed.relay
+        name = "kquota_gateway_closing_broker_connections"
+        assert value(parts.scrape(), name) == 0
+        assert relayed.broker is not None
+        relayed.relay.closing_brokers.add(relayed.broker)
+        assert value(parts.scrape(), name) == 1
+        relayed.relay.closing_brokers.clear()
+        relayed.close()
 
     run_virtually(scenario())
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from kquota.cli import run as kquota
 from kquota.errors import KafkaErrorCode
 from kquota.files import QuotaFile, write_yaml
-from kquota.gateway.own_quotas import OwnQuotas
+from kquota.gateway.quotas.own_quotas import OwnQuotas
 from kquota.metering.callback import KafkaPrincipal
 from kquota.quotas import CLIENT_ID, PRODUCER_BYTE_RATE, USER, ClientQuotaAlteration, ClientQuotaEntity
 from kquota.stores import QuotaFeed, Servable, open_store
@@ -193,7 +193,7 @@ def test_who_may_alter_alters_under_its_own_name(store: LocalStore) -> None:
 
 def test_the_history_has_who_it_was(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     principal = KafkaPrincipal("User", "alice")
-    monkeypatch.setattr("kquota.gateway.connection_identity.ConnectionIdentity.principal", principal)
+    monkeypatch.setattr("kquota.gateway.identity.connection_identity.ConnectionIdentity.principal", principal)
 
     async def work() -> None:
         async with gateway(store, MAY_ALTER) as one:

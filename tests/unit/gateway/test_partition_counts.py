@@ -1,46 +1,53 @@
-"""How many partitions topics have, as far as the gateway knows."""
+"""How many partitions topics have, as far as the brokers say it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from hypothesis import given
-from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from kquota.errors import RequestTimeoutError
-from kquota.gateway.partition_counts import PartitionCounts
+from kquota.gateway.mutations.partition_counts import BEHIND_MS, PartitionCounts
 from kquota.wire.messages.metadata import MetadataRequestTopic, MetadataTopic
 from tests.kit.manual_clock import ManualClock
-from tests.kit.mutation_broker import MutationBroker, metadata_topic, run
+from tests.kit.mutation_broker import MutationBroker, run
 
-A, B = bytes(15) + b"\1", bytes(15) + b"\2"
+NOW = 1_700_000_000_000
 
 
-def get(counts: PartitionCounts, *keys: str | bytes) -> Mapping[str | bytes, int]:
-    return run(counts.get(keys))
+def get(counts: PartitionCounts, *keys: str | bytes, now_ms: int = NOW) -> Mapping[str | bytes, int]:
+    return run(counts.get(keys, now_ms))
 
 
 def broker(**topics: int) -> MutationBroker:
     return MutationBroker(ManualClock(), topics)
 
 
-def test_what_is_known_is_not_asked_for() -> None:
-    """By name and by id."""
-    cluster = broker()
-    counts = PartitionCounts(cluster.fetch)
-    counts.update([metadata_topic("a", 3, A), metadata_topic("b", 4, B), metadata_topic("gone", 0, error_code=3)])
-    assert get(counts, "a", B) == {"a": 3, B: 4}
-    assert cluster.fetches == []
-
-
-def test_what_is_missing_is_asked_for_once_and_kept() -> None:
-    """All of it together, each topic once; one that is not there has no count, and is asked for again."""
+def test_topics_are_asked_for_each_time() -> None:
+    """By name and by id, each once; one that is not there has no count."""
     cluster = broker(a=3, b=4)
     counts = PartitionCounts(cluster.fetch)
-    b_id = cluster.topic_id("b")
-    assert get(counts, "a", b_id, "a", "nowhere") == {"a": 3, b_id: 4}
-    assert get(counts, "a", "b", b_id, "nowhere") == {"a": 3, "b": 4, b_id: 4}
-    assert cluster.fetches == [["a", b_id, "nowhere"], ["nowhere"]]
+    a_id, b_id = cluster.topic_id("a"), cluster.topic_id("b")
+    assert get(counts, "a", "b", "a", "nowhere") == {"a": 3, "b": 4}
+    cluster.topics["b"] = 9
+    nowhere_id = bytes(15) + b"\1"
+    assert get(counts, b_id, "a", nowhere_id, a_id, "b") == {b_id: 9, "a": 3, a_id: 3, "b": 9}
+    assert cluster.fetches == [["a", "b", "nowhere"], ["a", "b"], [b_id, nowhere_id, a_id]]
+
+
+def test_what_was_put_counts_until_brokers_show_it() -> None:
+    """By each of its keys, and by the name that an id is shown with; 0 is for a topic that was deleted."""
+    cluster = broker(a=3, b=4)
+    a_id, b_id, new_id = cluster.topic_id("a"), cluster.topic_id("b"), bytes(15) + b"\1"
+    counts = PartitionCounts(cluster.fetch)
+    counts.put(["a"], 5, NOW)
+    counts.put(["new", new_id], 6, NOW + 1)
+    counts.put(["a"], 7, NOW + 2)
+    counts.put(["b", b_id], 0, NOW + 3)
+    keys = ("a", a_id, "b", b_id, "new", new_id)
+    assert get(counts, *keys, now_ms=NOW + BEHIND_MS) == {"a": 7, a_id: 7, "new": 6, new_id: 6}
+    assert get(counts, *keys, now_ms=NOW + BEHIND_MS + 1) == {"a": 7, a_id: 7}
+    assert get(counts, *keys, now_ms=NOW + BEHIND_MS + 3) == {"a": 3, a_id: 3, "b": 4, b_id: 4}
 
 
 def test_a_topic_with_neither_name_nor_id_is_nobodys() -> None:
@@ -50,50 +57,18 @@ def test_a_topic_with_neither_name_nor_id_is_nobodys() -> None:
 
 
 def test_nobody_has_a_count_while_brokers_cannot_be_asked() -> None:
-    """But for what is known; and it can be read that they could not."""
+    """And the log says since when such changes cost nothing, and until when: not for each of them."""
+    cluster = broker(a=3)
+    can_be_asked = False
 
     async def fetch(topics: Sequence[MetadataRequestTopic]) -> Iterable[MetadataTopic]:
-        raise RequestTimeoutError("no answer")
+        if not can_be_asked:
+            raise RequestTimeoutError("no answer")
+        return await cluster.fetch(topics)
 
     counts = PartitionCounts(fetch)
-    counts.put("a", 3, A)
-    assert get(counts, "a", "b", B) == {"a": 3}
-    assert counts.failed_fetches == 1
-
-
-def test_new_metadata_replace_all() -> None:
-    """A topic that is created anew has another id, and the old one is nobody's."""
-    counts = PartitionCounts(broker().fetch)
-    counts.update([metadata_topic("a", 3, A), metadata_topic("b", 4, B)])
-    counts.update([metadata_topic("a", 5, B)])
-    assert len(counts) == 1
-    assert get(counts, "a", "b", A, B) == {"a": 5, B: 5}
-
-
-def test_a_change_is_followed() -> None:
-    """More partitions leave the id as it is; what is forgotten by one of its names is forgotten by the other."""
-    counts = PartitionCounts(broker().fetch)
-    counts.put("a", 3, A)
-    counts.put("a", 6)
-    counts.put("b", 1, B)
-    counts.put("b", 2, bytes(16))
-    assert get(counts, "a", A, "b", B) == {"a": 6, A: 6, "b": 2, B: 2}
-    counts.forget(A)
-    counts.forget("b")
-    counts.forget("b")
-    assert get(counts, "a", A, "b", B) == {}
-
-
-@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 9), st.booleans())), st.integers(1, 4))
-def test_no_more_topics_are_kept_than_allowed(puts: list[tuple[str, int, bool]], most: int) -> None:
-    """Those that were put last; ids and names are of the same topics."""
-    counts = PartitionCounts(broker().fetch, max_topics=most)
-    for name, partitions, has_id in puts:
-        counts.put(name, partitions, name.encode() * 16 if has_id else None)
-    last = list(dict.fromkeys(name for name, _, _ in reversed(puts)))[:most]
-    assert len(counts) == len(last)
-    found = get(counts, *"abcdef")
-    latest = {name: partitions for name, partitions, _ in puts}
-    assert found == {name: latest[name] for name in last}
-    by_id = get(counts, *(name.encode() * 16 for name in "abcdef"))
-    assert {bytes(key)[:1].decode() if isinstance(key, bytes) else key for key in by_id} <= set(last)
+    with capture_logs() as lines:
+        assert get(counts, "a") == get(counts, "a", b"b" * 16) == {}
+        can_be_asked = True
+        assert get(counts, "a") == get(counts, "a") == {"a": 3}
+    assert [(line["log_level"], line.get("reason")) for line in lines] == [("warning", "no answer"), ("info", None)]

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.errors import InputError
-from kquota.gateway.identity import load_identity_settings
-from kquota.gateway.principals import (
+from kquota.gateway.identity.principals import (
     ANONYMOUS,
     AuthenticationContext,
     PrincipalRefusedError,
@@ -24,7 +23,8 @@ from kquota.gateway.principals import (
     load_principal_builder,
     parse_principal,
 )
-from kquota.gateway.principals_by_address import FILE_SETTING, PrincipalsByAddress
+from kquota.gateway.identity.principals_by_address import FILE_SETTING, PrincipalsByAddress
+from kquota.gateway.identity.sasl_observer import load_identity_settings
 from kquota.metering.callback import KafkaPrincipal
 
 PLAINTEXT = AuthenticationContext("PLAINTEXT", "PLAINTEXT", "10.20.3.7")
@@ -160,7 +160,7 @@ class TestByAddress:
         path.write_text(FILE)
         settings = load_identity_settings(
             {
-                "principal.builder.class": "kquota.gateway.principals_by_address:PrincipalsByAddress",
+                "principal.builder.class": "kquota.gateway.identity.principals_by_address:PrincipalsByAddress",
                 FILE_SETTING: str(path),
             }
         )

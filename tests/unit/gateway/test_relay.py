@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 
-from kquota.gateway.client_connection import CLOSE_AFTER_S, LINGER_S
+from kquota.gateway.relay.client_channel import CLOSE_AFTER_S, LINGER_S
 from tests.kit.relayed import Relayed, answer, frames, produce_request, request
 from tests.kit.virtual_loop import run_virtually
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kquota.errors import FrameSizeError, KquotaError, MalformedMessageError, ProtocolError, UnsupportedVersionError
-from kquota.gateway.broker_connection import BrokerConnection
-from kquota.gateway.connection_identity import Identities
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.relay.broker_connection import CLOSING_S, BrokerConnection
 from kquota.metering.callback import KafkaPrincipal
 from tests.kit.relayed import End, Relayed, answer, fetch_request, frames, produce_request, request
 from tests.kit.virtual_loop import run_virtually
@@ -108,6 +108,78 @@ def test_what_a_muted_client_has_sent_before_it_left_is_delivered_when_its_wait_
         assert relayed.to_broker.take() == second
         assert relayed.has_ended
         assert relayed.failure is None
+
+    run_virtually(work())
+
+
+class Tls:
+    """Of a client without a certificate."""
+
+    def getpeercert(self, *, binary_form: bool) -> None:
+        assert binary_form
+
+
+async def over_its_quota() -> tuple[Relayed, bytes, bytes]:
+    """A connection with TLS whose client has to wait, and what it has sent: what makes it wait, and what waits."""
+    relayed = Relayed()
+    relayed.limit("producer_byte_rate", 1000.0, client_id="c")
+    relayed.to_client = End({"ssl_object": Tls()})
+    await relayed.connect()
+    first = produce_request(1, bytes(30_000), acks=0)
+    waiting = produce_request(2, bytes(10_000), acks=0) + produce_request(3, bytes(10), acks=0)
+    relayed.client_sends(first + waiting)
+    await relayed.settle()
+    assert relayed.client.is_muted
+    assert relayed.to_broker.take() == first
+    return relayed, first, waiting
+
+
+def test_what_a_muted_client_has_sent_before_it_closed_tls_is_delivered_and_charged() -> None:
+    """TLS has no half of a connection that stays open: there is no time to wait."""
+
+    async def work() -> None:
+        relayed, _, waiting = await over_its_quota()
+        meter = relayed.quotas.of(1).managers.produce.meter("ANONYMOUS", "c")
+        assert meter is not None
+        now_ms = relayed.client.now_ms
+        before = meter.measure(now_ms)
+        assert not relayed.client.eof_received()
+        relayed.to_client.lose()
+        await relayed.settle()
+        assert relayed.to_broker.take() == waiting
+        assert relayed.has_ended
+        assert relayed.failure is None
+        assert meter.measure(now_ms) > before * 1.3
+
+    run_virtually(work())
+
+
+def test_what_waits_behind_it_is_lost_with_a_connection_that_is_broken_or_closed_here() -> None:
+    async def work() -> None:
+        for end in ("reset", "aborted", "drained"):
+            relayed, *_ = await over_its_quota()
+            if end == "reset":
+                relayed.to_client.lose(ConnectionResetError())
+            elif end == "aborted":
+                relayed.client.abort()
+            else:
+                relayed.client.end()
+                assert await relayed.ends()
+            await relayed.settle()
+            assert relayed.to_broker.take() == b"", end
+            assert relayed.has_ended
+
+    run_virtually(work())
+
+
+def test_a_mistake_in_what_waits_behind_a_close_of_tls_is_reported() -> None:
+    async def work() -> None:
+        relayed, _, waiting = await over_its_quota()
+        relayed.client_sends(struct.pack(">ihhih", 10, 12, 3, 1, 20) + bytes(50))
+        relayed.to_client.lose()
+        await relayed.settle()
+        assert relayed.to_broker.take() == waiting
+        assert isinstance(relayed.failure, MalformedMessageError)
 
     run_virtually(work())
 
@@ -215,6 +287,60 @@ def test_a_broker_that_leaves_instead_of_an_answer_that_is_read_whole_costs_the_
         await relayed.settle()
         assert relayed.has_ended
         assert relayed.to_client.take() == b""
+
+    run_virtually(work())
+
+
+class Hung(End):
+    """Takes nothing more, so what was written to it stays, and it is not closed before it is aborted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsent_bytes = 1
+
+    def close(self) -> None:
+        self.has_closed = True
+
+    def abort(self) -> None:
+        self.was_aborted = True
+        self.lose()
+
+
+def test_a_broker_that_takes_nothing_more_is_given_up_some_time_after_its_client_left() -> None:
+    async def work() -> None:
+        relayed = Relayed()
+        relayed.to_broker = Hung()
+        await relayed.connect()
+        relayed.client_sends(produce_request(1, b"x", acks=0))
+        relayed.to_client.lose()
+        await asyncio.sleep(CLOSING_S / 2)
+        assert relayed.to_broker.has_closed
+        assert not relayed.to_broker.was_aborted
+        assert relayed.relay.closing_brokers == {relayed.broker}
+        await asyncio.sleep(CLOSING_S)
+        assert relayed.to_broker.was_aborted
+        assert not relayed.relay.closing_brokers
+
+    run_virtually(work())
+
+
+@pytest.mark.parametrize("is_hung", [False, True])
+def test_at_the_end_brokers_have_some_time_to_take_what_they_were_sent(is_hung: bool) -> None:
+    async def work() -> None:
+        first = Relayed()
+        both = [first, Relayed(beside=first)]
+        if is_hung:
+            both[1].to_broker = Hung()
+        for one in both:
+            await one.connect()
+            one.to_client.lose()
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        await first.relay.close(within_s=7)
+        assert clock() - begun == pytest.approx(7 if is_hung else 0, abs=0.01)
+        assert not first.relay.closing_brokers
+        assert [one.to_broker.was_aborted for one in both] == [False, is_hung]
+        assert all(one.has_ended for one in both)
 
     run_virtually(work())
 
@@ -426,6 +552,25 @@ def test_a_request_that_cannot_be_costs_the_connection_and_not_what_came_before(
         assert relayed.to_broker.take() == before
         assert relayed.has_ended
         assert type(relayed.failure) is expected
+
+    run_virtually(work())
+
+
+def test_a_request_that_is_too_large_costs_the_connection_also_where_it_begins_as_the_one_before() -> None:
+    async def work() -> None:
+        relayed = Relayed()
+        one = produce_request(1, bytes(100))
+        relayed.relay.max_request_bytes = len(one) - 4
+        relayed = Relayed(beside=relayed)
+        await relayed.connect()
+        relayed.client_sends(one)
+        relayed.broker_sends(produced(1))
+        relayed.client_sends(one)
+        relayed.broker_sends(produced(1))
+        relayed.client_sends(produce_request(2, bytes(101)))
+        await relayed.settle()
+        assert relayed.to_broker.take() == one * 2
+        assert isinstance(relayed.failure, FrameSizeError)
 
     run_virtually(work())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from kquota.errors import MalformedMessageError
-from kquota.gateway.request_time import RequestTimes
+from kquota.gateway.quotas.request_time import RequestTimes
 from tests.kit.relayed import Relayed, answer, fetch_request, frames, request
 from tests.kit.virtual_loop import run_virtually
 

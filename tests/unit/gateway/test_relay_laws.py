@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kquota.gateway.actions import ACTIONS, Action, Kind
-from kquota.gateway.connection_identity import Identities
+from kquota.gateway.identity.connection_identity import Identities
+from kquota.gateway.relay.actions import ACTIONS, Action, Kind
 from kquota.metering.callback import KafkaPrincipal
 from tests.kit.relayed import Relayed, answer, request
 from tests.kit.relayed_exchanges import Exchange, any_exchanges, exchange, exchanged

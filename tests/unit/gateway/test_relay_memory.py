@@ -11,12 +11,13 @@ import struct
 import pytest
 
 from kquota.errors import FrameSizeError, ProtocolError
-from kquota.gateway.client_connection import MOST_UNANSWERED
+from kquota.gateway.relay.client_channel import MOST_UNANSWERED
 from kquota.wire.primitives import uvarint
 from tests.kit.relayed import Relayed, answer, produce_request, request
 from tests.kit.virtual_loop import run_virtually
 
 READ = 10_000
+HEARTBEAT = 12
 LONGEST = 2**27
 
 
@@ -191,6 +192,25 @@ def test_a_full_broker_stops_its_client_within_a_request_and_a_wait_that_ends_me
         assert relayed.to_client.is_paused
         relayed.broker.resume_writing()
         assert not relayed.to_client.is_paused
+        relayed.close()
+
+    run_virtually(work())
+
+
+def test_long_client_ids_are_charged_and_not_remembered() -> None:
+    """There may be 100,000 ids; of 32 KiB each, as many as a request can have, they would be 3 GB."""
+
+    async def work() -> None:
+        relayed = await connected()
+        for number in range(20):
+            relayed.client_sends(request(HEARTBEAT, 3, number, b"", f"{number}-" + "x" * 32_000))
+            relayed.client_sends(request(HEARTBEAT, 3, number, b"", f"{number}-short"))
+        clients = relayed.relay._clients
+        assert {client_id for _, client_id in clients} == {f"{number}-short" for number in range(20)}
+        long_id = "x" * 32_000
+        relayed.limit("producer_byte_rate", 1000.0, client_id=long_id)
+        relayed.client_sends(produce_request(1, bytes(30_000), client_id=long_id))
+        assert relayed.client.is_muted
         relayed.close()
 
     run_virtually(work())

@@ -6,11 +6,12 @@ import asyncio
 import struct
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kquota.gateway.actions import Kind
-from kquota.gateway.request_time import RequestTimes
+from kquota.gateway.quotas.request_time import RequestTimes
+from kquota.gateway.relay.actions import Kind
 from tests.kit.relayed import Relayed, answer, fetch_request, frames, produce_request, request
 from tests.kit.relayed_exchanges import any_exchanges, exchanged
 from tests.kit.virtual_loop import run_virtually
@@ -205,6 +206,29 @@ def test_estimated_time_makes_clients_wait_at_the_answer() -> None:
         [one] = frames(relayed.to_client.take())
         assert throttle_of_fetched(one) > 0
         assert relayed.to_client.is_paused
+        relayed.close()
+
+    run_virtually(work())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_an_answer_about_a_delegation_token_says_how_long_its_client_is_muted(version: int, size: int) -> None:
+    """Its throttle time comes last, so all of it is waited for."""
+
+    async def work() -> None:
+        relayed = await limited("request_percentage", 0.001, request_times=RequestTimes())
+        asked = b"\0\5hmac\1\2\3\4\5\6\7\7\0" if version == 2 else b"\0\0\0\4hmac\1\2\3\4\5\6\7\7"
+        relayed.client_sends(request(39, version, 1, b"\0" + asked if version == 2 else asked))
+        await asyncio.sleep(5)
+        begin = bytes(version == 2) + b"\0\0" + b"\1\2\3\4\5\6\7\7"
+        end = bytes(version == 2)
+        relayed.broker_sends(answer(1, begin + bytes(4) + end), lambda: size)
+        [found] = frames(relayed.to_client.take())
+        at = 8 + len(begin)
+        assert (found[8:at], found[at + 4 :]) == (begin, end)
+        assert int.from_bytes(found[at : at + 4], "big") > 0
+        assert relayed.client.is_muted
         relayed.close()
 
     run_virtually(work())

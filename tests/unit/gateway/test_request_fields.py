@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kquota.errors import MalformedMessageError
-from kquota.gateway.actions import ACTIONS, Action, Kind, action_of
-from kquota.gateway.request_fields import fetch_max_bytes_at, produce_acks_at, request_header_end
+from kquota.gateway.relay.actions import ACTIONS, Action, Kind, action_of
+from kquota.gateway.relay.request_fields import fetch_max_bytes_at, produce_acks_at, request_header_end
 from tests.kit.kio_entities import (
     FOREIGN_TAGS,
     NO_TAGS,

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-from weakref import ref
-
 import pytest
 
 from kquota.config import BrokerConfig
-from kquota.gateway.broker_quotas import BrokerQuotas
-from kquota.gateway.enforcement import Client
-from kquota.gateway.request_time import RequestTimes
-from kquota.gateway.rules import ThrottleCounts
+from kquota.gateway.quotas.broker_quotas import BrokerQuotas
+from kquota.gateway.quotas.enforcement import Client
+from kquota.gateway.quotas.request_time import RequestTimes
+from kquota.gateway.quotas.rules import ThrottleCounts
 from kquota.quotas import ClientQuotaEntity
 from tests.kit.charged import fetched, produced
 
@@ -43,8 +40,8 @@ def test_each_kind_of_throttle_is_counted_under_its_rule(is_shadow: bool) -> Non
     throttle = produced(one, ALICE, 20_000, NOW)
     fetch_ms = fetched(one, ALICE, 30_000, NOW)
     controller = quotas.controller
-    mutations = controller.mutate(ALICE, [30.0], NOW, strict=False)
-    mutation_ms = controller.settle_mutation("channel", ALICE, mutations.throttle, NOW)
+    mutations = controller.requests.mutate(*ALICE, [30.0], NOW, strict=False)
+    mutation_ms = controller.settle_mutation(ALICE, mutations.throttle, NOW)
     delays = [one.accept("PLAINTEXT", "10.0.0.7", NOW) for _ in range(30)]
     found = counted(quotas.throttles)
     assert {key: requests for key, (requests, _) in found.items() if key[0] != "Connection"} == {
@@ -76,7 +73,7 @@ def test_in_shadow_mode_topics_that_would_be_refused_are_not_charged() -> None:
     charged = []
     for is_shadow in (False, True):
         quotas = quotas_of(("controller_mutation_rate", {"user": "alice"}, 1), is_shadow=is_shadow)
-        found = quotas.controller.mutate(ALICE, [30.0, 5.0, 7.0], NOW, strict=True)
+        found = quotas.controller.requests.mutate(*ALICE, [30.0, 5.0, 7.0], NOW, strict=True)
         [meter] = quotas.controller.managers.controller_mutation.meters()
         charged.append((found.accepted, meter.measure(NOW)))
     assert charged[0] == charged[1]
@@ -102,21 +99,6 @@ def test_all_brokers_count_together() -> None:
     for node_id in (1, 2):
         produced(quotas.of(node_id), ALICE, 20_000, NOW)
     assert counted(quotas.throttles)["Produce", "user=alice"][0] == 2
-
-
-class Channel:
-    """Of a client."""
-
-
-def test_a_connection_that_is_closed_before_its_wait_ends_is_not_kept() -> None:
-    one, channel = quotas_of(("controller_mutation_rate", {"user": "alice"}, 1)).controller, Channel()
-    throttle = one.mutate(ALICE, [100.0], NOW, strict=False).throttle
-    assert one.settle_mutation(channel, ALICE, throttle, NOW) > 0
-    is_there = ref(channel)
-    del channel
-    gc.collect()
-    assert is_there() is None
-    assert len(one.managers.controller_mutation.delays) == 1
 
 
 def test_rules_beyond_the_most_are_counted_together_and_no_count_ever_falls() -> None:

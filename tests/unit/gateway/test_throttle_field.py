@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kquota.errors import MalformedMessageError
-from kquota.gateway.actions import ACTIONS, Action, action_of
-from kquota.gateway.throttle_field import throttle_position, write_throttle
+from kquota.gateway.relay.actions import ACTIONS, Action, action_of
+from kquota.gateway.relay.throttle_field import throttle_position, write_throttle
 from tests.kit.kio_entities import (
     FOREIGN_TAGS,
     NO_TAGS,

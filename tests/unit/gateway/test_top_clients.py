@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.gateway.top_clients import TopClients
+from kquota.gateway.metrics.top_clients import TopClients
 from kquota.metering.meters import RateMeter
 from kquota.metering.statistics import Windows
 

@@ -170,7 +170,8 @@ class TestMutations:
         managers.update_quota("request_percentage", entity("user=alice"), 10)
         controller = Throttle(controller_ms, controller_ms, -1.0, 1.0, {}) if controller_ms else None
         handler_percent = 10 * 20 + local_ms / 1000 * 10
-        wait = RequestQuotas(managers).mutation("alice", "c", controller, handler_percent, NOW)
+        own_type = ClientQuotaType.CONTROLLER_MUTATION
+        wait = RequestQuotas(managers).settle("alice", "c", own_type, controller, handler_percent, NOW)
         assert wait.throttle_ms == told_ms
 
     def test_of_ten_partitions_at_a_time(self) -> None:
@@ -218,11 +219,13 @@ class TestRequests:
 
     def test_exempt_requests_raise_only_the_exempt_time(self) -> None:
         found = request_quotas(request_percentage=1)
-        found.exempt(250.0, NOW)
+        found.managers.request.record_exempt(250.0, NOW)
         assert found.managers.request.exempt_request_time.measure(NOW) == pytest.approx(250 / 30)
         assert list(found.managers.request.meters()) == []
-        assert found.other("alice", "c", 1.0, NOW) == NO_WAIT
-        assert found.other("alice", "c", 100.0, NOW) == Wait(1000, ClientQuotaType.REQUEST)
+        assert found.settle("alice", "c", ClientQuotaType.REQUEST, None, 1.0, NOW) == NO_WAIT
+        assert found.settle("alice", "c", ClientQuotaType.REQUEST, None, 100.0, NOW) == Wait(
+            1000, ClientQuotaType.REQUEST
+        )
         assert found.managers.request.exempt_request_time.measure(NOW) == pytest.approx(250 / 30)
 
     @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_client_has_its_rate_and_its_throttle_time() -> None:
     assert requests.produce("alice", "etl", 20_000, 5.0, NOW).throttle_ms == 10_000
     assert requests.fetch("alice", "etl", 500, 5.0, NOW).throttle_ms == 0
     found.controller_mutation.record_permissive("alice", "etl", 6, NOW)
-    requests.exempt(30.0, NOW)
+    found.request.record_exempt(30.0, NOW)
     shown = metrics(found)
     values = {
         (name.removeprefix("kafka.server:type="), attribute): one.value for (name, attribute), one in shown.items()

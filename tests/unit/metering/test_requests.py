@@ -15,6 +15,7 @@ from kquota.metering.requests import NO_WAIT, RequestQuotas, Wait
 from kquota.quotas import ClientQuotaEntity
 
 NOW = 1_700_000_000_000
+MUTATION, REQUEST = ClientQuotaType.CONTROLLER_MUTATION, ClientQuotaType.REQUEST
 ALICE = ClientQuotaEntity({"user": "alice"})
 
 
@@ -34,14 +35,14 @@ def test_nobody_waits_within_all_quotas() -> None:
     found = quotas(producer_byte_rate=1000, consumer_byte_rate=1000, request_percentage=100)
     assert found.produce("alice", "c", 5000, 1.0, NOW) == NO_WAIT
     assert found.fetch("alice", "c", 5000, 1.0, NOW) == NO_WAIT
-    assert found.other("alice", "c", 1.0, NOW) == NO_WAIT
+    assert found.settle("alice", "c", REQUEST, None, 1.0, NOW) == NO_WAIT
 
 
 def test_the_longer_wait_counts_and_only_it_is_noted() -> None:
     """RequestQuotaTest: of both violated, only the larger's metric moves."""
     found = quotas(producer_byte_rate=1000, request_percentage=1)
     # 1,050 B/s over 10 s are 500 ms; 11 % of 1 % would be a minute and a half, and is a second at most.
-    assert found.produce("alice", "c", 10_500, 110.0, NOW) == Wait(1000, ClientQuotaType.REQUEST)
+    assert found.produce("alice", "c", 10_500, 110.0, NOW) == Wait(1000, REQUEST)
     assert throttle_time(found, ClientQuotaType.REQUEST, NOW) == 1000
     assert throttle_time(found, ClientQuotaType.PRODUCE, NOW) == pytest.approx(math.nan, nan_ok=True)
     assert found.produce("alice", "c", 10_000, 0.0, NOW) == Wait(10_500, ClientQuotaType.PRODUCE)
@@ -50,7 +51,7 @@ def test_the_longer_wait_counts_and_only_it_is_noted() -> None:
 
 def test_ties_go_to_request_time() -> None:
     found = quotas(producer_byte_rate=1000, request_percentage=10)
-    assert found.produce("alice", "c", 11_000, 110.0, NOW) == Wait(1000, ClientQuotaType.REQUEST)
+    assert found.produce("alice", "c", 11_000, 110.0, NOW) == Wait(1000, REQUEST)
 
 
 def test_without_an_answer_time_is_exempt() -> None:
@@ -58,7 +59,7 @@ def test_without_an_answer_time_is_exempt() -> None:
     found = quotas(producer_byte_rate=1000, request_percentage=1)
     assert found.produce("alice", "c", 10_500, 500.0, NOW, acks=0) == Wait(500, ClientQuotaType.PRODUCE)
     assert found.managers.request.exempt_request_time.measure(NOW) == pytest.approx(500 / 30)
-    assert found.other("alice", "c", 1.0, NOW) == NO_WAIT
+    assert found.settle("alice", "c", REQUEST, None, 1.0, NOW) == NO_WAIT
 
 
 def test_a_fetch_that_waits_is_taken_back() -> None:
@@ -68,7 +69,7 @@ def test_a_fetch_that_waits_is_taken_back() -> None:
     assert found.fetch("alice", "c", 15_000, 0.0, NOW) == Wait(5000, ClientQuotaType.FETCH)
     assert found.fetch("alice", "c", 10_000, 0.0, NOW) == NO_WAIT
     timed = quotas(consumer_byte_rate=1000, request_percentage=1)
-    assert timed.fetch("alice", "c", 10_000, 50.0, NOW) == Wait(1000, ClientQuotaType.REQUEST)
+    assert timed.fetch("alice", "c", 10_000, 50.0, NOW) == Wait(1000, REQUEST)
     meter = timed.managers.fetch.meter("alice", "c")
     assert meter is not None
     assert meter.measure(NOW) == 0
@@ -86,9 +87,9 @@ def test_the_most_that_a_fetch_gets() -> None:
 @pytest.mark.parametrize(
     ("partitions", "percent", "wait"),
     [
-        (25, 0.0, Wait(1500, ClientQuotaType.CONTROLLER_MUTATION)),
-        (25, 500.0, Wait(1500, ClientQuotaType.CONTROLLER_MUTATION)),
-        (23, 500.0, Wait(1000, ClientQuotaType.REQUEST)),
+        (25, 0.0, Wait(1500, MUTATION)),
+        (25, 500.0, Wait(1500, MUTATION)),
+        (23, 500.0, Wait(1000, REQUEST)),
         (22, 0.0, NO_WAIT),
     ],
 )
@@ -96,7 +97,7 @@ def test_mutations_and_their_time(partitions: int, percent: float, wait: Wait) -
     """KafkaApisTest.testKRaftControllerThrottleTimeEnforced: the longer of both."""
     found = quotas(controller_mutation_rate=2, request_percentage=1)
     throttle = found.managers.controller_mutation.record_permissive("alice", "c", partitions, NOW)
-    assert found.mutation("alice", "c", throttle, percent, NOW) == wait
+    assert found.settle("alice", "c", MUTATION, throttle, percent, NOW) == wait
 
 
 def test_a_strict_rejection_is_told_how_long() -> None:
@@ -104,13 +105,13 @@ def test_a_strict_rejection_is_told_how_long() -> None:
     found.managers.controller_mutation.record_strict("alice", "c", 32, NOW)
     outcome = found.managers.controller_mutation.record_strict("alice", "c", 1, NOW)
     assert outcome.rejected
-    assert found.mutation("alice", "c", outcome, 0.0, NOW) == Wait(5000, ClientQuotaType.CONTROLLER_MUTATION)
+    assert found.settle("alice", "c", MUTATION, outcome.throttle, 0.0, NOW) == Wait(5000, MUTATION)
 
 
 def test_the_time_of_sending_counts_for_what_comes_after() -> None:
     found = quotas(request_percentage=10)
-    found.sent("alice", "c", 200.0, NOW)
-    assert found.other("alice", "c", 0.0, NOW) == Wait(1000, ClientQuotaType.REQUEST)
+    found.managers.request.record_no_throttle("alice", "c", 200.0, NOW)
+    assert found.settle("alice", "c", REQUEST, None, 0.0, NOW) == Wait(1000, REQUEST)
 
 
 def tokens(found: RequestQuotas, now_ms: int) -> float:
@@ -136,8 +137,8 @@ def test_time_that_is_not_known_is_not_counted() -> None:
     assert found.produce("alice", "c", 10_500, None, NOW) == Wait(500, ClientQuotaType.PRODUCE)
     assert found.produce("alice", "c", 500, None, NOW, acks=0) == Wait(1000, ClientQuotaType.PRODUCE)
     assert found.fetch("alice", "c", 10_500, None, NOW) == Wait(500, ClientQuotaType.FETCH)
-    assert found.mutation("alice", "c", None, None, NOW) == NO_WAIT
-    assert found.other("alice", "c", None, NOW) == NO_WAIT
+    assert found.settle("alice", "c", MUTATION, None, None, NOW) == NO_WAIT
+    assert found.settle("alice", "c", REQUEST, None, None, NOW) == NO_WAIT
     assert list(found.managers.request.meters()) == []
     assert found.managers.request.exempt_request_time.measure(NOW) == 0
 
@@ -147,7 +148,7 @@ def test_a_fetch_that_was_answered_stays_counted() -> None:
     assert found.fetch("alice", "c", 15_000, None, NOW, is_answered=True) == Wait(5000, ClientQuotaType.FETCH)
     assert found.fetch("alice", "c", 15_000, None, NOW, is_answered=True) == Wait(20_000, ClientQuotaType.FETCH)
     timed = quotas(consumer_byte_rate=1000, request_percentage=1)
-    assert timed.fetch("alice", "c", 10_000, 50.0, NOW, is_answered=True) == Wait(1000, ClientQuotaType.REQUEST)
+    assert timed.fetch("alice", "c", 10_000, 50.0, NOW, is_answered=True) == Wait(1000, REQUEST)
     meter = timed.managers.fetch.meter("alice", "c")
     assert meter is not None
     assert meter.measure(NOW) == 1000
@@ -161,7 +162,7 @@ def test_the_topic_that_takes_the_last_tokens_is_accepted_and_those_after_it_are
     assert throttle is not None
     assert throttle.throttle_ms == 5000
     assert tokens(found, NOW) == -10
-    assert found.mutation("alice", "c", throttle, None, NOW) == Wait(5000, ClientQuotaType.CONTROLLER_MUTATION)
+    assert found.settle("alice", "c", MUTATION, throttle, None, NOW) == Wait(5000, MUTATION)
 
 
 def test_a_strict_request_that_takes_more_than_there_is_is_not_throttled_itself() -> None:

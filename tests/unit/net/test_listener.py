@@ -15,7 +15,7 @@ import pytest
 from kquota.errors import ConnectionLimitError, ProtocolError
 from kquota.net import listener as module
 from kquota.net.addresses import bind
-from kquota.net.listener import Peer
+from kquota.net.listener import ConnectionCount, Peer
 from tests.kit.listening import Run, echoed, listening, run
 from tests.kit.tls import Authority, Identity
 
@@ -43,6 +43,14 @@ def client_tls(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=authority.certificate_pem())
 
 
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [("10.0.0.1:9092", "10.0.0.1"), ("[fe80::1%eth0]:9092", "fe80::1%eth0"), ("[::1]:1", "::1"), ("", "")],
+)
+def test_the_host_of_a_peer_has_no_brackets(address: str, host: str) -> None:
+    assert Peer(address, "").host == host
+
+
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plaintext", "tls"])
 def test_a_connection_is_served_and_knows_its_peer(
     run: Run, is_tls: bool, server_tls: ssl.SSLContext, authority: Authority
@@ -53,10 +61,12 @@ def test_a_connection_is_served_and_knows_its_peer(
             assert await echoed(streams, b"x" * 300_000) == b"x" * 300_000
             host, port = streams[1].get_extra_info("sockname")
             [connection] = harness.connections
-            assert connection.peer == Peer(f"{host}:{port}", f"127.0.0.1:{harness.listener.address[1]}", host)
+            assert connection.peer == Peer(f"{host}:{port}", f"127.0.0.1:{harness.listener.address[1]}")
+            assert connection.peer.host == host
             its_socket = connection.transport.get_extra_info("socket") if connection.transport else None
             assert its_socket is not None
             assert its_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert its_socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             assert harness.listener.count == 1
             streams[1].close()
             assert await harness.ends.get() == (connection.peer, None)
@@ -109,6 +119,33 @@ def test_half_open_handshakes_count(run: Run, server_tls: ssl.SSLContext, author
             assert harness.listener.count == 300
         assert harness.ends.qsize() == 300
         assert harness.trouble == []
+
+    run(scenario())
+
+
+def test_listeners_that_share_a_count_share_the_limit_of_connections(run: Run) -> None:
+    """Each of them still knows how many are its own."""
+
+    async def scenario() -> None:
+        shared = ConnectionCount()
+        async with (
+            listening(shared_count=shared, max_connections=3) as one,
+            listening(shared_count=shared, max_connections=3) as other,
+        ):
+            served = [await harness.connect() for harness in (one, one, other)]
+            for streams in served:
+                assert await echoed(streams, b"x") == b"x"
+            assert (one.listener.count, other.listener.count, shared.now) == (2, 1, 3)
+            for harness in (one, other):
+                await harness.connect()
+                error = await harness.end()
+                assert isinstance(error, ConnectionLimitError)
+                assert (error.setting, error.limit) == ("max.connections", 3)
+            served[0][1].close()
+            assert await one.end() is None
+            assert await echoed(await other.connect(), b"x") == b"x"
+            assert (one.listener.count, other.listener.count, shared.now) == (1, 2, 3)
+        assert shared.now == 0
 
     run(scenario())
 

@@ -9,11 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.errors import FrameSizeError
-from kquota.wire.frames import FrameSplitter
-
-
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">i", len(payload)) + payload
+from kquota.wire.frames import FrameSplitter, framed
 
 
 def frames_in(splitter: FrameSplitter, data: bytes) -> Iterator[bytes]:
@@ -32,6 +28,11 @@ def test_frames_come_out_whole_and_in_order(payloads: list[bytes], cuts: list[in
     frames = [frame for start, end in pairwise(places) for frame in frames_in(splitter, stream[start:end])]
     assert frames == payloads
     assert splitter.buffered_bytes == 0
+
+
+def test_a_frame_has_the_size_of_its_parts() -> None:
+    assert framed(b"ab", b"", b"c") == b"\0\0\0\3abc"
+    assert framed() == bytes(4)
 
 
 def test_what_is_announced_costs_nothing() -> None:

@@ -41,25 +41,24 @@ requests each stands for."""
 
 @compiled
 def to_parts(
-    start_ms: Floats, length_ms: Floats, size_ms: Ints, amount: Floats, requests: Ints, parts_per_s: int, cells: Floats
+    start_ms: Floats, length_ms: Floats, counts: Ints, amount: Floats, requests: Ints, cells: Floats
 ) -> None:
     """Write the rows of cells in which there is something.
 
     :param start_ms: from when on they are spread, and over which length.
-    :param parts_per_s: more requests are taken for so many.
+    :param counts: how many parts each has: no more than its requests, and one at least.
     :param cells: one row for each cell with an amount.
     """
     row = 0
     for cell in range(len(amount)):
         if amount[cell] <= 0.0:
             continue
-        counted = max(requests[cell], 1)
-        parts = min(counted, parts_per_s * max(size_ms[cell] // 1000, 1))
+        parts = counts[cell]
         cells[row, _START_MS] = start_ms[cell]
         cells[row, _EVERY_MS] = length_ms[cell] / parts
         cells[row, _PARTS] = parts
         cells[row, _EACH] = amount[cell] / parts
-        cells[row, _STANDS_FOR] = counted / parts
+        cells[row, _STANDS_FOR] = max(requests[cell], 1) / parts
         row += 1
 
 

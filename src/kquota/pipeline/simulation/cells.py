@@ -132,18 +132,22 @@ def _parts(cells: MeterCells, are_closed: npt.NDArray[np.bool_]) -> tuple[Floats
     is_used = cells.amount > 0
     parts = np.empty((np.count_nonzero(is_used), PART_COLUMNS))
     start_ms, length_ms = cells.start_ms.astype(np.float64), cells.size_ms.astype(np.float64)
+    counts = np.clip(cells.requests, 1, REQUESTS_PER_CELL * np.maximum(cells.size_ms // 1000, 1))
     if are_closed.any():
-        _shorten_ends(cells, np.repeat(are_closed, np.diff(cells.first)), start_ms, length_ms)
-    to_parts(start_ms, length_ms, *cells[1:4], REQUESTS_PER_CELL, parts)
+        _shorten_ends(cells, np.repeat(are_closed, np.diff(cells.first)), start_ms, length_ms, counts)
+    to_parts(start_ms, length_ms, counts, cells.amount, cells.requests, parts)
     return parts, np.append(0, np.cumsum(is_used))[cells.first]
 
 
-def _shorten_ends(cells: MeterCells, is_closed: npt.NDArray[np.bool_], start_ms: Floats, length_ms: Floats) -> None:
+def _shorten_ends(
+    cells: MeterCells, is_closed: npt.NDArray[np.bool_], start_ms: Floats, length_ms: Floats, counts: Ints
+) -> None:
     """Let traffic begin in the middle of the first of successive cells, and end in the middle of the last.
 
     That is when it does in the mean. Spread over whole cells, a job would seem to be one longer than it is, and the
     pause behind it shorter: who waits for answers then has more time than there is. A job of a single cell is taken for
-    one request after the other.
+    one request after the other. No part comes sooner after another than its answer does: in what is left of a short
+    cell there are fewer parts, which stand for more requests.
     """
     is_used = cells.amount > 0
     used = np.flatnonzero(is_used)
@@ -156,8 +160,9 @@ def _shorten_ends(cells: MeterCells, is_closed: npt.NDArray[np.bool_], start_ms:
     start_ms[is_closed & begins] += half_ms[is_closed & begins]
     length_ms[is_closed & (begins != ends)] /= 2
     single = is_closed & begins & ends
-    parts = np.clip(cells.requests[single], 1, REQUESTS_PER_CELL)
-    length_ms[single] = np.minimum(parts * ANSWER_IN_HAND_MS, half_ms[single])
+    length_ms[single] = np.minimum(counts[single] * ANSWER_IN_HAND_MS, half_ms[single])
+    room = np.maximum(length_ms[is_closed] // ANSWER_IN_HAND_MS, 1).astype(np.int64)
+    counts[is_closed] = np.minimum(counts[is_closed], room)
 
 
 def _mutations(parts: Floats, limits: Floats, windows: Windows, end_ms: float) -> list[Outcome]:

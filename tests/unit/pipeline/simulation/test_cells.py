@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks import baseline_json
 from kquota.metering.statistics import TokenBucket, Windows
 from kquota.metering.throttling import bucket_throttle_ms
-from kquota.pipeline.simulation.arrivals import NO_THROTTLING, Outcome
+from kquota.pipeline.simulation.arrivals import ANSWER_IN_HAND_MS, NO_THROTTLING, Outcome
 from kquota.pipeline.simulation.cells import REQUESTS_PER_CELL, MeterCells, simulate_cells
 from kquota.pipeline.simulation.mutation_waits import mutation_delays_ms
 from kquota.pipeline.simulation.requests import Connection, simulate_requests
@@ -44,11 +44,11 @@ class OfOneMeter(NamedTuple):
 
 
 def to_cells(rows: list[tuple[int, float, int]], *, largest: float | None = None, size_ms: int = 1000) -> OfOneMeter:
-    """Cells of (second, amount, requests)."""
+    """Cells of (second, amount, requests), or (number, ...) of longer ones."""
     amounts = np.array([amount for _, amount, _ in rows], np.float64)
     requests = np.array([count for _, _, count in rows], np.int64)
     return OfOneMeter(
-        START_MS + 1000 * np.array([second for second, _, _ in rows], np.int64),
+        START_MS + max(size_ms, 1000) * np.array([second for second, _, _ in rows], np.int64),
         np.full(len(rows), size_ms, np.int64),
         amounts,
         requests,
@@ -102,7 +102,9 @@ def as_connection(cells: OfOneMeter, *, is_closed: bool = False) -> Connection:
             if is_closed and begins != ends_here:
                 length_ms /= 2
             elif is_closed and begins and ends_here:
-                length_ms = min(parts * 10.0, size_ms / 2)
+                length_ms = min(parts * ANSWER_IN_HAND_MS, size_ms / 2)
+            if is_closed:
+                parts = min(parts, max(int(length_ms // ANSWER_IN_HAND_MS), 1))
             at_ms += [float(from_ms + (part + 0.5) * (length_ms / parts)) for part in range(parts)]
             amounts += [float(amount / parts)] * parts
     return Connection(at_ms, amounts, largest=cells.largest)
@@ -126,13 +128,29 @@ def traffic(draw: st.DrawFn) -> OfOneMeter:
     if not any(amount for _, amount, _ in rows):
         rows.append((second + 1, 10.0, 1))
     largest = draw(st.sampled_from([None, 1.0, 50.0, 5_000.0]))
-    return to_cells(rows, largest=largest, size_ms=draw(st.sampled_from([1000, 1000, 300])))
+    return to_cells(rows, largest=largest, size_ms=draw(st.sampled_from([1000, 1000, 300, 15, 5000])))
 
 
 LIMITS = st.sampled_from([0.0, 0.5, 3.0, 25.0, 150.0, 1_000.0, 1e6, inf])
 WINDOWS = st.sampled_from([Windows(), Windows(3, 1000), Windows(1, 1000), Windows(5, 2000)])
 
 
+# Half of a cell of 300 ms has no room for 16 requests of which each has the answer to the one before it in hand.
+@example(
+    cells=to_cells([(23, 2.0, 16)], largest=0.125, size_ms=300),
+    key=PRODUCER_BYTE_RATE,
+    limit=0.5,
+    windows=Windows(3, 1000),
+    in_flight=2,
+)
+# 80 requests one after the other take 800 ms, and not the 160 that 16 do.
+@example(
+    cells=to_cells([(3, 200.0, 300), (23, 200.0, 300)], size_ms=5000),
+    key=PRODUCER_BYTE_RATE,
+    limit=10.0,
+    windows=Windows(),
+    in_flight=1,
+)
 @given(
     cells=traffic(), key=st.sampled_from(KEYS), limit=LIMITS, windows=WINDOWS, in_flight=st.sampled_from([0, 1, 2, 5])
 )

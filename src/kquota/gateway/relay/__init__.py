@@ -1,0 +1,1 @@
+"""Requests and answers on their way between a client and a broker."""
