@@ -1,9 +1,10 @@
 """kquota's own way through a table `usage` beside idiomatic PySpark with the same kernels, and what its parts earn.
 
-Three steps: utilisation (with the totals and limits of clients before it), what-if under the limits that there are, and
-what-if under two quotas. Each form of each runs in a process of its own, start included, on two cores and with as much
-memory as the others, interleaved with them. All must write the same tables, integers exactly and doubles to 1e-9;
-otherwise this fails and writes nothing. Over skewed usage half of the rows are on one meter of one broker.
+Four steps: totals (of clients, with their limits), utilisation (with these before it), what-if under the limits that
+there are, and what-if under two quotas. Each form of each runs in a process of its own, start included, on two cores
+and with as much memory as the others, interleaved with them. All must write the same tables, integers exactly and
+doubles to 1e-9; otherwise this fails and writes nothing. Over skewed usage half of the rows
+are on one meter of one broker.
 
 Usage: ``python -m benchmarks.bench_idiomatic [--rows 1000000 10000000 50000000] [--shape even|skewed] [--rounds 3]
        [--steps STEP ...] [--forms FORM ...] [--partitions N] [--memory 2g] [--results DIR]``
@@ -26,7 +27,7 @@ from typing import Any, Final
 
 from benchmarks.bench_analyze import RESULTS, WORK, save, spread
 from benchmarks.generate_usage import ensure
-from benchmarks.idiomatic_steps import BOTH, FORMS, STEPS, UTILISATION_STEP, WHAT_IF
+from benchmarks.idiomatic_steps import BOTH, FORMS, STEPS, TOTALS, UTILISATION_STEP, WHAT_IF
 from benchmarks.measure import CommandFailedError, Measured, machine, measure
 from benchmarks.same_tables import check_same_table
 from benchmarks.sums import DifferentSumsError
@@ -37,8 +38,10 @@ __all__ = ["SPECIAL", "TABLES", "check_outputs", "compare", "figures_of", "summa
 ROWS: Final = (1_000_000, 10_000_000, 50_000_000)
 SPECIAL: Final = "special"
 _METER: Final = ("cluster", "broker_id", "meter", "key")
+_CLIENT: Final = ("cluster", "user", "client_id", "ip", "key")
 TABLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
-    UTILISATION_STEP: {"clients": ("cluster", "user", "client_id", "ip", "key"), "utilisation": _METER},
+    TOTALS: {"clients": _CLIENT},
+    UTILISATION_STEP: {"clients": _CLIENT, "utilisation": _METER},
     WHAT_IF: {"held": _METER},
     BOTH: {"whatif": _METER},
 }

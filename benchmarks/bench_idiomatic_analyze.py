@@ -1,7 +1,8 @@
 """`kquota analyze` with its defaults beside itself with idiomatic PySpark after the reading of logs.
 
-Up to five million lines that means with single requests kept, and replayed for the calibration. All forms run interleaved, start
-included, over the same generated log, and must write the same tables; otherwise this fails and writes nothing.
+Up to five million lines that means with single requests kept, and replayed for the calibration. All forms run
+interleaved, start included, over the same generated log, and must write the same tables; otherwise this fails and
+writes nothing.
 
 Usage: ``python -m benchmarks.bench_idiomatic_analyze [--lines 1000000 4900000] [--rounds 3] [--results DIR]``
 """

@@ -1,9 +1,9 @@
 """One step over a table `usage`, in one form and a process of its own: kquota's way, a variant, or idiomatic Spark.
 
-STEP is ``utilisation`` (usage to the tables `clients` and `utilisation`), ``what-if`` (the limits that there are, as a
-table `held`) or ``both-quotas`` (the table `whatif` of `kquota pipeline whatif --baseline`, from cells). The last two
-begin with the table `clients`. OUT receives the tables and ``steps.json``: seconds with and without the start of Spark,
-and bytes of shuffles.
+STEP is ``totals`` (usage summed by client, as the table `clients`), ``utilisation`` (`clients` and the table
+`utilisation`), ``what-if`` (the limits that there are, as a table `held`) or ``both-quotas`` (the table `whatif` of
+`kquota pipeline whatif --baseline`, from cells). The last two begin with the table `clients`. OUT receives the tables
+and ``steps.json``: seconds with and without the start of Spark, and bytes of shuffles.
 
 Usage: ``python -m benchmarks.idiomatic_steps STEP FORM USAGE OUT [--partitions N]``, FORM as ``--help`` lists them.
 """
@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks import idiomatic_usage as idiomatic
 from benchmarks.generate_usage import CANDIDATE
-from benchmarks.special_variants import COMBINED, ONE_SUM, RAW_BLOCKS, ROWS, variant
+from benchmarks.special_variants import (
+    ARROW_BLOCKS,
+    COMBINED,
+    LZ4_BLOCKS,
+    ONE_SUM,
+    RAW_BLOCKS,
+    ROWS,
+    totals_of_parts,
+    variant,
+)
 from kquota.config import BrokerConfig
 from kquota.files import QuotaTimeline, read_quota_file
 from kquota.pipeline.advice.what_if import NEW, OLD, to_bindings, to_what_if, under_new, under_old
@@ -44,11 +53,12 @@ if TYPE_CHECKING:
 
     from kquota.pipeline.spark.parquet_source import ArrowSource
 
-__all__ = ["BOTH", "FORMS", "STEPS", "UTILISATION_STEP", "WHAT_IF", "Form", "run_step", "shuffle_bytes"]
+__all__ = ["BOTH", "FORMS", "STEPS", "TOTALS", "UTILISATION_STEP", "WHAT_IF", "Form", "run_step", "shuffle_bytes"]
 
 MASTER: Final = "local[2]"
-UTILISATION_STEP, WHAT_IF, BOTH = STEPS = ("utilisation", "what-if", "both-quotas")
-
+TOTALS, UTILISATION_STEP, WHAT_IF, BOTH = STEPS = ("totals", "utilisation", "what-if", "both-quotas")
+BY_METER: Final = (UTILISATION_STEP, WHAT_IF, BOTH)
+"""Those that bring together the rows of each meter."""
 
 OWN, ADAPTIVE, SHORT = "kquota's own", "adaptive", "adaptive, for short jobs"
 """Sessions: as kquota starts one; with generated code, adaptive plans and Java's optimising compiler; without this."""
@@ -67,6 +77,9 @@ class Form:
     """Who reads Parquet: ``arrow`` (workers) or ``spark``."""
     passes: int = 1
     """For two quotas."""
+    totals: str = "blocks"
+    """How workers' sums of clients are summed: as ``blocks`` by workers, as rows by Spark (``groupBy``), or not at all
+    (``spark``: Spark sums what it reads)."""
     session: str = OWN
     """How Spark is set up."""
     steps: Sequence[str] = STEPS
@@ -76,15 +89,21 @@ class Form:
 FORMS: Final = {
     "special": Form(),
     "special, Spark's reader": Form(reader="spark"),
-    "special, raw blocks": Form(variant=RAW_BLOCKS),
-    "special, rows": Form(variant=ROWS),
-    "special, rows, adaptive": Form(variant=ROWS, session=ADAPTIVE),
+    "special, Arrow blocks": Form(variant=ARROW_BLOCKS, steps=BY_METER),
+    "special, Arrow blocks, lz4": Form(variant=LZ4_BLOCKS, steps=BY_METER),
+    "special, raw blocks": Form(variant=RAW_BLOCKS, steps=BY_METER),
+    "special, rows": Form(variant=ROWS, steps=BY_METER),
+    "special, rows, adaptive": Form(variant=ROWS, session=ADAPTIVE, steps=BY_METER),
     "special, plain sum": Form(variant=ONE_SUM, steps=(WHAT_IF, BOTH)),
-    "special, summed before the shuffle": Form(variant=COMBINED),
+    "special, summed before the shuffle": Form(variant=COMBINED, steps=BY_METER),
     "special, two passes": Form(passes=2, steps=(BOTH,)),
-    "idiomatic": Form(is_idiomatic=True, session=ADAPTIVE),
-    "idiomatic, map-side combining": Form(is_idiomatic=True, combine=True, session=ADAPTIVE),
-    "idiomatic, Java's first compiler": Form(is_idiomatic=True, session=SHORT),
+    "special, sums and groupBy": Form(totals="groupBy", steps=(TOTALS, UTILISATION_STEP)),
+    "special, groupBy alone": Form(totals="spark", steps=(TOTALS, UTILISATION_STEP)),
+    "idiomatic": Form(is_idiomatic=True, totals="spark", session=ADAPTIVE),
+    "idiomatic, map-side combining": Form(
+        is_idiomatic=True, combine=True, totals="spark", session=ADAPTIVE, steps=BY_METER
+    ),
+    "idiomatic, Java's first compiler": Form(is_idiomatic=True, totals="spark", session=SHORT),
     "idiomatic, two passes": Form(is_idiomatic=True, passes=2, session=ADAPTIVE, steps=(BOTH,)),
 }
 
@@ -92,7 +111,9 @@ FORMS: Final = {
 def run_step(spark: SparkSession, step: str, form: Form, usage: Path, out: Path) -> None:
     """Write the tables of a step below `out`."""
     with variant(form.variant):
-        {UTILISATION_STEP: _utilisation, WHAT_IF: _what_if, BOTH: _both_quotas}[step](spark, form, usage, out)
+        {TOTALS: _totals, UTILISATION_STEP: _utilisation, WHAT_IF: _what_if, BOTH: _both_quotas}[step](
+            spark, form, usage, out
+        )
 
 
 def _rows(spark: SparkSession, form: Form, usage: Path) -> ArrowSource:
@@ -103,17 +124,27 @@ def _quotas(path: Path) -> QuotaSnapshot:
     return read_quota_file(path.read_bytes(), name=str(path)).snapshot()
 
 
+def _totals(spark: SparkSession, form: Form, usage: Path, out: Path) -> None:
+    write_table(_resolved_clients(spark, form, usage).select(*CLIENTS.columns), out, CLIENTS)
+
+
+def _resolved_clients(spark: SparkSession, form: Form, usage: Path) -> DataFrame:
+    quotas = QuotaTimeline.always(read_quota_file((usage / "quotas.yaml").read_bytes(), name="quotas.yaml"))
+    if form.totals == "spark":
+        totals = idiomatic.client_totals(read_table(spark, usage, USAGE))
+    else:
+        to_totals = to_client_totals if form.totals == "blocks" else totals_of_parts
+        totals = to_totals(_rows(spark, form, usage))
+    return resolved(totals, quotas, None, BrokerConfig())
+
+
 def _utilisation(spark: SparkSession, form: Form, usage: Path, out: Path) -> None:
     config = BrokerConfig()
-    quotas = QuotaTimeline.always(read_quota_file((usage / "quotas.yaml").read_bytes(), name="quotas.yaml"))
+    clients = _resolved_clients(spark, form, usage).persist()
     if form.is_idiomatic:
-        cells = read_table(spark, usage, USAGE)
-        clients = resolved(idiomatic.client_totals(cells), quotas, None, config).persist()
-        table = idiomatic.to_utilisation(cells, clients, config, combine=form.combine)
+        table = idiomatic.to_utilisation(read_table(spark, usage, USAGE), clients, config, combine=form.combine)
     else:
-        rows = _rows(spark, form, usage)
-        clients = resolved(to_client_totals(rows), quotas, None, config).persist()
-        table = to_utilisation(rows, clients, config)
+        table = to_utilisation(_rows(spark, form, usage), clients, config)
     write_table(clients.select(*CLIENTS.columns), out, CLIENTS)
     write_table(table, out, UTILISATION)
 

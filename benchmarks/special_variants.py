@@ -1,13 +1,15 @@
 """kquota's own way through the cells of meters with one of its parts taken out, to see what that part earns.
 
-Each variant stands in for :func:`kquota.pipeline.spark.group_by_meter.group_by_meter` while a job runs, and does the
-same but for one thing. What workers need travels with the job.
+Each variant takes the place of :func:`kquota.pipeline.spark.group_by_meter.group_by_meter` while a job runs, and does
+the same but for one thing. What workers need travels with the job. :func:`totals_of_parts` is another way to the totals
+of clients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 from unittest import mock
 
@@ -15,10 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
 from benchmarks.idiomatic_kernels import whole_groups
 from kquota.pipeline.dataset.tables import USAGE
+from kquota.pipeline.limits.clients import _CLIENT, _TOTALS, _sums
+from kquota.pipeline.limits.identities import IDENTITY, decode_dictionaries
 from kquota.pipeline.simulation import cell_frames
 from kquota.pipeline.spark.group_by_meter import Cells, group_by_meter
 from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
@@ -26,6 +32,7 @@ from kquota.pipeline.spark.shuffle import (
     BLOCKS,
     block_batch,
     bucket_count,
+    from_blocks,
     group_starts,
     partition_rows,
     shuffle_by_bucket,
@@ -35,8 +42,22 @@ from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.pipeline.utilisation import meter_series
 from kquota.pipeline.utilisation.meter_series import known_sums
 
-__all__ = ["COMBINED", "ONE_SUM", "RAW_BLOCKS", "ROWS", "sum_cells", "variant"]
+__all__ = [
+    "ARROW_BLOCKS",
+    "COMBINED",
+    "LZ4_BLOCKS",
+    "ONE_SUM",
+    "RAW_BLOCKS",
+    "ROWS",
+    "sum_cells",
+    "totals_of_parts",
+    "variant",
+]
 
+ARROW_BLOCKS: Final = "Arrow"
+"""Rows are shuffled in Arrow's own format, as in all other shuffles of blocks, not packed."""
+LZ4_BLOCKS: Final = "Arrow, lz4"
+"""The same, with each column compressed."""
 RAW_BLOCKS: Final = "raw"
 """Rows are shuffled as the bytes that they are in memory, not packed."""
 ROWS: Final = "rows"
@@ -48,6 +69,7 @@ COMBINED: Final = "combined"
 sum follows after the shuffle."""
 
 _BLOCK_ROWS: Final = 250_000
+_PART_ROWS: Final = 1_000_000
 _PLACE: Final = ("meter", "client", "broker_id", "is_sampled", "cell_start_ms", "cell_ms")
 _GROUP: Final = ("meter", "broker_id")
 _LARGEST: Final = ("amount_max",)
@@ -92,6 +114,55 @@ def sum_cells(cells: Cells, by: Sequence[str]) -> Cells:
         else:
             summed[name] = np.add.reduceat(column, starts)
     return summed
+
+
+def _with_arrow_blocks(
+    spark: SparkSession,
+    usage: ArrowSource,
+    columns: Sequence[str],
+    to_cells: ToCells,
+    transform: Transform,
+    schema: pa.Schema,
+    compression: str | None = None,
+) -> DataFrame:
+    """As `group_by_meter`. Structured rows become columns before the shuffle, and structured rows again after it."""
+    buckets = bucket_count(spark)
+    layout = _layout(columns, to_cells)
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+
+    def written(rows: pa.Table) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
+            stream.write_table(rows)
+        block: bytes = sink.getvalue().to_pybytes()
+        return block
+
+    def blocks_of(cells: Cells) -> pa.RecordBatch:
+        order, starts, bucket = partition_rows(cells["meter"] % buckets)
+        cells = cells.take(order)
+        rows = pa.table({name: np.ascontiguousarray(cells[name]) for name in layout.names or ()})
+        sizes = np.diff(np.append(starts, len(order))).tolist()
+        parts = (rows.slice(start, size) for start, size in zip(starts.tolist(), sizes, strict=True))
+        return block_batch(bucket, [written(part) for part in parts])
+
+    def pack(batches: Batches) -> Iterator[pa.RecordBatch]:
+        begun: list[Cells] = []
+        for batch in batches:
+            begun.append(to_cells(batch))
+            if sum(map(len, begun)) >= _BLOCK_ROWS:
+                yield blocks_of(np.concatenate(begun))
+                begun.clear()
+        if begun:
+            yield blocks_of(np.concatenate(begun))
+
+    def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        rows = from_blocks(blocks)
+        cells = np.empty(rows.num_rows, layout)
+        for name in layout.names or ():
+            cells[name] = rows[name].to_numpy()
+        yield from transform(cells).cast(schema).to_batches()
+
+    return shuffle_by_bucket(usage.select(*columns).mapInArrow(pack, BLOCKS), work, from_arrow_schema(schema))
 
 
 def _with_raw_blocks(
@@ -244,7 +315,31 @@ def _summed(cells: Cells, order: npt.NDArray[np.int64]) -> Any:
     )
 
 
+def totals_of_parts(usage: ArrowSource) -> DataFrame:
+    """As :func:`kquota.pipeline.limits.clients.to_client_totals`: Spark sums, as rows, what workers have summed."""
+    columns = (*_CLIENT, *_TOTALS)
+    schema = StructType([USAGE.schema[name] for name in columns])
+
+    def parts(batches: Batches) -> Iterator[pa.RecordBatch]:
+        drop_zip_importers()
+        summed: pa.Table | None = None
+        for batch in batches:
+            of_batch = decode_dictionaries(_sums(pa.Table.from_batches([batch])))
+            summed = of_batch if summed is None else _sums(pa.concat_tables([summed, of_batch]))
+            if summed.num_rows > _PART_ROWS:
+                yield from summed.to_batches()
+                summed = None
+        if summed is not None:
+            yield from summed.to_batches()
+
+    found = usage.select(*columns).mapInArrow(parts, schema).groupBy(*IDENTITY)
+    sums = [getattr(F, how)(name).alias(name) for name, how in _TOTALS.items()]
+    return found.agg(F.max("grain").alias("grain"), *sums).select(*columns)
+
+
 _VARIANTS: Final = {
+    ARROW_BLOCKS: _with_arrow_blocks,
+    LZ4_BLOCKS: partial(_with_arrow_blocks, compression="lz4"),
     RAW_BLOCKS: _with_raw_blocks,
     ROWS: _with_rows,
     ONE_SUM: _with_one_sum,
