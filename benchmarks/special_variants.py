@@ -24,8 +24,9 @@ from pyspark.sql.types import StructType
 from benchmarks.idiomatic_kernels import whole_groups
 from kquota.pipeline.dataset.tables import USAGE
 from kquota.pipeline.limits.clients import _CLIENT, _TOTALS, _sums
-from kquota.pipeline.limits.identities import IDENTITY, decode_dictionaries
+from kquota.pipeline.limits.identities import IDENTITY
 from kquota.pipeline.simulation import cell_frames
+from kquota.pipeline.spark.arrow import decode_dictionaries
 from kquota.pipeline.spark.group_by_meter import Cells, group_by_meter
 from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 from kquota.pipeline.spark.shuffle import (

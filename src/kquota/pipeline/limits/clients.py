@@ -15,8 +15,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from kquota.pipeline.dataset.tables import CLIENTS, USAGE
-from kquota.pipeline.limits.identities import IDENTITY, decode_dictionaries, dictionary_codes
+from kquota.pipeline.limits.identities import IDENTITY
 from kquota.pipeline.limits.periods import IS_LATEST, VALID_FROM_MS, VALID_TO_MS, VALIDITY
+from kquota.pipeline.spark.arrow import decode_dictionaries, dictionary_codes
 from kquota.pipeline.spark.shuffle import BLOCKS, from_blocks, shuffle_by_bucket, to_blocks
 from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.quotas import (

@@ -17,8 +17,9 @@ from pyspark.sql.types import DateType, LongType, StringType, StructField, Struc
 from pyspark.sql.window import Window
 
 from kquota.pipeline.dataset.tables import SHOWBACK, USAGE
-from kquota.pipeline.limits.identities import IDENTITY, decode_dictionaries
+from kquota.pipeline.limits.identities import IDENTITY
 from kquota.pipeline.limits.periods import VALID_FROM_MS, VALID_TO_MS, has_periods
+from kquota.pipeline.spark.arrow import decode_dictionaries
 from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.policy import UNOWNED, OwnerMap
 from kquota.quotas import CONTROLLER_MUTATION_RATE
