@@ -22,6 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,19 +53,19 @@ TABLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
 class _Wanted:
     """What is run."""
 
-    steps: Sequence[str]
+    step: str
     forms: Sequence[str]
     partitions: int | None
     memory: str
 
-    def runs(self) -> list[tuple[str, str]]:
-        """Steps with forms; kquota's own way is always among these, because all others are compared with it."""
+    def chosen(self) -> list[str]:
+        """Forms; kquota's own way is always among these, because all others are compared with it."""
         forms = [name for name in FORMS if name == SPECIAL or not self.forms or name in self.forms]
-        return [(step, form) for step in STEPS if step in self.steps for form in forms if step in FORMS[form].steps]
+        return [form for form in forms if self.step in FORMS[form].steps]
 
-    def command(self, step: str, form: str, usage: Path, out: Path) -> list[str]:
+    def command(self, form: str, usage: Path, out: Path) -> list[str]:
         partitions = ["--partitions", str(self.partitions)] if self.partitions else []
-        return [sys.executable, "-m", "benchmarks.idiomatic_steps", step, form, str(usage), str(out), *partitions]
+        return [sys.executable, "-m", "benchmarks.idiomatic_steps", self.step, form, str(usage), str(out), *partitions]
 
 
 def compare(work: Path, profile: UsageProfile, rounds: int, wanted: _Wanted) -> dict[str, Any]:
@@ -80,40 +81,39 @@ def compare(work: Path, profile: UsageProfile, rounds: int, wanted: _Wanted) -> 
     out.mkdir(parents=True)
     few, _ = ensure(work / "usage", UsageProfile(rows=10_000, seed=profile.seed))
     for directory in (few, usage):
-        _resolve(directory, out / "resolve.txt")
+        if not (directory / "clients").exists():
+            _resolve(directory, out / "resolve.txt")
     # Compiled code is kept from one run to the next; the first does not pay for all others.
-    measure(wanted.command(WHAT_IF, SPECIAL, few, out / "few"), log=out / "few.txt")
+    measure(wanted.command(SPECIAL, few, out / "few"), log=out / "few.txt")
     usage_bytes = _warm(usage)
-    runs: dict[tuple[str, str], list[dict[str, float]]] = {run: [] for run in wanted.runs()}
-    order = list(runs)
+    forms = wanted.chosen()
+    outputs = {form: out / str(list(FORMS).index(form)) for form in forms}
+    runs: dict[str, list[dict[str, float]]] = {form: [] for form in forms}
     environment = os.environ | {"SPARK_DRIVER_MEMORY": wanted.memory}
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}, {profile.rows:,} rows, {profile.shape}", file=sys.stderr, flush=True)
-        for place in range(len(order)):
-            step, form = run = order[(number * len(order) // rounds + place) % len(order)]
-            to = out / f"{step}-{list(FORMS).index(form)}"
+        for place in range(len(forms)):
+            form = forms[(number * len(forms) // rounds + place) % len(forms)]
+            to = outputs[form]
             found = measure(
-                wanted.command(step, form, usage, to),
+                wanted.command(form, usage, to),
                 log=to.with_suffix(".txt"),
                 environment=environment,
                 memory_sample_s=1.0,
             )
-            runs[run].append(figures_of(found, to / "steps.json"))
+            runs[form].append(figures_of(found, to / "steps.json"))
             print(
-                f"  {step}, {form}: {found.wall_s:.1f} s wall, {found.cpu_s:.1f} s CPU, {found.peak_pss_mb:.0f} MB, "
-                f"{runs[run][-1]['shuffle_mb']:.0f} MB shuffled",
+                f"  {wanted.step}, {form}: {found.wall_s:.1f} s wall, {runs[form][-1]['work_s']:.1f} s work, "
+                f"{found.cpu_s:.1f} s CPU, {found.peak_pss_mb:.0f} MB, {runs[form][-1]['shuffle_mb']:.0f} MB shuffled",
                 file=sys.stderr,
                 flush=True,
             )
-    meters = check_outputs({run: out / f"{run[0]}-{list(FORMS).index(run[1])}" for run in runs})
-    forms = {
-        step: {form: summary_of(found) for (of, form), found in runs.items() if of == step} for step in wanted.steps
-    }
+    rows = check_outputs(wanted.step, outputs)
     return {
         "rows": manifest["sums"]["rows"],
         "shape": profile.shape,
         "usage_bytes": usage_bytes,
-        "meters": meters,
+        "rows_found": rows,
         "rounds": rounds,
         "partitions": wanted.partitions,
         "memory": wanted.memory,
@@ -122,23 +122,21 @@ def compare(work: Path, profile: UsageProfile, rounds: int, wanted: _Wanted) -> 
         "versions": {name: version(name) for name in ("kquota", "pyspark", "pyarrow", "numpy", "numba")},
         "command": _command_in_words(profile, rounds, wanted),
         "same_figures": True,
-        "steps": forms,
+        "steps": {wanted.step: {form: summary_of(found) for form, found in runs.items()}},
     }
 
 
-def check_outputs(outputs: dict[tuple[str, str], Path]) -> dict[str, int]:
-    """Compare what each form of a step wrote with what kquota's own way wrote; returns the meters by step.
+def check_outputs(step: str, outputs: Mapping[str, Path]) -> dict[str, int]:
+    """Compare what each form of a step wrote with what kquota's own way wrote; returns the rows by table.
 
-    :param outputs: folders by step and form.
+    :param outputs: folders by form.
     :raises DifferentSumsError: they differ.
     """
-    meters = {}
-    for (step, form), folder in outputs.items():
-        for table, keys in TABLES[step].items():
-            rows = check_same_table(outputs[step, SPECIAL] / table, folder / table, keys)
-            if form == SPECIAL and keys == _METER:
-                meters[step] = rows
-    return meters
+    own = outputs[SPECIAL]
+    return {
+        table: max(check_same_table(own / table, folder / table, keys) for folder in outputs.values())
+        for table, keys in TABLES[step].items()
+    }
 
 
 def _resolve(usage: Path, log: Path) -> None:
@@ -176,6 +174,7 @@ def summary_of(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 def _command_in_words(profile: UsageProfile, rounds: int, wanted: _Wanted) -> str:
     parts = ["python -m benchmarks.bench_idiomatic", f"--rows {profile.rows} --shape {profile.shape} --rounds {rounds}"]
+    parts += [f"--steps {wanted.step}"]
     parts += [f"--partitions {wanted.partitions}"] if wanted.partitions else []
     return " ".join([*parts, f"--memory {wanted.memory}"])
 
@@ -195,16 +194,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, default=WORK, help="where usage and outputs lie")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    wanted = _Wanted(options.steps, options.forms, options.partitions, options.memory)
-    for rows in options.rows:
+    for rows, step in product(options.rows, options.steps):
         profile = UsageProfile(rows=rows, seed=options.seed, shape=options.shape)
+        wanted = _Wanted(step, options.forms, options.partitions, options.memory)
         try:
             result = compare(options.work.absolute(), profile, options.rounds, wanted)
         except (CommandFailedError, DifferentSumsError) as error:
             print(f"failed: {error}", file=sys.stderr)
             return 1
         partitions = f"-{options.partitions}-partitions" if options.partitions else ""
-        save(options.results, f"idiomatic-{rows}-{options.shape}{partitions}.json", result)
+        save(options.results, f"idiomatic-{step}-{rows}-{options.shape}{partitions}.json", result)
         shutil.rmtree(options.work.absolute() / "idiomatic")
     return 0
 

@@ -68,7 +68,7 @@ def compare(work: Path, lines: int, rounds: int, memory: str) -> dict[str, Any]:
         "rows": lines,
         "shape": "lines of log",
         "usage_bytes": manifest["bytes"],
-        "meters": {STEP: rows["utilisation"][0]},
+        "rows_found": {table: found[0] for table, found in rows.items()},
         "rounds": rounds,
         "partitions": None,
         "memory": memory,

@@ -129,10 +129,10 @@ def _with_arrow_blocks(
     """As `group_by_meter`. Structured rows become columns before the shuffle, and structured rows again after it."""
     buckets = bucket_count(spark)
     layout = _layout(columns, to_cells)
-    options = pa.ipc.IpcWriteOptions(compression=compression)
 
     def written(rows: pa.Table) -> bytes:
         sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression=compression)
         with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
             stream.write_table(rows)
         block: bytes = sink.getvalue().to_pybytes()

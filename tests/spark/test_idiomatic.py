@@ -56,11 +56,11 @@ def usage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 @pytest.mark.parametrize("step", STEPS)
 def test_all_forms_of_a_step_write_the_same_tables(spark: SparkSession, usage: Path, step: str, tmp_path: Path) -> None:
     forms = [name for name, form in FORMS.items() if step in form.steps]
-    outputs = {(step, name): tmp_path / str(number) for number, name in enumerate(forms)}
-    for (_, name), out in outputs.items():
+    outputs = {name: tmp_path / str(number) for number, name in enumerate(forms)}
+    for name, out in outputs.items():
         out.mkdir()
         run_step(spark, step, FORMS[name], usage, out)
-    assert check_outputs(outputs)[step] > 10
+    assert min(check_outputs(step, outputs).values()) > 10
 
 
 def test_two_quotas_move_clients_to_other_meters(spark: SparkSession, usage: Path, tmp_path: Path) -> None:
