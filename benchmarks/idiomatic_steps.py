@@ -16,22 +16,14 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks import idiomatic_usage as idiomatic
 from benchmarks.generate_usage import CANDIDATE
-from benchmarks.special_variants import (
-    ARROW_BLOCKS,
-    COMBINED,
-    LZ4_BLOCKS,
-    ONE_SUM,
-    RAW_BLOCKS,
-    ROWS,
-    totals_of_parts,
-    variant,
-)
+from benchmarks.shuffled_rows import shuffled_as_rows
 from kquota.config import BrokerConfig
 from kquota.files import QuotaTimeline, read_quota_file
 from kquota.pipeline.advice.what_if import NEW, OLD, to_bindings, to_what_if, under_new, under_old
@@ -71,15 +63,14 @@ class Form:
     is_idiomatic: bool = False
     combine: bool = False
     """Of the idiomatic form: whether cells are summed before the shuffle."""
-    variant: str | None = None
-    """Of kquota's own: which of its parts is taken out."""
-    reader: str = "arrow"
-    """Who reads Parquet: ``arrow`` (workers) or ``spark``."""
+    shuffles_rows: bool = False
+    """Of kquota's own: whether rows are shuffled as rows, not in blocks."""
+    reads_by_spark: bool = False
+    """Of kquota's own: whether Spark reads Parquet, not the workers."""
+    sums_by_spark: bool = False
+    """Of kquota's own: whether Spark alone sums up clients."""
     passes: int = 1
     """For two quotas."""
-    totals: str = "blocks"
-    """How workers' sums of clients are summed: as ``blocks`` by workers, as rows by Spark (``groupBy``), or not at all
-    (``spark``: Spark sums what it reads)."""
     session: str = OWN
     """How Spark is set up."""
     steps: Sequence[str] = STEPS
@@ -88,36 +79,28 @@ class Form:
 
 FORMS: Final = {
     "special": Form(),
-    "special, Spark's reader": Form(reader="spark"),
-    "special, Arrow blocks": Form(variant=ARROW_BLOCKS, steps=BY_METER),
-    "special, Arrow blocks, lz4": Form(variant=LZ4_BLOCKS, steps=BY_METER),
-    "special, raw blocks": Form(variant=RAW_BLOCKS, steps=BY_METER),
-    "special, rows": Form(variant=ROWS, steps=BY_METER),
-    "special, rows, adaptive": Form(variant=ROWS, session=ADAPTIVE, steps=BY_METER),
-    "special, plain sum": Form(variant=ONE_SUM, steps=(WHAT_IF, BOTH)),
-    "special, summed before the shuffle": Form(variant=COMBINED, steps=BY_METER),
+    "special, Spark's reader": Form(reads_by_spark=True),
+    "special, rows": Form(shuffles_rows=True, steps=BY_METER),
     "special, two passes": Form(passes=2, steps=(BOTH,)),
-    "special, sums and groupBy": Form(totals="groupBy", steps=(TOTALS, UTILISATION_STEP)),
-    "special, groupBy alone": Form(totals="spark", steps=(TOTALS, UTILISATION_STEP)),
-    "idiomatic": Form(is_idiomatic=True, totals="spark", session=ADAPTIVE),
-    "idiomatic, map-side combining": Form(
-        is_idiomatic=True, combine=True, totals="spark", session=ADAPTIVE, steps=BY_METER
-    ),
-    "idiomatic, Java's first compiler": Form(is_idiomatic=True, totals="spark", session=SHORT),
+    "special, groupBy alone": Form(sums_by_spark=True, steps=(TOTALS,)),
+    "idiomatic": Form(is_idiomatic=True, session=ADAPTIVE),
+    "idiomatic, map-side combining": Form(is_idiomatic=True, combine=True, session=ADAPTIVE, steps=BY_METER),
+    "idiomatic, Java's first compiler": Form(is_idiomatic=True, session=SHORT),
     "idiomatic, two passes": Form(is_idiomatic=True, passes=2, session=ADAPTIVE, steps=(BOTH,)),
 }
+"""By name. Of kquota's own (`special`) one part is taken out in each but the first."""
 
 
 def run_step(spark: SparkSession, step: str, form: Form, usage: Path, out: Path) -> None:
     """Write the tables of a step below `out`."""
-    with variant(form.variant):
+    with shuffled_as_rows() if form.shuffles_rows else nullcontext():
         {TOTALS: _totals, UTILISATION_STEP: _utilisation, WHAT_IF: _what_if, BOTH: _both_quotas}[step](
             spark, form, usage, out
         )
 
 
 def _rows(spark: SparkSession, form: Form, usage: Path) -> ArrowSource:
-    return read_usage(spark, usage) if form.reader == "arrow" else read_table(spark, usage, USAGE)
+    return read_table(spark, usage, USAGE) if form.reads_by_spark else read_usage(spark, usage)
 
 
 def _quotas(path: Path) -> QuotaSnapshot:
@@ -130,11 +113,10 @@ def _totals(spark: SparkSession, form: Form, usage: Path, out: Path) -> None:
 
 def _resolved_clients(spark: SparkSession, form: Form, usage: Path) -> DataFrame:
     quotas = QuotaTimeline.always(read_quota_file((usage / "quotas.yaml").read_bytes(), name="quotas.yaml"))
-    if form.totals == "spark":
+    if form.is_idiomatic or form.sums_by_spark:
         totals = idiomatic.client_totals(read_table(spark, usage, USAGE))
     else:
-        to_totals = to_client_totals if form.totals == "blocks" else totals_of_parts
-        totals = to_totals(_rows(spark, form, usage))
+        totals = to_client_totals(_rows(spark, form, usage))
     return resolved(totals, quotas, None, BrokerConfig())
 
 

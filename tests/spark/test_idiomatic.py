@@ -22,7 +22,6 @@ from benchmarks.idiomatic_kernels import whole_groups
 from benchmarks.idiomatic_page import idiomatic_section
 from benchmarks.idiomatic_steps import BOTH, FORMS, STEPS, UTILISATION_STEP, run_step
 from benchmarks.same_tables import check_same_table
-from benchmarks.special_variants import sum_cells, variant
 from benchmarks.sums import DifferentSumsError
 from benchmarks.usage_traffic import EVEN, SKEWED, UsageProfile
 from kquota.files import QuotaFile, read_quota_file, write_yaml
@@ -111,22 +110,6 @@ def test_groups_are_never_cut_whatever_the_batches(places: list[tuple[int, int]]
     assert [row for table in found for row in table["row"].to_pylist()] == list(range(len(places)))
     seen = [{(row["number"], row["broker_id"]) for row in table.to_pylist()} for table in found]
     assert sum(map(len, seen)) == len(set(places))
-
-
-def test_cells_are_summed_by_their_place_and_what_is_not_known_counts_as_nothing() -> None:
-    kind = [("meter", "i4"), ("cell_start_ms", "i8"), ("amount", "f8"), ("amount_max", "f8"), ("requests", "i8")]
-    cells = np.array([(1, 5, 1.0, 3.0, 1), (0, 9, np.nan, 1.0, 2), (1, 5, np.nan, 7.0, 4), (1, 4, 2.0, 2.0, 8)], kind)
-    summed = sum_cells(cells, ("meter", "cell_start_ms"))
-    assert summed[["meter", "cell_start_ms", "amount_max", "requests"]].tolist() == [
-        (0, 9, 1.0, 2), (1, 4, 2.0, 8), (1, 5, 7.0, 5),
-    ]  # fmt: skip
-    assert np.isnan(summed["amount"][0])
-    assert summed["amount"][1:].tolist() == [2.0, 1.0]
-
-
-def test_there_are_no_other_variants() -> None:
-    with pytest.raises(ValueError, match="no such variant: faster"), variant("faster"):
-        pass
 
 
 @pytest.mark.parametrize(
