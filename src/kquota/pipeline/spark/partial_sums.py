@@ -1,6 +1,6 @@
 """Usage summed on the workers that read it, before Spark's own ``groupBy`` adds up what is left.
 
-A table `usage` has hundreds of rows for each client and key. A worker sums what it reads batch by batch, so that few
+A table `usage` has many rows for each client and key. A worker sums what it reads batch by batch, so that few
 rows reach the JVM; the ``groupBy`` of the caller then has little to do, and is plain Spark.
 """
 

@@ -1,6 +1,13 @@
-"""Rows brought together on workers by the number of their bucket, as blocks of bytes.
+"""The one shuffle of the pipeline's own: Arrow tables, in blocks of many rows, come together by the number of a bucket.
 
-Shuffled one by one, rows would cost the JVM more than all that is done with them.
+A bucket holds whatever has to be looked at together: whole meters, the cells of one second, the rows of one topic. Who
+reads rows cuts its table into one block for each bucket, an Arrow stream as bytes; Spark shuffles and sorts the blocks,
+not the rows in them; and a function gets all blocks of a bucket at a time::
+
+    rows   --to_blocks-->   (bucket, block)   --shuffle_by_bucket-->   work(blocks of bucket 0), work(those of 1), ...
+
+To Spark a block is a number and some bytes. As rows of Spark's the same cells took nearly three times the CPU, because
+the JVM copies, sorts and decodes each of them (docs/adr/0020).
 """
 
 from __future__ import annotations
@@ -34,19 +41,19 @@ __all__ = [
 
 _BLOCKS: Final = pa.schema([("bucket", pa.int32()), ("block", pa.binary())])
 BLOCKS: Final[StructType] = from_arrow_schema(_BLOCKS)
-"""Rows of one bucket as bytes, which only who wrote them can read."""
+"""`bucket` is its number, `block` rows of it as an Arrow stream. A bucket may have many blocks."""
 
 _BUCKETS_PER_PARTITION: Final = 4
 _PARTITIONS: Final = 200
-"""Spark's default, where its setting is no number: ``auto`` lets Databricks choose, but not for what is dealt here."""
+"""Spark's default, where its setting is no number: with ``auto`` Databricks chooses, but not for these buckets."""
 _SPARSE: Final = 64
-"""So many times more numbers than rows are not looked through."""
+"""Where there are this many times more numbers than rows, numbers are sorted, not counted."""
 
 Ints = npt.NDArray[np.int64]
 
 
 def bucket_count(spark: SparkSession) -> int:
-    """How many buckets rows should be dealt into: a few for each partition of a shuffle."""
+    """How many buckets there should be: a few for each partition of a shuffle."""
     partitions = str(spark.conf.get(SHUFFLE_PARTITIONS))
     return (int(partitions) if partitions.isdigit() else _PARTITIONS) * _BUCKETS_PER_PARTITION
 
@@ -54,7 +61,7 @@ def bucket_count(spark: SparkSession) -> int:
 def shuffle_by_bucket(
     blocks: DataFrame, work: Callable[[Sequence[pa.Buffer]], Iterator[pa.RecordBatch]], schema: StructType
 ) -> DataFrame:
-    """Apply `work` to all blocks of one bucket after the other.
+    """Apply `work` to all blocks of a bucket, bucket by bucket. A worker has the blocks of one bucket in memory.
 
     :param blocks: rows of :data:`BLOCKS`.
     :param work: gives batches of `schema`; runs on workers.
@@ -62,17 +69,17 @@ def shuffle_by_bucket(
 
     def each(batches: Batches) -> Iterator[pa.RecordBatch]:
         drop_zip_importers()
-        held: list[pa.Buffer] = []
+        buffered: list[pa.Buffer] = []
         current = None
         for batch in batches:
             for bucket, block in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                if bucket != current and held:
-                    yield from work(held)
-                    held.clear()
+                if bucket != current and buffered:
+                    yield from work(buffered)
+                    buffered.clear()
                 current = bucket
-                held.append(block.as_buffer())
-        if held:
-            yield from work(held)
+                buffered.append(block.as_buffer())
+        if buffered:
+            yield from work(buffered)
 
     partitions = bucket_count(blocks.sparkSession) // _BUCKETS_PER_PARTITION
     return blocks.repartition(partitions, "bucket").sortWithinPartitions("bucket").mapInArrow(each, schema)
