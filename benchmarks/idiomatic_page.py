@@ -9,9 +9,10 @@ __all__ = ["idiomatic_section"]
 
 _SPECIAL: Final = "special"
 _HEAD: Final = """\
-Medians of the interleaved rounds; `special` is kquota as it is, and of the other special forms each has one part of it
-taken out. All forms wrote the same tables. Times are in seconds: wall with the start of Spark, work without. Ratios are
-those of the work, and of CPU with the start, to `special`. Memory is the peak of all processes."""
+Medians of the interleaved rounds, with least and most. `special` is kquota as it was at the time, and of the other
+special forms each has one part of it taken out: [ADR 20](../../docs/adr/0020-special-paths-under-spark.md) tells what
+became of the parts. All forms wrote the same tables. Times are in seconds: wall with the start of Spark, work without.
+Ratios are those of the work, and of CPU with the start, to `special`. Memory is the peak of all processes."""
 _FIGURES: Final = ("wall_s", "work_s", "cpu_s")
 
 
@@ -25,8 +26,8 @@ def idiomatic_section(results: Sequence[dict[str, Any]], where: Callable[[dict[s
         "",
         _HEAD,
         "",
-        "| rows | step | form | wall | work | CPU | memory MB | shuffled MB | work ratio | CPU ratio |",
-        "|---|---|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| rows | step | form | rounds | wall | work | CPU | memory MB | shuffled MB | work ratio | CPU ratio |",
+        "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for result in sorted(results, key=lambda one: (one["shape"], one["rows"], one["partitions"] or 0)):
         partitions = f", {result['partitions']} partitions" if result["partitions"] else ""
@@ -34,9 +35,18 @@ def idiomatic_section(results: Sequence[dict[str, Any]], where: Callable[[dict[s
         for step, forms in result["steps"].items():
             special = forms[_SPECIAL]
             for form, found in forms.items():
-                times = [f"{found[name]['median']:.1f}" for name in _FIGURES]
+                times = [_spread(found[name]) for name in _FIGURES]
                 ratios = [f"{found[name]['median'] / special[name]['median']:.2f}" for name in ("work_s", "cpu_s")]
-                cells = [size, step, form, *times, f"{found['peak_pss_mb']:,}", f"{found['shuffle_mb']:,.0f}", *ratios]
+                cells = [
+                    size,
+                    step,
+                    form,
+                    str(result["rounds"]),
+                    *times,
+                    f"{found['peak_pss_mb']:,}",
+                    f"{found['shuffle_mb']:,.0f}",
+                    *ratios,
+                ]
                 rows.append(f"| {' | '.join(cells)} |")
     rows.append("")
     rows += [
@@ -46,3 +56,9 @@ def idiomatic_section(results: Sequence[dict[str, Any]], where: Callable[[dict[s
     ]
     rows.append("")
     return "\n".join(rows)
+
+
+def _spread(seconds: dict[str, float]) -> str:
+    """Median, least and most; the first alone where they are one."""
+    found = f"{seconds['median']:.1f}"
+    return found if seconds["least"] == seconds["most"] else f"{found} ({seconds['least']:.1f}-{seconds['most']:.1f})"

@@ -138,13 +138,17 @@ def test_tables_that_differ_are_found(changed: dict[str, list[object]], message:
 
 def test_the_page_puts_each_form_beside_kquotas_own() -> None:
     def found(work_s: float) -> dict[str, object]:
-        times = {name: {"median": work_s} for name in ("wall_s", "work_s", "cpu_s")}
+        times = {
+            name: {"median": work_s, "least": work_s - 1, "most": work_s} for name in ("wall_s", "work_s", "cpu_s")
+        }
         return times | {"peak_pss_mb": 1500, "shuffle_mb": 12.3}
 
     result = {
-        "rows": 1000, "shape": EVEN, "partitions": None, "usage_bytes": 5_000_000, "command": "python -m it",
+        "rows": 1000, "rounds": 3, "shape": EVEN, "partitions": None,
+        "usage_bytes": 5_000_000, "command": "python -m it",
         "machine": {"load_1min": 0.1}, "steps": {"what-if": {SPECIAL: found(2.0), "idiomatic": found(5.0)}},
     }  # fmt: skip
     page = idiomatic_section([result], lambda _: "here")
-    assert "| 1,000 even | what-if | idiomatic | 5.0 | 5.0 | 5.0 | 1,500 | 12 | 2.50 | 2.50 |" in page
+    times = "5.0 (4.0-5.0) | 5.0 (4.0-5.0) | 5.0 (4.0-5.0)"
+    assert f"| 1,000 even | what-if | idiomatic | 3 | {times} | 1,500 | 12 | 2.50 | 2.50 |" in page
     assert set(TABLES) == set(STEPS)
