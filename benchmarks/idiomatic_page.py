@@ -12,7 +12,8 @@ _HEAD: Final = """\
 Medians of the interleaved rounds, with least and most. `special` is kquota as it was at the time, and of the other
 special forms each has one part of it taken out: [ADR 20](../../docs/adr/0020-special-paths-under-spark.md) tells what
 became of the parts. All forms wrote the same tables. Times are in seconds: wall with the start of Spark, work without.
-Ratios are those of the work, and of CPU with the start, to `special`. Memory is the peak of all processes."""
+Ratios are those of the work, and of CPU with the start, to `special`. Memory is the peak of all processes. Where the
+load before was more than the cores, other programs ran, and wall and work say nothing: compare CPU."""
 _FIGURES: Final = ("wall_s", "work_s", "cpu_s")
 
 
