@@ -76,7 +76,7 @@ def _commands(usage: Path, work: Path) -> dict[str, list[str]]:
             ]
     # With an objective that nothing can miss the exit code says only whether it worked.
     commands[PLAN] = [
-        *(kquota, "plan", "-f", str(candidate), "--quotas", str(quotas), "--usage", str(usage)),
+        *(kquota, "plan", "-f", str(candidate), "--quotas", str(quotas), "--dataset", str(usage)),
         *("--master", "local[2]", "--fail-on-impact", "throttled_share<=100%"),
     ]
     return commands
@@ -109,7 +109,7 @@ def compare(work: Path, profile: UsageProfile, rounds: int, wanted: Sequence[str
     out.mkdir(parents=True, exist_ok=True)
     # What an analysis leaves behind: who counts on which meter. DuckDB is given that, and needs not resolve.
     kquota = str(Path(sys.executable).parent / "kquota")
-    resolve = [kquota, "pipeline", "resolve", "--usage", str(usage), "--quotas", str(usage / "quotas.yaml")]
+    resolve = [kquota, "pipeline", "resolve", "--dataset", str(usage), "--quotas", str(usage / "quotas.yaml")]
     measure([*resolve, "--master", "local[2]"], log=out / "resolve.txt")
     usage_bytes = _warm(usage)
     commands = {name: command for name, command in _commands(usage, out).items() if not wanted or name in wanted}

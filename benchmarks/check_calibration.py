@@ -115,8 +115,8 @@ def check(capture: Path, out: Path, found: dict[str, Found]) -> int:
         apart = row.throttle_ms_predicted / row.throttle_ms_logged - 1 if row.throttle_ms_logged else 0.0
         far += abs(apart) > SUMS_WITHIN
         print(
-            f"  {row.meter:34} {row.key:26} {row.throttled_requests:5} told, {row.missed:3} missed, {row.invented:3} "
-            f"invented, close {row.within_5ms_or_5pct or 0:.4f}, sums apart {apart:+.2%}"
+            f"  {row.meter:34} {row.key:26} {row.throttled_requests:5} logged, {row.false_negatives:3} false negative, "
+            f"{row.false_positives:3} false positive, close {row.within_5ms_or_5pct or 0:.4f}, sums apart {apart:+.2%}"
         )
     spark.stop()
     return far
@@ -153,7 +153,7 @@ def cause(key: str, at_ms: float, requests: pd.DataFrame, reads: list[int]) -> s
     if reads and idle and any(at_ms - 3 * SPAN_MS < one <= at_ms for one in reads):
         return "the meter was idle and its metric was read, which begins a window anew"
     if key == CONSUMER_BYTE_RATE:
-        sizes = before[(before.throttle_ms == 0) & (before.charged > EMPTY_ANSWER_BYTES)].charged
+        sizes = before[(before.throttle_ms == 0) & (before.amount > EMPTY_ANSWER_BYTES)].amount
         if len(sizes) and sizes.max() > 1.05 * sizes.min():
             return "fetches of different sizes: what a throttled one would have brought is not known"
     if ((before.local_ms > PAUSE_MS) | (before.remote_ms > PAUSE_MS)).any():

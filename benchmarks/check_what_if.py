@@ -202,7 +202,7 @@ class Curves:
         frame: pd.DataFrame = (
             requests.withColumn("at_ms", counted_at_ms())
             .select(
-                "user", "client_id", "key", "at_ms", F.coalesce("charged", F.lit(0.0)).alias("amount"), "throttle_ms"
+                "user", "client_id", "key", "at_ms", F.coalesce("amount", F.lit(0.0)).alias("amount"), "throttle_ms"
             )
             .orderBy("at_ms")
             .toPandas()
@@ -334,7 +334,7 @@ def report(table: pd.DataFrame) -> int:
                 if is_open and abs(delay_error) > allowed:
                     misses.append("delay")
             if starts != predicted_starts:
-                misses.append("missed" if starts else "invented")
+                misses.append("false negative" if starts else "false positive")
             failed += bool(misses)
             print(
                 f"  {'*' if judged else ' '} {row.meter:26} {row.key.split('_')[0]:10} {row.kind:14} "

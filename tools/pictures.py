@@ -78,10 +78,10 @@ def analysed(folder: Path) -> Path:
     (folder / "new.yaml").write_text(quotas, encoding="utf-8")
     steps = (
         ("demo", "--out", str(usage)),
-        ("pipeline", "whatif", "--usage", str(usage), "--quotas", str(folder / "new.yaml")),
-        ("pipeline", "sweep", "--usage", str(usage)),
-        ("pipeline", "recommend", "--usage", str(usage), "--out-file", str(folder / "recommended.yaml")),
-        ("pipeline", "report", "--usage", str(usage)),
+        ("pipeline", "whatif", "--dataset", str(usage), "--quotas", str(folder / "new.yaml")),
+        ("pipeline", "sweep", "--dataset", str(usage)),
+        ("pipeline", "recommend", "--dataset", str(usage), "--out", str(folder / "recommended.yaml")),
+        ("pipeline", "report", "--dataset", str(usage)),
     )
     for step in steps:
         subprocess.run([Path(sys.executable).with_name("kquota"), *step], check=True)

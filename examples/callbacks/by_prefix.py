@@ -1,7 +1,7 @@
 """A callback of one's own: all client ids with the same prefix share one limit.
 
     kquota callback test examples.callbacks.by_prefix:ByClientIdPrefix \\
-        --usage kquota-demo --quotas examples/callbacks/quotas.yaml
+        --dataset kquota-demo --quotas examples/callbacks/quotas.yaml
 
 The limit of all that are called ``etl-...`` is a quota on the user ``prefix:etl``. Who has no such limit has Kafka's
 rules.

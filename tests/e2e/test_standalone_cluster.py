@@ -36,7 +36,7 @@ NEW_QUOTAS = """\
 LOGS = ("part-1.log", "part-2.log", "part-3.log.gz")
 STEPS = (
     ["analyze", *LOGS, "--quotas", "quotas.yaml", "--no-report", "--out"],
-    ["pipeline", "whatif", "--quotas", "new.yaml", "--usage"],
+    ["pipeline", "whatif", "--quotas", "new.yaml", "--dataset"],
 )
 """Each needs one more argument: where its tables are. All are in the current directory, where workers are not."""
 

@@ -87,7 +87,7 @@ class AnalysisDirectory:
             "remote_ms": 0.0,
             "listener": "",
         }
-        self.add(tables.REQUESTS, user=user, client_id=client_id, charged=charged, **(given | values))
+        self.add(tables.REQUESTS, user=user, client_id=client_id, amount=charged, **(given | values))
 
     def utilisation(self, meter: str, limit: float, rate_max: float | None, **values: Any) -> None:
         given = {
@@ -130,8 +130,8 @@ class AnalysisDirectory:
             "broker_id": 1,
             "throttled_requests": waits,
             "predicted_requests": waits,
-            "missed": 0,
-            "invented": 0,
+            "false_negatives": 0,
+            "false_positives": 0,
             "within_5ms_or_5pct": within,
             "within_as_logged": within,
             "error_p50_ms": 1.0,
@@ -160,8 +160,8 @@ class AnalysisDirectory:
             "max_delay_ms": 0.0,
             "total_delay_ms": 0.0,
             "backlog_max": 0.0,
-            "starts": False,
-            "stops": False,
+            "newly_throttled": False,
+            "no_longer_throttled": False,
             "unknowns": [],
         }
         self.add(tables.WHATIF, meter=meter, **(given | values))

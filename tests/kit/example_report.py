@@ -121,8 +121,8 @@ def a_calibrated_meter(**changes: object) -> model.CalibratedMeter:
         "waits": 40,
         "within": 0.975,
         "within_as_logged": 0.95,
-        "missed": 1,
-        "invented": 2,
+        "false_negatives": 1,
+        "false_positives": 2,
         "error_p50_ms": 0.5,
         "error_p99_ms": 12.75,
         "told_ms": 65_000,
@@ -170,10 +170,10 @@ def a_what_if_meter(**changes: object) -> model.WhatIfMeter:
         "share": 0.86,
         "max_delay_ms": 8_200.0,
         "total_delay_ms": 16_700_000.0,
-        "moved_from": None,
-        "starts": True,
-        "stops": False,
-        "unknowns": ("bent",),
+        "previous_meters": None,
+        "newly_throttled": True,
+        "no_longer_throttled": False,
+        "unknowns": ("shaped-arrivals",),
     }
     return model.WhatIfMeter(**(given | changes))  # type: ignore[arg-type]
 
@@ -184,9 +184,9 @@ def a_what_if(*rows: model.WhatIfMeter) -> model.WhatIf:
         meters=len(rows),
         changed=len(rows),
         throttled=sum(one.throttled_requests > 0 for one in rows),
-        starts=sum(one.starts for one in rows),
-        stops=sum(one.stops for one in rows),
-        moved=sum(one.moved_from is not None for one in rows),
+        newly_throttled=sum(one.newly_throttled for one in rows),
+        no_longer_throttled=sum(one.no_longer_throttled for one in rows),
+        taken_over=sum(one.previous_meters is not None for one in rows),
         rows=rows,
         unknowns=tuple((name, f"the words of {name}") for name in names),
     )
@@ -297,7 +297,12 @@ def a_long_report() -> model.Report:
         ),
         what_if=a_what_if(
             a_what_if_meter(total_delay_ms=47_820_000.0, amount_new=100.0 * MIB, unknowns=("large-requests",)),
-            a_what_if_meter(max_delay_ms=3_599_000.0, starts=False, stops=True, unknowns=("appetite", "bent")),
+            a_what_if_meter(
+                max_delay_ms=3_599_000.0,
+                newly_throttled=False,
+                no_longer_throttled=True,
+                unknowns=("suppressed-demand", "shaped-arrivals"),
+            ),
         ),
         recommendations=some_recommendations(
             a_recommendation(max_delay_ms=3_599_000.0),
@@ -375,7 +380,7 @@ def a_hostile_report() -> model.Report:
             estimates=tuple(an_estimated_meter(name=name) for name in names),
         ),
         what_if=a_what_if(
-            *(a_what_if_meter(name=name, moved_from=name.meter, unknowns=tuple(short)) for name in names),
+            *(a_what_if_meter(name=name, previous_meters=name.meter, unknowns=tuple(short)) for name in names),
             a_what_if_meter(name=model.MeterName(HOSTILE[1], HOSTILE[0], HOSTILE[4]), limit_old=None, amount_old=None),
         ),
         curves=model.Curves(123_456, tuple(a_curve(name=name, brokers=7) for name in names)),

@@ -68,7 +68,7 @@ def request_rows(spark: SparkSession, *requests: dict[str, Any]) -> DataFrame:
                 "client_id": "etl",
                 "ip": None,
                 "key": PRODUCER_BYTE_RATE,
-                "charged": one.get("amount"),
+                "amount": one.get("amount"),
                 "local_ms": 0.1,
                 "remote_ms": 0.0,
                 "throttle_ms": 0,

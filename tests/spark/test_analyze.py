@@ -180,7 +180,7 @@ def test_a_copy_of_a_log_is_named_and_not_counted(
     found = summary(tmp_path / "out")
     assert found["lines"] == len(log.read_bytes().splitlines())
     assert [one["file"] for one in found["inputs"]] == [str(log.resolve())]
-    assert found["repeated"] == [{"file": str(tmp_path / "copy.gz"), "of": str(log.resolve())}]
+    assert found["duplicate_logs"] == [{"file": str(tmp_path / "copy.gz"), "of": str(log.resolve())}]
     assert f"not counted: {tmp_path}" in capsys.readouterr().out
 
 
@@ -213,8 +213,8 @@ def test_the_steps_give_what_analyze_gives(quotas: Path, tmp_path: Path) -> None
     assert analyze(log, "--quotas", quotas, "--out", whole) == 0
     for step in (
         ["ingest", "-q", "--log", log, "--out", steps],
-        ["resolve", "-q", "--usage", steps, "--quotas", quotas],
-        ["utilisation", "-q", "--usage", steps],
+        ["resolve", "-q", "--dataset", steps, "--quotas", quotas],
+        ["utilisation", "-q", "--dataset", steps],
     ):
         assert run(["pipeline", *map(str, step)]) == 0
     for table in TABLES:

@@ -88,8 +88,8 @@ def test_a_folder_of_dated_quotas(folder: Path, tmp_path: Path, capsys: pytest.C
 
     for step in (
         ["ingest", "-q", "--log", LOG, "--out", steps],
-        ["resolve", "-q", "--usage", steps, "--quotas", folder],
-        ["utilisation", "-q", "--usage", steps],
+        ["resolve", "-q", "--dataset", steps, "--quotas", folder],
+        ["utilisation", "-q", "--dataset", steps],
     ):
         assert run(["pipeline", *map(str, step)]) == 0
     for table in (*TABLES, "limits"):
@@ -98,7 +98,7 @@ def test_a_folder_of_dated_quotas(folder: Path, tmp_path: Path, capsys: pytest.C
 
     # A plain file leaves nothing of the past.
     (tmp_path / "one.yaml").write_text(NEW)
-    assert run(["pipeline", "resolve", "-q", "--usage", str(steps), "--quotas", str(tmp_path / "one.yaml")]) == 0
+    assert run(["pipeline", "resolve", "-q", "--dataset", str(steps), "--quotas", str(tmp_path / "one.yaml")]) == 0
     assert not (steps / "quotas").exists()
     assert not (steps / "limits").exists()
     assert "quotas_over_time" not in summary(steps)
@@ -113,7 +113,9 @@ def test_a_store_whose_quotas_were_changed_since(tmp_path: Path, capsys: pytest.
             clock.advance(later_ms)
             store.alter([ClientQuotaAlteration(user, [ClientQuotaAlteration.Op("producer_byte_rate", value)])])
     url = f"sqlite:///{tmp_path / 'q.db'}"
-    for number, (options, limit) in enumerate((([], 50.0), (["--as-of-history"], 50.0), (["--current-quotas"], 7.0))):
+    for number, (options, limit) in enumerate(
+        (([], 50.0), (["--quotas-as-of", "log"], 50.0), (["--quotas-as-of", "now"], 7.0))
+    ):
         out = tmp_path / str(number)
         assert analyze(LOG, "--store", url, "--no-report", "--out", out, *options) == 0
         assert {row["limit"] for row in rows(out, "utilisation")} == {limit}
@@ -146,7 +148,7 @@ def test_showback_of_a_directory(folder: Path, tmp_path: Path, capsys: pytest.Ca
     out = tmp_path / "out"
     assert analyze(LOG, "--quotas", folder, "--no-report", "--out", out) == 0
     (tmp_path / "owners.csv").write_text("owner,client-id,client-id-prefix\ndata,etl,\nkafka,,broker-\n")
-    showback = ["pipeline", "showback", "-q", "--usage", str(out), "--owners", str(tmp_path / "owners.csv")]
+    showback = ["pipeline", "showback", "-q", "--dataset", str(out), "--owners", str(tmp_path / "owners.csv")]
     capsys.readouterr()
     assert run([*showback, "--format", "csv"]) == 0
     found = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))

@@ -20,9 +20,9 @@ APIS = {PRODUCER_BYTE_RATE: 0, CONSUMER_BYTE_RATE: 1, CONTROLLER_MUTATION_RATE: 
 Line = dict[str, Any]
 
 
-def line(at_ms: float, charged: float | None, told_ms: int = 0, **changes: Any) -> Line:
+def line(at_ms: float, amount: float | None, told_ms: int = 0, **changes: Any) -> Line:
     """A row of `requests`, a minute and more after the log began, of a producer alice."""
-    return {"at_ms": at_ms + 60_000, "charged": charged, "throttle_ms": told_ms} | changes
+    return {"at_ms": at_ms + 60_000, "amount": amount, "throttle_ms": told_ms} | changes
 
 
 def requests(spark: "SparkSession", *lines: Line) -> "DataFrame":
@@ -91,7 +91,7 @@ def test_a_wait_that_kafka_tells_is_reproduced_and_the_others_are_counted(spark:
     )
     [row] = calibrated(frame, clients(spark, {}))
     assert (row.broker_id, row.meter, row.key) == (0, "user=alice", PRODUCER_BYTE_RATE)
-    assert (row.throttled_requests, row.predicted_requests, row.missed, row.invented) == (3, 3, 1, 1)
+    assert (row.throttled_requests, row.predicted_requests, row.false_negatives, row.false_positives) == (3, 3, 1, 1)
     assert row.within_5ms_or_5pct == 0.25
     assert (row.throttle_ms_logged, row.throttle_ms_predicted) == (5_400, 7_000)
     assert row.error_p50_ms == 700.0
@@ -118,7 +118,7 @@ def test_a_throttled_fetch_would_have_brought_what_the_next_of_its_connection_br
     assert first is not None
     [row] = calibrated(frame, clients(spark, {"key": CONSUMER_BYTE_RATE}))
     assert first.throttle_ms == 1_900
-    assert (row.throttled_requests, row.missed, row.invented) == (2, 1, 0)
+    assert (row.throttled_requests, row.false_negatives, row.false_positives) == (2, 1, 0)
     assert row.throttle_ms_predicted == first.throttle_ms
 
 
@@ -137,7 +137,7 @@ def test_what_a_limit_of_request_time_may_have_told_is_not_held_against_another(
     assert (rate.throttled_requests, rate.not_compared, rate.within_5ms_or_5pct) == (1, 1, 1.0)
     # The 300 ms may be either's, and 200 ms were told on a request that nothing else limits.
     assert (time.throttled_requests, time.not_compared, time.throttle_ms_logged) == (1, 2, 200)
-    assert time.within_5ms_or_5pct is time.missed is time.invented is time.error_p50_ms is None
+    assert time.within_5ms_or_5pct is time.false_negatives is time.false_positives is time.error_p50_ms is None
     assert time.predicted_low_ms <= time.throttle_ms_predicted <= time.predicted_high_ms
 
 

@@ -26,12 +26,12 @@ QUOTAS = """
 """
 STEPS = (
     ["analyze", str(LOG), "--quotas", "quotas.yaml", "--out"],
-    ["pipeline", "resolve", "--quotas", "quotas.yaml", "--usage"],
-    ["pipeline", "utilisation", "--usage"],
-    ["pipeline", "whatif", "--quotas", "new.yaml", "--usage"],
-    ["pipeline", "sweep", "--candidates", "3", "--usage"],
-    ["pipeline", "recommend", "--candidates", "3", "--objective", "throttled_share<=1", "--usage"],
-    ["pipeline", "showback", "--timezone", "Asia/Tokyo", "--usage"],
+    ["pipeline", "resolve", "--quotas", "quotas.yaml", "--dataset"],
+    ["pipeline", "utilisation", "--dataset"],
+    ["pipeline", "whatif", "--quotas", "new.yaml", "--dataset"],
+    ["pipeline", "sweep", "--candidates", "3", "--dataset"],
+    ["pipeline", "recommend", "--candidates", "3", "--objective", "throttled_share<=1", "--dataset"],
+    ["pipeline", "showback", "--timezone", "Asia/Tokyo", "--dataset"],
 )
 IN_UTC = [
     [*STEPS[0][:-1], "--no-report", "--out"],

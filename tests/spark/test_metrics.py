@@ -101,7 +101,7 @@ def test_metrics_alone_are_analysed(files: Path, capsys: pytest.CaptureFixture[s
     assert (episode["meter"], episode["cause"], episode["requests"]) == ("user=alice", "producer_byte_rate", None)
     metrics = summary(out)["metrics"]
     assert (metrics["readings"], metrics["meters"], metrics["step_ms"]) == (55, 8, 60_000)
-    assert (metrics["duplicates"], metrics["contradictions"], metrics["under_log"]) == (5, 0, 0)
+    assert (metrics["duplicates"], metrics["contradictions"], metrics["covered_by_log"]) == (5, 0, 0)
     assert (metrics["other_series"], metrics["other_metrics"]) == (2, 1)
     assert metrics["brokers"] == {"kafka-1": 1, "kafka-2": 2}
     assert (summary(out)["lines"], summary(out)["good"]) == (55, 55)
@@ -121,8 +121,8 @@ def test_the_steps_give_what_analyze_gives(files: Path) -> None:
     steps = str(files / "steps")
     for step in (
         ["ingest", "-q", *arguments, "--out", steps],
-        ["resolve", "-q", "--usage", steps, "--quotas", str(files / "quotas.yaml")],
-        ["utilisation", "-q", "--usage", steps],
+        ["resolve", "-q", "--dataset", steps, "--quotas", str(files / "quotas.yaml")],
+        ["utilisation", "-q", "--dataset", steps],
     ):
         assert run(["pipeline", *step]) == 0
     for table in ("usage", "clients", "utilisation", "throttled"):
@@ -150,15 +150,15 @@ def test_quotas_that_changed_while_metrics_were_taken(files: Path) -> None:
     }
     for step in (
         ["ingest", "-q", *arguments, "--out", str(steps)],
-        ["resolve", "-q", "--usage", str(steps), "--quotas", str(folder)],
-        ["utilisation", "-q", "--usage", str(steps)],
+        ["resolve", "-q", "--dataset", str(steps), "--quotas", str(folder)],
+        ["utilisation", "-q", "--dataset", str(steps)],
     ):
         assert run(["pipeline", *step]) == 0
     for table in ("clients", "limits", "utilisation", "throttled"):
         assert sorted(map(str, rows(out, table))) == sorted(map(str, rows(steps, table))), table
     # What-if replays under one limit, by default the last.
     (files / "new.yaml").write_text(QUOTAS.replace("100", "60"))
-    assert run(["pipeline", "whatif", "-q", "--usage", str(out), "--quotas", str(files / "new.yaml")]) == 0
+    assert run(["pipeline", "whatif", "-q", "--dataset", str(out), "--quotas", str(files / "new.yaml")]) == 0
     found = {(row["limit_old"], row["limit_new"]) for row in rows(out, "whatif") if row["meter"] == "user=alice"}
     assert found == {(50.0, 60.0)}
     # It does not outlive the usage that it is of.
@@ -181,7 +181,7 @@ def test_a_log_is_believed_where_there_is_one(files: Path, capsys: pytest.Captur
     found = [row for row in rows(files / "both", "usage") if row["source"] == "prometheus"]
     mine = [row for row in found if row["broker_id"] == 0]
     assert len(found) - len(mine) == len(around)
-    left_out = summary(files / "both")["metrics"]["under_log"]
+    left_out = summary(files / "both")["metrics"]["covered_by_log"]
     assert len(mine) + left_out == len(around)
     assert left_out > 0
     assert not [row for row in mine if row["cell_start_ms"] < end and start < row["cell_start_ms"] + row["cell_ms"]]

@@ -41,12 +41,12 @@ def usage(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def recommend(usage: str, *arguments: str) -> int:
-    return run(["pipeline", "recommend", "--usage", usage, "--candidates", "4", "-q", *arguments])
+    return run(["pipeline", "recommend", "--dataset", usage, "--candidates", "4", "-q", *arguments])
 
 
 def test_the_file_has_each_owners_rules_together(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The quota file's owner goes before the owner map's; labels stay."""
-    assert recommend(usage, "--owners", "owners.csv", "--out-file", "new.yaml") == 0
+    assert recommend(usage, "--owners", "owners.csv", "--out", "new.yaml") == 0
     lines = [line for line in Path("new.yaml").read_text().splitlines() if not line.startswith("  # producer_byte")]
     assert [line for line in lines if "values" not in line] == [
         "quotas:",
@@ -91,7 +91,7 @@ def test_only_the_rules_of_an_owner(usage: str, capsys: pytest.CaptureFixture[st
 
 def test_without_owners_nothing_is_said_of_them(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
     (Path(usage) / "quotas.yaml").write_text("- {entity: {user: null}, values: {producer_byte_rate: 9000}}\n")
-    assert recommend(usage, "--out-file", "new.yaml") == 0
+    assert recommend(usage, "--out", "new.yaml") == 0
     assert "owner" not in Path("new.yaml").read_text()
     assert capsys.readouterr().out.split()[:2] == ["rule", "key"]
     assert pq.read_table(Path(usage) / "recommendations").column("owner").to_pylist() == [None]

@@ -292,12 +292,14 @@ def test_the_meters_replayed_worst_come_first(spark: SparkSession, tmp_path: Pat
     """Those with the most waits not reproduced are listed; the sums are of all, and request time is in none of them."""
     analysis = AnalysisDirectory()
     analysis.calibration("user=few", 10, 0.0, throttle_ms_logged=500)
-    analysis.calibration("user=many", 1_000, 0.97, invented=1_000, missed=4, not_compared=6, within_as_logged=0.5)
+    analysis.calibration(
+        "user=many", 1_000, 0.97, false_positives=1_000, false_negatives=4, not_compared=6, within_as_logged=0.5
+    )
     analysis.calibration("user=all", 90, 1.0, throttle_ms_predicted=70)
     analysis.calibration("user=none", 0, None, error_p50_ms=None, not_compared=5, throttle_ms_logged=0)
     analysis.calibration(
-        "user=timed", 7, None, key="request_percentage", missed=None, invented=None, throttle_ms_logged=30,
-        predicted_low_ms=1, predicted_high_ms=99,
+        "user=timed", 7, None, key="request_percentage", false_negatives=None, false_positives=None,
+        throttle_ms_logged=30, predicted_low_ms=1, predicted_high_ms=99,
     )  # fmt: skip
     calibration = build(spark, analysis, tmp_path, calibrated=2).calibration
     assert calibration is not None
@@ -306,7 +308,7 @@ def test_the_meters_replayed_worst_come_first(spark: SparkSession, tmp_path: Pat
         ("user=few", 10, 0.0),
     ]
     many = calibration.rows[0]
-    assert (many.missed, many.invented, many.not_compared, many.within_as_logged) == (4, 1_000, 6, 0.5)
+    assert (many.false_negatives, many.false_positives, many.not_compared, many.within_as_logged) == (4, 1_000, 6, 0.5)
     assert (many.error_p50_ms, many.error_p99_ms, many.told_ms, many.predicted_ms) == (1.0, 2.0, 1000, 1000)
     assert (calibration.total, calibration.waits, calibration.close, calibration.not_compared) == (4, 2_100, 2_030, 11)
     assert (calibration.told_ms, calibration.predicted_ms) == (2_500, 3_070)
@@ -357,17 +359,28 @@ def test_the_meters_that_fare_worst_under_other_limits_come_first(spark: SparkSe
            "amount_worst": 0.5, "amount_worst_meter": "user=long producer_byte_rate"}}  # fmt: skip
     analysis = AnalysisDirectory(summary={"whatif": run})
     analysis.what_if("user=same", 5.0, 5.0, throttled_requests=9, throttled_share=0.99)
-    analysis.what_if("user=long", 5.0, 4.0, throttled_requests=9, throttled_share=0.9, unknowns=["own", "bent"])
-    analysis.what_if("user=free", 5.0, None, stops=True, unknowns=["appetite", "bent"])
-    analysis.what_if("user=moved", 5.0, 5.0, moved_from="user=a", amount_old=None)
-    analysis.what_if("user=anew", None, 4.0, throttled_requests=1, throttled_share=0.1, starts=True)
+    analysis.what_if(
+        "user=long", 5.0, 4.0, throttled_requests=9, throttled_share=0.9, unknowns=["own", "shaped-arrivals"]
+    )
+    analysis.what_if(
+        "user=free", 5.0, None, no_longer_throttled=True, unknowns=["suppressed-demand", "shaped-arrivals"]
+    )
+    analysis.what_if("user=moved", 5.0, 5.0, previous_meters="user=a", amount_old=None)
+    analysis.what_if("user=anew", None, 4.0, throttled_requests=1, throttled_share=0.1, newly_throttled=True)
     report = build(spark, analysis, tmp_path, what_if=3)
     found = report.what_if
     assert found is not None
     assert [one.name.meter for one in found.rows] == ["user=anew", "user=long", "user=free"]
-    counts = (found.meters, found.changed, found.throttled, found.starts, found.stops, found.moved)
+    counts = (
+        found.meters,
+        found.changed,
+        found.throttled,
+        found.newly_throttled,
+        found.no_longer_throttled,
+        found.taken_over,
+    )
     assert counts == (5, 4, 3, 1, 1, 1)
-    assert [name for name, _ in found.unknowns] == ["appetite", "bent", "own"]
+    assert [name for name, _ in found.unknowns] == ["suppressed-demand", "shaped-arrivals", "own"]
     assert found.unknowns[1][1].startswith("how requests would come")
     difference = model.GrainDifference(2, 0.1, 0.5, "user=long producer_byte_rate")
     assert report.summary.what_if == model.WhatIfRun("closed", "request", difference)

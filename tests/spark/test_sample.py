@@ -129,7 +129,7 @@ def test_the_brokers_waits_are_those_of_kafkas_arithmetic(out: Path) -> None:
             assert row["throttled_requests"] == 108
             assert row["error_p99_ms"] <= 15
         elif row["meter"] != READ_BETWEEN_ITS_BURSTS:
-            waits = row["throttled_requests"] + row["invented"]
+            waits = row["throttled_requests"] + row["false_positives"]
             compared[row["key"]][0] += waits
             compared[row["key"]][1] += waits * row["within_5ms_or_5pct"]
     assert meters == 9
@@ -148,7 +148,7 @@ CALLBACK_QUOTAS = EXAMPLES / "callbacks" / "quotas.yaml"
 
 def replayed(out: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[Meter, dict[str, Any]]:
     """What `kquota callback test` says of the sample, by meter."""
-    command = ["callback", "test", *arguments, "--usage", str(out), "--format", "json", "-q"]
+    command = ["callback", "test", *arguments, "--dataset", str(out), "--format", "json", "-q"]
     assert run(command) == 0
     meters = json.loads(capsys.readouterr().out)["meters"]
     return {(",".join(f"{tag}={name}" for tag, name in one["meter"].items()), one["key"]): one for one in meters}

@@ -81,9 +81,9 @@ def test_the_same_log_under_two_names_counts_once(spark: "SparkSession", tmp_pat
     (tmp_path / "archive.gz").write_bytes(gzip.compress(text))
     (tmp_path / "early").write_bytes(text[: len(text) // 2])
     again = ingest(spark, tmp_path / "again", [tmp_path / "archive.gz", tmp_path / "early", GOLDEN])
-    assert [Path(log.path).name for log in again.repeated] == ["archive.gz", "early"]
-    assert {log.of for log in again.repeated} == {str(GOLDEN.resolve())}
-    assert replace(again, repeated=()) == whole
+    assert [Path(log.path).name for log in again.duplicate_logs] == ["archive.gz", "early"]
+    assert {log.of for log in again.duplicate_logs} == {str(GOLDEN.resolve())}
+    assert replace(again, duplicate_logs=()) == whole
     assert cells(spark, tmp_path / "again") == cells(spark, tmp_path / "whole")
 
 
@@ -99,7 +99,7 @@ def test_an_hour_that_came_twice_is_two_hours(
     monkeypatch.setattr(log_files, "MIN_SPLIT_BYTES", 20_000)
     monkeypatch.setattr(log_files, "MAX_SPLIT_BYTES", 20_000)
     result = ingest(spark, tmp_path / "out", [tmp_path / "log"], timezone="Europe/Berlin")
-    assert (result.good, result.set_back, result.unknown_hours) == (121, {}, ())
+    assert (result.good, result.clock_went_backwards, result.ambiguous_hours) == (121, {}, ())
     assert result.start_ms is not None
     assert result.end_ms is not None
     assert (result.end_ms - result.start_ms) // 60_000 == 120
@@ -151,7 +151,7 @@ def test_requests_have_a_row_per_request_and_key(spark: "SparkSession", tmp_path
     assert requests.groupBy("broker_id", "seq", "key").count().where("count > 1").count() == 0
     summed = {
         row.key: row.total
-        for row in requests.groupBy("key").agg({"charged": "sum"}).withColumnRenamed("sum(charged)", "total").collect()
+        for row in requests.groupBy("key").agg({"amount": "sum"}).withColumnRenamed("sum(amount)", "total").collect()
     }
     usage = {
         row.key: row.total

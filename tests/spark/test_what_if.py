@@ -70,8 +70,8 @@ def what_if(usage: DataFrame, old: Rules, new: Rules, *, arrivals: Arrivals = OP
 def test_a_limit_below_the_traffic_starts_to_throttle(spark: SparkSession) -> None:
     usage = usage_rows(spark, *minute(1000.0))
     (row,) = what_if(usage, {}, {"user=alice": 500.0})
-    assert (row.meter, row.limit_old, row.limit_new, row.moved_from) == ("user=alice", None, 500.0, None)
-    assert (row.starts, row.stops) == (True, False)
+    assert (row.meter, row.limit_old, row.limit_new, row.previous_meters) == ("user=alice", None, 500.0, None)
+    assert (row.newly_throttled, row.no_longer_throttled) == (True, False)
     assert row.amount_old == 60_000.0
     # The first ten seconds let 5,000 through, whenever they come; then 500 a second.
     assert row.amount_new == pytest.approx(30_000.0, rel=0.05)
@@ -83,15 +83,15 @@ def test_a_limit_below_the_traffic_starts_to_throttle(spark: SparkSession) -> No
 def test_a_limit_above_the_traffic_stops_what_the_old_one_did(spark: SparkSession) -> None:
     usage = usage_rows(spark, *minute(1000.0, throttled_requests=1, throttle_ms=100))
     (row,) = what_if(usage, {"user=alice": 500.0}, {"user=alice": 5_000.0})
-    assert (row.starts, row.stops, row.throttled_requests) == (False, True, 0)
-    assert row.unknowns == ["appetite", "bent"]
+    assert (row.newly_throttled, row.no_longer_throttled, row.throttled_requests) == (False, True, 0)
+    assert row.unknowns == ["suppressed-demand", "shaped-arrivals"]
 
 
 def test_where_nothing_changes_nothing_starts_or_stops(spark: SparkSession) -> None:
     # The broker throttled what the replay does not: that is no effect of a change.
     usage = usage_rows(spark, *minute(100.0, throttled_requests=1, throttle_ms=100))
     (row,) = what_if(usage, {"user=alice": 500.0}, {"user=alice": 500.0})
-    assert (row.starts, row.stops) == (False, False)
+    assert (row.newly_throttled, row.no_longer_throttled) == (False, False)
 
 
 def test_clients_move_to_another_meter_and_share_it(spark: SparkSession) -> None:
@@ -100,9 +100,9 @@ def test_clients_move_to_another_meter_and_share_it(spark: SparkSession) -> None
     old = {"client-id=etl": 10_000.0, "client-id=web": 10_000.0}
     rows = {row.meter: row for row in what_if(usage, old, old | {"user=alice": 400.0})}
     alice = rows["user=alice"]
-    assert alice.moved_from == "client-id=etl; client-id=web"
-    assert alice.starts
-    assert "split" in alice.unknowns
+    assert alice.previous_meters == "client-id=etl; client-id=web"
+    assert alice.newly_throttled
+    assert "shared-meter" in alice.unknowns
     # Kafka's level mask now knows users, too; bob's client id still binds him.
     assert rows["client-id=etl"].amount_old == 3_000.0
     assert not rows["client-id=etl"].throttled_requests
@@ -429,8 +429,8 @@ def test_impacts_are_told_to_the_changes_that_they_come_from(spark: SparkSession
     changes = [(entity, PRODUCER_BYTE_RATE) for entity in ("user=alice", "user=bob", "user=<default>", "user=zoe")]
     rows = {row.entity: row for row in to_impacts(table, bindings, changes).collect()}
     assert rows.keys() == {"user=alice", "user=bob", "user=<default>"}
-    assert (rows["user=bob"].starts, rows["user=bob"].named_starts) == (1, ["user=bob"])
-    assert (rows["user=<default>"].meters, rows["user=<default>"].starts) == (2, 0)
+    assert (rows["user=bob"].newly_throttled, rows["user=bob"].newly_throttled_meters) == (1, ["user=bob"])
+    assert (rows["user=<default>"].meters, rows["user=<default>"].newly_throttled) == (2, 0)
     assert rows["user=alice"].throttled_share > 0.5  # its removal leaves the default in force
     assert rows["user=bob"].amount_new < rows["user=bob"].amount_old
 
@@ -442,4 +442,4 @@ def test_no_limit_is_infinite_for_the_replay_and_null_in_the_table(spark: SparkS
     (held,) = simulate_cell_frames(usage, under_new(bindings), replay).collect()
     assert held.limit == inf
     (row,) = what_if(usage, {"user=alice": 100.0}, {}, is_recorded=False)
-    assert (row.limit_new, row.stops, row.amount_new) == (None, True, 60_000.0)
+    assert (row.limit_new, row.no_longer_throttled, row.amount_new) == (None, True, 60_000.0)

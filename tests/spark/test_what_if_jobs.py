@@ -10,6 +10,7 @@ import pytest
 
 from kquota.cli import run
 from kquota.pipeline import jobs
+from kquota.policy import NO_IMPACT, read_plan
 from tests.spark.test_analyze import GOLDEN, rows, summary
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def analyze(here: Path, out: str, quotas: str, *arguments: str) -> Path:
 
 
 def step(name: str, usage: Path, *arguments: object) -> int:
-    return run(["pipeline", name, "-q", "--usage", str(usage), *map(str, arguments)])
+    return run(["pipeline", name, "-q", "--dataset", str(usage), *map(str, arguments)])
 
 
 def used(out: Path) -> dict[str, float]:
@@ -98,7 +99,7 @@ def test_all_usage_is_replayed_whatever_the_quotas_were_in_between(here: Path, c
         set_back(here / "log", here / "log", 30)
     keep = "--keep-requests" if grain == "request" else "--no-keep-requests"
     dated, plain = analyze(here, "dated", "by-date", keep), analyze(here, "plain", "later.yaml", keep)
-    steps = [(step["broker_id"], round(step["by_ms"], -3)) for step in summary(dated).get("set_back", ())]
+    steps = [(step["broker_id"], round(step["by_ms"], -3)) for step in summary(dated).get("clock_went_backwards", ())]
     assert steps == ([(0, 30_000)] if clock == "set back" else [])
     meters = {row["meter"] for row in rows(dated, "limits") if row["user"] == "alice" and row["meter"]}
     assert {"user=alice"} < meters
@@ -108,7 +109,7 @@ def test_all_usage_is_replayed_whatever_the_quotas_were_in_between(here: Path, c
         assert step("whatif", out, "--quotas", here / "tried.yaml") == 0
     assert {row["grain"] for row in rows(dated, "whatif")} == {grain}
     assert any(row["throttled_requests"] for row in rows(dated, "whatif"))
-    assert any(row["moved_from"] for row in rows(dated, "whatif"))
+    assert any(row["previous_meters"] for row in rows(dated, "whatif"))
     same(rows(dated, "whatif"), rows(plain, "whatif"))
     assert replayed(dated, "amount_old") == pytest.approx(used(plain))
 
@@ -127,7 +128,7 @@ def test_what_was_made_with_other_quotas_goes_with_them(here: Path, capsys: pyte
     for name, *arguments in (
         ("whatif", "--quotas", here / "tried.yaml"),
         ("sweep",),
-        ("recommend", "--out-file", here / "recommended.yaml"),
+        ("recommend", "--out", here / "recommended.yaml"),
         ("showback",),
         ("report",),
     ):
@@ -197,3 +198,41 @@ def test_a_table_that_is_damaged_inside_is_named(here: Path, table: str, capsys:
     assert len(errors) == 1
     assert path.name in errors[0] or "arquet" in errors[0]
     assert not (out / "whatif").exists()
+
+
+def test_a_plan_says_what_each_change_would_have_done_to_the_recording(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The change that throttles more comes first; nothing is written into the directory; the plan keeps the figures."""
+    out = analyze(here, "out", "later.yaml")
+    (here / "now.yaml").write_text(LATER)
+    (here / "next.yaml").write_text(
+        "- {entity: {user: alice}, values: {producer_byte_rate: 10}}\n"
+        "- {entity: {user: nobody}, values: {producer_byte_rate: 10}}\n"
+        "- {entity: {client-id: null}, values: {consumer_byte_rate: 2000}}\n"
+    )
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    capsys.readouterr()
+    arguments = ["plan", "-q", "-f", "next.yaml", "--quotas", "now.yaml", "--dataset", "out", "--out", "plan.json"]
+    places = [str(here / one) if "." in one or one == "out" else one for one in arguments]
+    assert run(places) == 3
+    text = capsys.readouterr().out
+    assert text.index("user=alice") < text.index("client-id=<default>")
+    assert "user=nobody (new)\n  + producer_byte_rate  10 bytes/second\n      nobody in the recording" in text
+    assert re.search(r"^on .* of recorded traffic, per request, open model: ", text, re.MULTILINE)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    plan = read_plan((here / "plan.json").read_bytes(), name="plan.json")
+    impacts = {change.entity.to_text(): change.impact for change in plan.changes}
+    assert impacts["user=nobody"] == NO_IMPACT
+    alice = impacts["user=alice"]
+    assert alice is not None
+    assert alice.throttled_requests > 0
+    assert alice.meters > 0
+    assert run([*places, "--fail-on-impact", "throttled_requests<=1000"]) == 0
+    assert run([*places, "--fail-on-impact", "throttled_requests<=0"]) == 3
+    exceeded = [line for line in capsys.readouterr().err.splitlines() if line.startswith("kquota: too much: ")]
+    assert (
+        f"kquota: too much: user=alice producer_byte_rate: throttled_requests is {alice.throttled_requests}, "
+        "more than 0" in exceeded
+    )
+    assert len(exceeded) == 2

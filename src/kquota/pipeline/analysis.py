@@ -122,7 +122,7 @@ def ingest_step(
         topics=settings.topics,
         progress=progress,
     )
-    left_out = {log.path for log in result.repeated}
+    left_out = {log.path for log in result.duplicate_logs}
     summary: dict[str, Any] = {
         "kquota": __version__,
         "inputs": [
@@ -146,19 +146,19 @@ def ingest_step(
         "kept_requests": result.kept_requests,
         "settings": _settings(broker_config),
     }
-    if result.repeated:
-        summary["repeated"] = [{"file": log.path, "of": log.of} for log in result.repeated]
+    if result.duplicate_logs:
+        summary["duplicate_logs"] = [{"file": log.path, "of": log.of} for log in result.duplicate_logs]
     if result.overlaps:
         summary["overlaps"] = [
             {"broker_id": one.broker_id, "files": list(one.paths), "overlap_ms": round(one.overlap_ms)}
             for one in result.overlaps
         ]
-    if result.unknown_hours:
-        summary["unknown_hours"] = [{"broker_id": log.broker_id, "file": log.path} for log in result.unknown_hours]
-    if result.set_back:
-        summary["set_back"] = [
+    if result.ambiguous_hours:
+        summary["ambiguous_hours"] = [{"broker_id": log.broker_id, "file": log.path} for log in result.ambiguous_hours]
+    if result.clock_went_backwards:
+        summary["clock_went_backwards"] = [
             {"broker_id": broker_id, "from_ms": round(times.backwards_from_ms), "by_ms": round(times.backwards_ms)}
-            for broker_id, times in result.set_back.items()
+            for broker_id, times in result.clock_went_backwards.items()
         ]
     if metrics.files:
         read = ingest_metrics(
@@ -326,7 +326,7 @@ def calibration_step(
         requests = read_table(spark, directory, REQUESTS)
         write_table(to_calibration(to_replayed_throttles(requests, clients, broker_config)), staging, CALIBRATION)
         agreed = F.col("key") != REQUEST_PERCENTAGE
-        both = F.col("throttled_requests") + F.col("invented")
+        both = F.col("throttled_requests") + F.col("false_positives")
         totals = (
             read_table(spark, staging, CALIBRATION)
             .agg(

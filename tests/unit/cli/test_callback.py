@@ -64,7 +64,7 @@ def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_callback_of_ones_own(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The limit of both, what Kafka's rules make of the same, and what was logged."""
-    assert run(["callback", "test", EXAMPLE, "--usage", usage]) == 0
+    assert run(["callback", "test", EXAMPLE, "--dataset", usage]) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith(f"{EXAMPLE} on 121 requests and keys of 2 brokers, 59.0 s of {usage}\n")
     assert "It keeps its contract." in captured.out
@@ -84,7 +84,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) 
 
 
 def test_its_answers_as_json(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = as_json(capsys, EXAMPLE, "--usage", usage)
+    found = as_json(capsys, EXAMPLE, "--dataset", usage)
     assert {name: found[name] for name in ("callback", "grain", "brokers", "records", "skipped", "keeps_contract")} == {
         "callback": EXAMPLE,
         "grain": "request",
@@ -113,7 +113,7 @@ def test_settings_of_a_file_and_of_the_command_line(
     broker.write_text("prefix.separator=y\nnode.id=77\nquota.window.num=2\n")
 
     def meters(*arguments: str) -> set[str]:
-        found = as_json(capsys, EXAMPLE, "--usage", usage, "--broker-config", str(broker), *arguments)
+        found = as_json(capsys, EXAMPLE, "--dataset", usage, "--broker-config", str(broker), *arguments)
         return {meter["meter"].get("prefix", "") for meter in found["meters"]}
 
     assert meters() == {""}
@@ -124,10 +124,10 @@ def test_settings_of_a_file_and_of_the_command_line(
 def test_other_quotas_and_none(usage: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     quotas = tmp_path / "other.yaml"
     quotas.write_text("- {entity: {user: alice}, values: {producer_byte_rate: 1}}\n")
-    found = as_json(capsys, "default", "--usage", usage, "--quotas", str(quotas))
+    found = as_json(capsys, "default", "--dataset", usage, "--quotas", str(quotas))
     assert [meter["limit_max"] for meter in found["meters"]] == [1, None, None]
     Path(usage, "quotas.yaml").unlink()
-    assert run(["callback", "test", "default", "--usage", usage, "-q"]) == 0
+    assert run(["callback", "test", "default", "--dataset", usage, "-q"]) == 0
     assert "There are no quotas" in capsys.readouterr().out
 
 
@@ -135,7 +135,7 @@ def test_seconds_where_requests_were_not_kept(tmp_path: Path, capsys: pytest.Cap
     directory = AnalysisDirectory()
     directory.usage("alice", "c", 1, 50.0, requests=7)
     directory.usage("alice", None, 1, 50.0, grain="user")
-    assert run(["callback", "test", "groups", "--usage", str(directory.write(tmp_path / "out")), "-q"]) == 0
+    assert run(["callback", "test", "groups", "--dataset", str(directory.write(tmp_path / "out")), "-q"]) == 0
     out = capsys.readouterr().out
     assert "The requests themselves were not kept" in out
     assert "1 more are left out" in out
@@ -147,12 +147,12 @@ def test_a_broken_contract_ends_with_1(
     """The module may lie in the directory of the moment; each fault has an example."""
     (tmp_path / "bad_callbacks.py").write_text(BAD)
     monkeypatch.chdir(tmp_path)
-    assert run(["callback", "test", "bad_callbacks:NanLimit", "--usage", usage, "-q"]) == 1
+    assert run(["callback", "test", "bad_callbacks:NanLimit", "--dataset", usage, "-q"]) == 1
     out = capsys.readouterr().out
     assert "It does not keep its contract." in out
     assert "quota_limit gave a limit that is neither None nor a number above zero" in out
     assert "answered nan" in out
-    [finding] = as_json(capsys, "bad_callbacks:NanLimit", "--usage", usage, code=1)["findings"]
+    [finding] = as_json(capsys, "bad_callbacks:NanLimit", "--dataset", usage, code=1)["findings"]
     assert (finding["fault"], finding["method"]) == ("no_limit", "quota_limit")
 
 
@@ -172,14 +172,14 @@ def test_a_broken_contract_ends_with_1(
 def test_what_cannot_be_used_ends_with_2(
     arguments: list[str], reason: str, usage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["callback", "test", *arguments, "--usage", usage, "-q"]) == 2
+    assert run(["callback", "test", *arguments, "--dataset", usage, "-q"]) == 2
     captured = capsys.readouterr()
     assert reason in captured.err
     assert captured.out == ""
 
 
 def test_a_directory_that_kquota_did_not_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["callback", "test", "groups", "--usage", str(tmp_path)]) == 2
+    assert run(["callback", "test", "groups", "--dataset", str(tmp_path)]) == 2
     assert "not a directory that `kquota analyze --out`" in capsys.readouterr().err
 
 
@@ -188,7 +188,7 @@ def test_a_module_that_fails_to_load(
 ) -> None:
     (tmp_path / "half_a_callback.py").write_text("class Half(\n")
     monkeypatch.chdir(tmp_path)
-    assert run(["callback", "test", "half_a_callback:Half", "--usage", usage]) == 2
+    assert run(["callback", "test", "half_a_callback:Half", "--dataset", usage]) == 2
     assert "half_a_callback cannot be imported: SyntaxError" in capsys.readouterr().err
 
 
@@ -211,9 +211,9 @@ def test_a_setting_of_the_broker_is_none_of_the_callbacks(
     path = tmp_path / "callback.properties"
     path.write_text("quota.producer.default=1000\n")
     for given in (["-C", "quota.producer.default=1000"], ["--callback-config", str(path)]):
-        assert run(["callback", "test", "default", "--usage", usage, *given]) == 2
+        assert run(["callback", "test", "default", "--dataset", usage, *given]) == 2
         assert "quota.producer.default is the broker's setting, not the callback's" in capsys.readouterr().err
-    found = as_json(capsys, "default", "--usage", usage, "-D", "quota.producer.default=10")
+    found = as_json(capsys, "default", "--dataset", usage, "-D", "quota.producer.default=10")
     limits = {tuple(meter["meter"].items()): meter["limit_max"] for meter in found["meters"]}
     assert limits[("client-id", "app"),] == 10
 
@@ -233,11 +233,11 @@ def test_a_cluster_may_be_given(usage: str, tmp_path: Path, capsys: pytest.Captu
     quotas.write_text("- {entity: {user: 'car'}, values: {producer_byte_rate: 800}}\n")
     separator = ["-C", "kquota.tenant.separator=r", "--quotas", str(quotas)]
     partitions = [{**LED, "topic": "caro", "partition": number, "leader": number and 2} for number in range(4)]
-    found = as_json(capsys, "partitions", "--usage", usage, *separator)
+    found = as_json(capsys, "partitions", "--dataset", usage, *separator)
     [carol] = [meter for meter in found["meters"] if meter["meter"] == {"tenant": "ca"}]
     assert (carol["broker_id"], carol["limit_max"]) == (2, 800)
     given = cluster_file(tmp_path, {"partitions": partitions})
-    found = as_json(capsys, "partitions", "--usage", usage, *separator, "--cluster-metadata", given)
+    found = as_json(capsys, "partitions", "--dataset", usage, *separator, "--cluster-metadata", given)
     [carol] = [meter for meter in found["meters"] if meter["meter"] == {"tenant": "ca"}]
     assert (carol["broker_id"], carol["limit_max"]) == (2, 600)
 
@@ -249,16 +249,16 @@ def test_a_cluster_that_cannot_be_read(
     fields: object, reason: str, usage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = cluster_file(tmp_path, fields)
-    assert run(["callback", "test", "partitions", "--usage", usage, "--cluster-metadata", path]) == 2
+    assert run(["callback", "test", "partitions", "--dataset", usage, "--cluster-metadata", path]) == 2
     told = capsys.readouterr().err
     assert f"--cluster-metadata {path}: this is no cluster: " in told
     assert reason in told
     Path(path).write_text("{")
-    assert run(["callback", "test", "partitions", "--usage", usage, "--cluster-metadata", path]) == 2
+    assert run(["callback", "test", "partitions", "--dataset", usage, "--cluster-metadata", path]) == 2
     assert f"--cluster-metadata {path}: this is not JSON" in capsys.readouterr().err
-    assert run(["callback", "test", "partitions", "--usage", usage, "--cluster-metadata", "absent.json"]) == 2
+    assert run(["callback", "test", "partitions", "--dataset", usage, "--cluster-metadata", "absent.json"]) == 2
     assert "--cluster-metadata absent.json: cannot be read: No such file" in capsys.readouterr().err
-    assert run(["pipeline", "whatif", "--usage", usage, "--quotas", "q", "--cluster-metadata", path]) == 2
+    assert run(["pipeline", "whatif", "--dataset", usage, "--quotas", "q", "--cluster-metadata", path]) == 2
 
 
 def test_the_metadata_of_a_cluster_is_such_a_file(

@@ -41,14 +41,14 @@ def test_paths_as_they_are(text: str, path: str) -> None:
 
 
 def options_with_paths(command: click.Command | None, *place: str) -> list[tuple[tuple[str, ...], str]]:
-    """Every option of a command that says FILE or DIR; not where quotas are sent to, or plans are from."""
+    """Every option of a command for a file or a dataset; not where quotas are sent to, or plans are from."""
     if isinstance(command, click.Group):
         return [found for name, one in command.commands.items() for found in options_with_paths(one, *place, name)]
     return [
         (place, option.opts[-1])
         for option in (command.params if command is not None else ())
         if isinstance(option, click.Option)
-        and {"FILE", "DIR", "OUT"} & set(str(option.metavar).split("|"))
+        and ({"FILE", "DIR"} & set(str(option.metavar).split("|")) or option.opts[-1] in ("--dataset", "--out"))
         and option.name not in ("command_config", "file")
     ]
 
@@ -79,7 +79,7 @@ def test_every_option_of_the_pipeline_refuses_them(
 
 def test_there_are_such_options() -> None:
     assert len(PIPELINE) > 30
-    assert {option for _, option in PIPELINE} >= {"--out", "--usage", "--against", "--owners", "--quotas"}
+    assert {option for _, option in PIPELINE} >= {"--out", "--dataset", "--baseline", "--owners", "--quotas"}
 
 
 @pytest.mark.parametrize("pattern", ["s3a://bucket/*.log", "3=s3a://bucket/*.log"])

@@ -47,8 +47,8 @@ def test_a_log_from_before_the_store(store: Target) -> None:
     """The quotas of now, unless its history is asked for."""
     before = read_quota_timeline(store, None).within(0, 10_000)
     assert (limits(before), before.recorded_from_ms) == ([(None, 6)], 10_000)
-    assert limits(read_quota_timeline(store, True).within(0, 10_000)) == []
-    assert limits(read_quota_timeline(store, False).within(12_000, 15_000)) == [(None, 6)]
+    assert limits(read_quota_timeline(store, "log").within(0, 10_000)) == []
+    assert limits(read_quota_timeline(store, "now").within(12_000, 15_000)) == [(None, 6)]
 
 
 def test_folders_and_files(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_folders_and_files(tmp_path: Path) -> None:
     (tmp_path / "folder" / "1970-01-01T000005Z.yaml").write_text(text)
     assert limits(read_quota_timeline(Target(quotas=str(tmp_path / "folder")), None).within(0, 9000)) == [(5000, 7)]
     with pytest.raises(click.UsageError, match="goes with --store"):
-        read_quota_timeline(Target(quotas=str(tmp_path / "folder")), True)
+        read_quota_timeline(Target(quotas=str(tmp_path / "folder")), "log")
     with pytest.raises(InputError, match="this is a folder"):
         Target(quotas=str(tmp_path / "folder")).read()
 
@@ -100,15 +100,15 @@ def test_what_is_said() -> None:
     )
 
 
-@pytest.mark.parametrize("as_of_history", [True, False])
+@pytest.mark.parametrize("quotas_as_of", ["log", "now"])
 def test_rules_on_types_that_no_log_names_are_left_aside_and_said(
-    tmp_path: Path, as_of_history: bool, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, quotas_as_of: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is kept beside the tables can be read again by steps that know Kafka's types alone."""
     groups = [ClientQuotaEntity({"group": name}) for name in ("a", "b", "c", "d")]
     model = KAFKA.with_entity_type("group", keys=[KEY])
     with LocalStore(SqliteKeeper(tmp_path / "q.db"), clock=ManualClock(), model=model) as store:
         store.alter([ClientQuotaAlteration(one, [ClientQuotaAlteration.Op(KEY, 5.0)]) for one in (*groups, ALICE)])
-    quotas = read_quota_timeline(Target(store=f"sqlite:///{tmp_path / 'q.db'}"), as_of_history).within(None, None)
+    quotas = read_quota_timeline(Target(store=f"sqlite:///{tmp_path / 'q.db'}"), quotas_as_of).within(None, None)
     assert [list(period.quotas.snapshot()) for period in quotas.periods] == [[ALICE]]
     assert "warning: left aside: group=a; group=b; group=c and 1 more: recorded traffic" in capsys.readouterr().err

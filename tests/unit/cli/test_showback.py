@@ -60,7 +60,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     monkeypatch.setattr(job, "showback", lambda *_: found)
 
     def run_it(*arguments: str) -> tuple[str, str]:
-        assert run(["pipeline", "showback", "--usage", "x", *arguments]) == 0
+        assert run(["pipeline", "showback", "--dataset", "x", *arguments]) == 0
         captured = capsys.readouterr()
         return captured.out, captured.err
 
@@ -106,14 +106,14 @@ def test_the_list_of_clients_without_an_owner_becomes_a_map(printed: Any, tmp_pa
 def test_what_else_is_said() -> None:
     found = job.Showback(ROWS, UNOWNED * 4, knows_owners=False, has_limits=False)
     said = list(_remarks(found, "dir", None))
-    assert said[1] == "no limits: `kquota pipeline resolve --usage dir` finds them"
+    assert said[1] == "no limits: `kquota pipeline resolve --dataset dir` finds them"
     assert said[2].startswith("without an owner: 16, ")
     assert said[-2:] == ["  and 6 more", "--unowned FILE lists them all, as rows to complete for --owners FILE"]
     assert list(_remarks(job.Showback(ROWS[:1], (), knows_owners=True, has_limits=True), "dir", None)) == []
 
 
 def test_an_owner_map_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["pipeline", "showback", "--usage", "x", "--owners", "nowhere.csv"]) == 2
+    assert run(["pipeline", "showback", "--dataset", "x", "--owners", "nowhere.csv"]) == 2
     assert "nowhere.csv: cannot read the owners" in capsys.readouterr().err
 
 

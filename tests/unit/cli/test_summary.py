@@ -1,15 +1,14 @@
 """What the terminal says of an analysis."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import Row
 
 from kquota.cli.pipeline.jobs import print_analysis
 from kquota.pipeline.jobs import Analysis
-from kquota.pipeline.utilisation.worst_meters import WorstMeter
 
-METER = WorstMeter(
+METER = Row(
     broker_id=0,
     meter="user=ops",
     key="controller_mutation_rate",
@@ -24,13 +23,15 @@ METER = WorstMeter(
     throttled_requests=0,
     throttle_ms=0,
     ambiguous=False,
+    episodes=0,
+    unknown_amounts=0,
 )
 COUNTS = {"good": 7, "rejected": 2, "blank": 1, "start_ms": 0}
 
 
 def test_a_clock_that_was_set_back_is_told_with_its_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     steps = [{"broker_id": 3, "from_ms": 1_767_323_045_678, "by_ms": 30_000}]
-    print_analysis(Analysis(tmp_path, COUNTS | {"set_back": steps}))
+    print_analysis(Analysis(tmp_path, COUNTS | {"clock_went_backwards": steps}))
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith(
         "10 lines: 7 good, 2 rejected, 1 blank broker 3: its log goes back in time by 30.0 s after 2026-01-02 03:04:05 "
@@ -49,7 +50,7 @@ def test_logs_that_were_left_out_or_may_be_mixed_up_are_named(
         {"broker_id": 1, "files": ["c", "d"], "overlap_ms": 0},
     ]
     repeated = [{"file": f"{number}.gz", "of": f"{number}"} for number in range(7)]
-    print_analysis(Analysis(tmp_path, COUNTS | {"overlaps": overlaps, "repeated": repeated}))
+    print_analysis(Analysis(tmp_path, COUNTS | {"overlaps": overlaps, "duplicate_logs": repeated}))
     text = " ".join(capsys.readouterr().out.split())
     assert "not counted: 0.gz: all of it is in 0 not counted: 1.gz" in text
     assert "not counted: 2 more copies of logs" in text
@@ -59,7 +60,7 @@ def test_logs_that_were_left_out_or_may_be_mixed_up_are_named(
 
 
 def test_a_log_that_begins_in_one_of_two_hours_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    print_analysis(Analysis(tmp_path, COUNTS | {"unknown_hours": [{"broker_id": 2, "file": "a.log"}]}))
+    print_analysis(Analysis(tmp_path, COUNTS | {"ambiguous_hours": [{"broker_id": 2, "file": "a.log"}]}))
     text = " ".join(capsys.readouterr().out.split())
     assert "broker 2: a.log begins in the hour that the end of summer time repeats, and does not say in which" in text
 
@@ -67,7 +68,7 @@ def test_a_log_that_begins_in_one_of_two_hours_is_named(capsys: pytest.CaptureFi
 def test_rates_that_lack_unknown_amounts_are_marked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     print_analysis(Analysis(tmp_path, COUNTS, (METER,)))
     assert "(+)" not in capsys.readouterr().out
-    print_analysis(Analysis(tmp_path, COUNTS, (replace(METER, unknown_amounts=2),)))
+    print_analysis(Analysis(tmp_path, COUNTS, (Row(**METER.asDict() | {"unknown_amounts": 2}),)))
     text = " ".join(capsys.readouterr().out.split())
     assert "50 % (+) 60 % (+)" in text
     assert "(+) or more: the amounts of some requests are not known, and in no figure of the meter." in text

@@ -29,9 +29,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     "arguments, reason",
     [
         (["whatif", "--quotas", "zero.yaml"], "must be greater than 0"),
-        (["whatif", "--quotas", "new.yaml", "--against", "zero.yaml"], "must be greater than 0"),
-        (["whatif", "--quotas", "new.yaml", "--in-flight", "3"], "--in-flight goes with --model closed"),
-        (["whatif", "--quotas", "new.yaml", "--model", "closed", "--in-flight", "0"], "0 is not in the range"),
+        (["whatif", "--quotas", "new.yaml", "--baseline", "zero.yaml"], "must be greater than 0"),
+        (["whatif", "--quotas", "new.yaml", "--in-flight", "3"], "--in-flight goes with --arrivals closed"),
+        (["whatif", "--quotas", "new.yaml", "--arrivals", "closed", "--in-flight", "0"], "0 is not in the range"),
         (["whatif", "--quotas", "new.yaml", "--out", "other"], "give --overwrite to replace them"),
         (["whatif", "--quotas", "new.yaml", "--out", "new.yaml"], "is not a directory: give another --out"),
         (["whatif", "--quotas", "new.yaml", "--out", "new.yaml/x"], "cannot be written to: Not a directory"),
@@ -41,13 +41,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["sweep", "--limit", "NaN"], "--limit NaN: give a number above zero"),
         (["sweep", "--factor", "nan"], "--factor nan: give a number above zero"),
         (["sweep", "--factor", "inf"], "--factor inf: give a number above zero"),
-        (["sweep", "--in-flight", "3"], "--in-flight goes with --model closed"),
+        (["sweep", "--in-flight", "3"], "--in-flight goes with --arrivals closed"),
         (["recommend", "--objective", "throttled_share<=5"], "a share is at most 1"),
         (["recommend", "--percentile", "99", "--headroom", "nan"], "--headroom nan: give a number above zero"),
         (["recommend", "--percentile", "99", "--headroom", "inf"], "--headroom inf: give a number above zero"),
         (["recommend", "--capacity", "producer_byte_rate=0"], "give a number above zero"),
-        (["recommend", "--out-file", "empty"], "--out-file empty: this is a directory"),
-        (["recommend", "--out-file", "absent/x.yaml"], "there is no directory absent"),
+        (["recommend", "--out", "empty"], "--out empty: this is a directory"),
+        (["recommend", "--out", "absent/x.yaml"], "there is no directory absent"),
         (["showback", "--unowned", "absent/x.csv"], "there is no directory absent"),
         (["resolve", "--quotas", "zero.yaml"], "must be greater than 0"),
     ],
@@ -56,7 +56,7 @@ def test_what_cannot_be_used(arguments: list[str], reason: str, capsys: pytest.C
     """With exit code 2, in a line, and nothing is written."""
     before = sorted(Path().rglob("*"))
     step, *others = arguments
-    assert run(["pipeline", step, "--usage", "usage", *others]) == 2
+    assert run(["pipeline", step, "--dataset", "usage", *others]) == 2
     out, err = capsys.readouterr()
     assert (out, reason in err) == ("", True), err
     assert sorted(Path().rglob("*")) == before
@@ -70,7 +70,7 @@ def test_a_directory_that_is_none(
     step: str, directory: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:  # fmt: skip
     quotas = ["--quotas", "new.yaml"] if step in ("whatif", "resolve") else []
-    assert run(["pipeline", step, "--usage", directory, *quotas]) == 2
+    assert run(["pipeline", step, "--dataset", directory, *quotas]) == 2
     assert reason in capsys.readouterr().err
 
 
@@ -78,13 +78,15 @@ def test_that_old_limits_are_not_known_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of usage that no quotas were given to, a what-if knows none: whom the broker throttled then was not free."""
-    counts = dict.fromkeys(("meters", "throttled", "starts", "stops", "moved", "changed"), 0)
+    counts = dict.fromkeys(
+        ("meters", "throttled", "newly_throttled", "no_longer_throttled", "taken_over", "changed"), 0
+    )
     found = WhatIf(Path("usage"), {"model": "open", "grain": "cell", "grain_difference": None, **counts}, ())
     monkeypatch.setattr(what_if_job, "what_if", lambda *_, **__: found)
-    whatif = ["pipeline", "whatif", "--usage", "usage", "--quotas", "new.yaml"]
+    whatif = ["pipeline", "whatif", "--dataset", "usage", "--quotas", "new.yaml"]
     assert run(whatif) == 0
     assert "compared with no limits at all" in capsys.readouterr().err
-    assert run([*whatif, "--against", "new.yaml"]) == 0
+    assert run([*whatif, "--baseline", "new.yaml"]) == 0
     assert capsys.readouterr().err == ""
     Path("usage/quotas.yaml").write_text("[]")
     assert run(whatif) == 0

@@ -29,30 +29,30 @@ def callback() -> None:
 @callback.command(
     epilog="""\b
 Examples:
-  kquota callback test groups --usage report --quotas quotas.yaml -C 'kquota.groups={"etl": {"client-ids": ["etl*"]}}'
-  kquota callback test my_callbacks:ByPrefix --usage report
-  kquota callback test my_callbacks:ByPrefix --usage report --callback-config callback.properties --budget-ms 0.5
-  kquota callback test fair-share --usage report --quotas quotas.yaml --format json
-  kquota callback test partitions --usage report --cluster-metadata cluster.json
+  kquota callback test groups --dataset report --quotas quotas.yaml -C 'kquota.groups={"etl": {"client-ids": ["etl*"]}}'
+  kquota callback test my_callbacks:ByPrefix --dataset report
+  kquota callback test my_callbacks:ByPrefix --dataset report --callback-config callback.properties --budget-ms 0.5
+  kquota callback test fair-share --dataset report --quotas quotas.yaml --format json
+  kquota callback test partitions --dataset report --cluster-metadata cluster.json
 
 \b
 CALLBACK is a class, as package.module:Class (also of a module in this directory), or the name of one that is installed:
 default, groups, partitions, fair-share and those of other packages.
 It is tried whatever client.quota.callback.class says in --broker-config. Its limits are those of --quotas, otherwise
-those that the directory was analysed with.
+those that the dataset was analysed with.
 Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be used."""
 )
 @click.argument("name", metavar="CALLBACK")
 @click.option(
-    "--usage",
+    "--dataset",
     callback=as_path,
     required=True,
-    metavar="DIR",
-    help="A directory that `kquota analyze --out` wrote. Its table `requests` is used where it was kept "
+    metavar="URL",
+    help="A dataset that `kquota analyze --out` wrote. Its table `requests` is used where it was kept "
     "(--keep-requests), otherwise the seconds of `usage`.",
 )
 @callback_options
-@click.option("--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]")
+@click.option("--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: those of the dataset]")
 @click.option(
     "--budget-ms",
     type=click.FloatRange(0, min_open=True),
@@ -67,7 +67,7 @@ Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be 
 def test(
     *,
     name: str,
-    usage: str,
+    dataset: str,
     callback_config: str | None,
     settings: tuple[str, ...],
     cluster_metadata: str | None,
@@ -89,17 +89,17 @@ def test(
     both. A fetch that was held back counts nothing in the log, because its answer went out empty: fewer fetches wait
     here than did.
     """
-    from kquota.metering.contract_check import ContractCheck
+    from kquota.metering.callback_conformance import ConformanceCheck
     from kquota.metering.loading import load_callback
 
     broker = load_broker_config(broker_config, defines, has_callback=True)
     cluster = read_cluster(cluster_metadata)
     import_from_here()
     load_callback(name)
-    traffic = load_pipeline("dataset.traffic").RecordedTraffic.of(Path(usage))
+    traffic = load_pipeline("dataset.traffic").RecordedTraffic.of(Path(dataset))
     found = leave_out_added(read_quotas(quotas)) if quotas is not None else traffic.quotas()
     clock = SystemClock()
-    check = ContractCheck(
+    check = ConformanceCheck(
         lambda: load_callback(name),
         callback_settings(broker_config, defines, callback_config, settings),
         {} if found is None else found.snapshot(),
@@ -115,9 +115,9 @@ def test(
             check.broker(broker_id, traffic.of_broker(broker_id))
     findings = check.findings()
     if format == "json":
-        print_json(name, usage, traffic, check, findings)
+        print_json(name, dataset, traffic, check, findings)
     else:
-        print_text(name, usage, traffic, check, findings, has_quotas=found is not None)
+        print_text(name, dataset, traffic, check, findings, has_quotas=found is not None)
     return 1 if findings else 0
 
 
@@ -125,7 +125,7 @@ def test(
     epilog="""\b
 Examples:
   kquota callback cluster --bootstrap-server localhost:9092 > cluster.json
-  kquota callback test partitions --usage report --cluster-metadata cluster.json
+  kquota callback test partitions --dataset report --cluster-metadata cluster.json
 
 \b
 With "op": "cluster" added, the object is a line of a trace (kquota engine replay)."""

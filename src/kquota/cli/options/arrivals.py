@@ -37,23 +37,25 @@ class ArrivalChoice:
 
 
 def arrival_options(command: F) -> F:
-    """``--model`` and ``--in-flight``. The command gets them as one :class:`ArrivalChoice`, called `arrivals`."""
+    """``--arrivals`` and ``--in-flight``. The command gets them as one :class:`ArrivalChoice`, called `arrivals`."""
 
     @wraps(command)
-    def with_arrivals(*, model: str, in_flight: int | None, **options: Any) -> Any:
-        if in_flight is not None and model == "open":
-            raise click.UsageError("--in-flight goes with --model closed: in the open model clients wait for nothing.")
-        return command(arrivals=ArrivalChoice(model, in_flight), **options)
+    def with_arrivals(*, arrivals: str, in_flight: int | None, **options: Any) -> Any:
+        if in_flight is not None and arrivals == "open":
+            raise click.UsageError(
+                "--in-flight goes with --arrivals closed: with open arrivals clients wait for nothing."
+            )
+        return command(arrivals=ArrivalChoice(arrivals, in_flight), **options)
 
     decorated: Any = with_arrivals
     decorated = click.option(
         "--in-flight",
         type=click.IntRange(1),
         metavar="N",
-        help="Closed model: requests in flight on a connection.  [default: 5 for produce, 1 for all others]",
+        help="Closed arrivals: requests in flight on a connection.  [default: 5 for produce, 1 for all others]",
     )(decorated)
     return click.option(  # type: ignore[no-any-return] # what click makes of a function is one
-        "--model",
+        "--arrivals",
         type=click.Choice(["open", "closed"]),
         default="open",
         show_default=True,

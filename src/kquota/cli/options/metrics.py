@@ -80,7 +80,7 @@ def metric_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
     told = [
         f"{metrics[name]:,} {what}"
         for name, what in (
-            ("under_log", "in times that a request log covers, which is taken there"),
+            ("covered_by_log", "in times that a request log covers, which is taken there"),
             ("duplicates", "told more than once"),
             ("without_value", "without a value"),
         )

@@ -21,25 +21,24 @@ _SHOWN_CHANGES: Final = 5
 
 
 def quotas_as_of_option(command: F) -> F:
-    """``--as-of-history`` and ``--current-quotas``: what :func:`read_quota_timeline` takes."""
+    """``--quotas-as-of``: what :func:`read_quota_timeline` takes."""
     return click.option(
-        "--as-of-history/--current-quotas",
-        "as_of_history",
-        default=None,
-        help="Judge the log of a store's past by the quotas that it had then, or by those that it has now.  "
-        "[default: those of then, where the store was in use then]",
+        "--quotas-as-of",
+        type=click.Choice(["log", "now"]),
+        help="Of a store's quotas, judge the log by those in force when it was written, or by those in force now.  "
+        "[default: log, but now for a log from before the store's history]",
     )(command)
 
 
-def read_quota_timeline(target: Target, as_of_history: bool | None) -> QuotasOverTime:  # noqa: FBT001 - as click gives it
+def read_quota_timeline(target: Target, quotas_as_of: str | None) -> QuotasOverTime:
     """The quotas with their past, as far as it is known: of a folder of dated files, or of a store with its history.
 
     What files say and Kafka has no quota for is told on standard error.
 
     :raises KquotaError: they cannot be read.
     """
-    if as_of_history and target.store is None:
-        raise click.UsageError("--as-of-history goes with --store: only a store knows its history.")
+    if quotas_as_of == "log" and target.store is None:
+        raise click.UsageError("--quotas-as-of log goes with --store: only a store knows its history.")
     if target.quotas is not None and Path(target.quotas).is_dir():
         from kquota.stores.folder import read_quota_folder
 
@@ -47,9 +46,9 @@ def read_quota_timeline(target: Target, as_of_history: bool | None) -> QuotasOve
         for left_out in dated.left_out:
             click.echo(f"kquota: warning: {left_out}", err=True)
         return dated
-    if target.store is None or as_of_history is False:
+    if target.store is None or quotas_as_of == "now":
         return QuotaTimeline.always(leave_out_added(target.read()))
-    return _history(target, strict=as_of_history is True)
+    return _history(target, strict=quotas_as_of == "log")
 
 
 def _history(target: Target, *, strict: bool) -> QuotasOverTime:

@@ -56,7 +56,7 @@ Exit codes: 0 done, 1 failed or too many lines rejected, 2 something given canno
     "--out",
     callback=as_path,
     required=True,
-    metavar="DIR",
+    metavar="URL",
     help="Where the results go: missing, empty, or with --overwrite.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the results that kquota wrote to --out before.")
@@ -68,7 +68,7 @@ def analyze(
     logs: tuple[str, ...],
     more_logs: tuple[str, ...],
     target: Target,
-    as_of_history: bool | None,
+    quotas_as_of: str | None,
     out: str,
     overwrite: bool,
     report: bool,
@@ -91,7 +91,7 @@ def analyze(
             "broker's metrics: --prometheus FILE, --jmx FILE"
         )
     config = load_broker_config(broker_config, defines)
-    quotas = read_quota_timeline(target, as_of_history)
+    quotas = read_quota_timeline(target, quotas_as_of)
     topics = read_topics(topics_file)
     jobs = load_jobs()
     with naming_log_options():

@@ -10,13 +10,13 @@ from kquota.cli.options.paths import as_path
 from kquota.cli.options.quotas_over_time import quotas_as_of_option, read_quota_timeline
 from kquota.cli.options.targets import Target, broker_options, target_options
 from kquota.cli.pipeline.jobs import (
+    dataset_option,
     load_jobs,
     log_options,
     naming_log_options,
     print_analysis,
     read_topics,
     spark_options,
-    usage_option,
 )
 from kquota.cli.pipeline.recommend import recommend
 from kquota.cli.pipeline.showback import showback
@@ -32,12 +32,12 @@ __all__ = ["pipeline"]
     epilog="""\b
 Examples:
   kquota pipeline ingest --log 'logs/*' --out usage
-  kquota pipeline resolve --usage usage --quotas quotas.yaml
-  kquota pipeline utilisation --usage usage
-  kquota pipeline whatif --usage usage --quotas new.yaml
-  kquota pipeline recommend --usage usage --objective 'throttled_share<=1%'
-  kquota pipeline report --usage usage
-  kquota pipeline showback --usage usage --owners owners.csv
+  kquota pipeline resolve --dataset usage --quotas quotas.yaml
+  kquota pipeline utilisation --dataset usage
+  kquota pipeline whatif --dataset usage --quotas new.yaml
+  kquota pipeline recommend --dataset usage --objective 'throttled_share<=1%'
+  kquota pipeline report --dataset usage
+  kquota pipeline showback --dataset usage --owners owners.csv
   spark-submit $(kquota pipeline entrypoint) ingest --log 'logs/*' --out /shared/usage"""
 )
 def pipeline() -> None:
@@ -59,7 +59,7 @@ Examples:
     "--out",
     callback=as_path,
     required=True,
-    metavar="DIR",
+    metavar="URL",
     help="Where the tables go: missing, empty, or with --overwrite.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
@@ -104,63 +104,64 @@ def ingest(
 @pipeline.command(
     epilog="""\b
 Examples:
-  kquota pipeline resolve --usage usage --quotas quotas.yaml -D quota.producer.default=1048576
-  kquota pipeline resolve --usage usage --quotas quotas-by-date
-  kquota pipeline resolve --usage usage --store sqlite:///kquota.db --as-of-history"""
+  kquota pipeline resolve --dataset usage --quotas quotas.yaml -D quota.producer.default=1048576
+  kquota pipeline resolve --dataset usage --quotas quotas-by-date
+  kquota pipeline resolve --dataset usage --store sqlite:///kquota.db --quotas-as-of log"""
 )
-@usage_option
+@dataset_option
 @target_options(files=True, folders=True)
 @quotas_as_of_option
 @broker_options
 @spark_options
 def resolve(
     *,
-    usage: str,
+    dataset: str,
     target: Target,
-    as_of_history: bool | None,
+    quotas_as_of: str | None,
     broker_config: str | None,
     defines: tuple[str, ...],
     spark: dict[str, Any],
 ) -> None:
     """Usage and quotas to clients: which limit binds each, by which rule.
 
-    What was made in DIR with other quotas is removed: utilisation, what-ifs, curves, recommendations, the report.
+    What was made in the dataset with other quotas is removed: utilisation, what-ifs, curves, recommendations and the
+    report.
     """
     config = load_broker_config(broker_config, defines)
-    quotas = read_quota_timeline(target, as_of_history)
+    quotas = read_quota_timeline(target, quotas_as_of)
     jobs = load_jobs()
-    found = jobs.resolve(quotas, jobs.JobOptions(out=Path(usage), broker_config=config, **spark))
+    found = jobs.resolve(quotas, jobs.JobOptions(out=Path(dataset), broker_config=config, **spark))
     if found.removed:
         click.echo(f"removed, since made with other quotas: {', '.join(found.removed)}", err=True)
-    click.echo(f"tables: {usage}")
+    click.echo(f"tables: {dataset}")
 
 
 @pipeline.command(
     epilog="""\b
 Example:
-  kquota pipeline utilisation --usage usage -D quota.window.num=31"""
+  kquota pipeline utilisation --dataset usage -D quota.window.num=31"""
 )
-@usage_option
+@dataset_option
 @broker_options
 @spark_options
-def utilisation(*, usage: str, broker_config: str | None, defines: tuple[str, ...], spark: dict[str, Any]) -> None:
+def utilisation(*, dataset: str, broker_config: str | None, defines: tuple[str, ...], spark: dict[str, Any]) -> None:
     """Usage and clients to utilisation and throttled: how close, who was throttled, and by what."""
     config = load_broker_config(broker_config, defines)
     jobs = load_jobs()
-    print_analysis(jobs.utilisation(jobs.JobOptions(out=Path(usage), broker_config=config, **spark)))
+    print_analysis(jobs.utilisation(jobs.JobOptions(out=Path(dataset), broker_config=config, **spark)))
 
 
 @pipeline.command(
     epilog="""\b
 Example:
-  kquota pipeline report --usage usage"""
+  kquota pipeline report --dataset usage"""
 )
-@usage_option
+@dataset_option
 @spark_options
-def report(*, usage: str, spark: dict[str, Any]) -> None:
+def report(*, dataset: str, spark: dict[str, Any]) -> None:
     """The tables to report.html."""
     jobs = load_jobs()
-    path = jobs.report(jobs.JobOptions(out=Path(usage), **spark))
+    path = jobs.report(jobs.JobOptions(out=Path(dataset), **spark))
     click.echo(f"report: {path}")
 
 

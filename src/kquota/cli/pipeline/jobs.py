@@ -18,10 +18,10 @@ from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCEN
 
 if TYPE_CHECKING:
     from kquota.pipeline.jobs import Analysis
-    from kquota.pipeline.utilisation.worst_meters import UnexplainedThrottle, WorstMeter
 
 __all__ = [
     "UNITS",
+    "dataset_option",
     "duration",
     "load_jobs",
     "load_pipeline",
@@ -31,7 +31,6 @@ __all__ = [
     "print_analysis",
     "read_topics",
     "spark_options",
-    "usage_option",
     "wide_console",
 ]
 
@@ -95,12 +94,12 @@ def log_options(command: F) -> F:
     return command
 
 
-usage_option = click.option(
-    "--usage",
+dataset_option = click.option(
+    "--dataset",
     callback=as_path,
     required=True,
-    metavar="DIR",
-    help="A directory that `kquota pipeline ingest` or `kquota analyze` wrote; the step's tables are added to it.",
+    metavar="URL",
+    help="A dataset that `kquota pipeline ingest` or `kquota analyze` wrote; the step's tables are added to it.",
 )
 
 
@@ -256,10 +255,10 @@ def _summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     has_log = metrics is None or any(one.get("source") == "request-log" for one in summary["inputs"])
     if has_log:
         yield _counts(summary)
-        yield from _repeated(summary.get("repeated", ()))
+        yield from _repeated(summary.get("duplicate_logs", ()))
         yield from map(_overlap, summary.get("overlaps", ()))
-        yield from map(_set_back, summary.get("set_back", ()))
-        yield from map(_unknown_hour, summary.get("unknown_hours", ()))
+        yield from map(_clock_went_backwards, summary.get("clock_went_backwards", ()))
+        yield from map(_ambiguous_hour, summary.get("ambiguous_hours", ()))
     if metrics is not None:
         yield from metric_lines(metrics)
     if "limited_meters" in summary:
@@ -293,7 +292,7 @@ def _repeated(logs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for log in logs[:_SHOWN_LOGS]:
         yield f"not counted: {log['file']}: all of it is in {log['of']}"
     if len(logs) > _SHOWN_LOGS:
-        yield f"not counted: {len(logs) - _SHOWN_LOGS:,} more copies of logs (`repeated` in summary.json)"
+        yield f"not counted: {len(logs) - _SHOWN_LOGS:,} more copies of logs (`duplicate_logs` in summary.json)"
 
 
 def _overlap(logs: Mapping[str, Any]) -> str:
@@ -308,7 +307,7 @@ def _overlap(logs: Mapping[str, Any]) -> str:
     )
 
 
-def _set_back(step: Mapping[str, Any]) -> str:
+def _clock_went_backwards(step: Mapping[str, Any]) -> str:
     return (
         f"broker {step['broker_id']}: its log goes back in time by {duration(step['by_ms'])} after "
         f"{moment(step['from_ms'])}: the clock was set back, or summer time ended; what was used before and after "
@@ -317,7 +316,7 @@ def _set_back(step: Mapping[str, Any]) -> str:
     )
 
 
-def _unknown_hour(log: Mapping[str, Any]) -> str:
+def _ambiguous_hour(log: Mapping[str, Any]) -> str:
     return (
         f"broker {log['broker_id']}: {log['file']} begins in the hour that the end of summer time repeats, and does "
         "not say in which of the two: the first is taken; put it behind the log before it, in one file, to know"
@@ -333,7 +332,7 @@ def _calibration(calibration: Mapping[str, Any]) -> str:
     )
 
 
-def _meter_table(meters: "tuple[WorstMeter, ...]") -> Any:
+def _meter_table(meters: Sequence[Any]) -> Any:
     from rich.table import Table
 
     table = Table(title="Meters, worst first", title_justify="left", box=None, pad_edge=False, header_style="bold")
@@ -350,10 +349,10 @@ def _meter_table(meters: "tuple[WorstMeter, ...]") -> Any:
         cells = [
             line.meter,
             line.key,
-            f"{format_number(line.limit)} {UNITS.get(line.key, '/s')}",
+            f"{format_number(line['limit'])} {UNITS.get(line.key, '/s')}",
             f"{line.limit_source} (level {line.level})",
-            _share(line.rate_p95, line.limit) + (" (+)" if line.unknown_amounts else ""),
-            _share(line.rate_max, line.limit) + (" (+)" if line.unknown_amounts else ""),
+            _share(line.rate_p95, line["limit"]) + (" (+)" if line.unknown_amounts else ""),
+            _share(line.rate_max, line["limit"]) + (" (+)" if line.unknown_amounts else ""),
             f"{line.seconds_over_100:,} of {line.seconds_active:,} s",
             _throttled(line) + (" (?)" if line.ambiguous and line.episodes else ""),
             duration(line.throttle_ms) if line.throttle_ms else "-",
@@ -362,11 +361,11 @@ def _meter_table(meters: "tuple[WorstMeter, ...]") -> Any:
     return table
 
 
-def _requests(line: "UnexplainedThrottle") -> str:
+def _requests(line: Any) -> str:
     return "requests" if line.throttled_requests is None else f"{line.throttled_requests:,} requests"
 
 
-def _throttled(line: "WorstMeter") -> str:
+def _throttled(line: Any) -> str:
     if line.throttled_requests is None:
         return "yes"
     return f"{line.throttled_requests:,}" if line.throttled_requests else "-"

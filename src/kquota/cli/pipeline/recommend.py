@@ -30,11 +30,11 @@ _SHOWN = 30
 @click.command(
     epilog="""\b
 Examples:
-  kquota pipeline recommend --usage report --objective 'throttled_share<=1%' --out-file recommended.yaml
-  kquota pipeline recommend --usage report --objective 'max_delay_ms<=1000' --unlimited-by user
-  kquota pipeline recommend --usage report --percentile 99 --headroom 1.5 --capacity producer_byte_rate=100MiB
-  kquota pipeline recommend --usage report --owners owners.csv --out-file recommended.yaml
-  kquota pipeline recommend --usage report --owners owners.csv --owner search --owner shop --out-file recommended.yaml
+  kquota pipeline recommend --dataset report --objective 'throttled_share<=1%' --out recommended.yaml
+  kquota pipeline recommend --dataset report --objective 'max_delay_ms<=1000' --unlimited-by user
+  kquota pipeline recommend --dataset report --percentile 99 --headroom 1.5 --capacity producer_byte_rate=100MiB
+  kquota pipeline recommend --dataset report --owners owners.csv --out recommended.yaml
+  kquota pipeline recommend --dataset report --owners owners.csv --owner search --owner shop --out recommended.yaml
 
 \b
 A rule belongs to whom the quota file names at its entity, otherwise to whom the owner map says by the names that the
@@ -92,11 +92,11 @@ used."""
     "log has only a part]",
 )
 @click.option(
-    "--out-file", callback=as_path, metavar="FILE", help="Where to write the quota file.  [default: standard output]"
+    "--out", callback=as_path, metavar="FILE", help="Where to write the quota file.  [default: standard output]"
 )
 def recommend(
     *,
-    usage: str,
+    dataset: str,
     quotas: str | None,
     candidates: int,
     objectives: tuple[str, ...],
@@ -106,7 +106,7 @@ def recommend(
     keys: tuple[str, ...],
     owners: str | None,
     wanted_owners: tuple[str, ...],
-    out_file: str | None,
+    out: str | None,
     unlimited_by: str | None,
     arrivals: ArrivalChoice,
     broker_config: str | None,
@@ -123,18 +123,18 @@ def recommend(
     if headroom != 1.0 and percentile is None:
         raise click.UsageError("--headroom goes with --percentile.")
     check_finite(headroom, "--headroom")
-    check_writable(out_file, "--out-file")
+    check_writable(out, "--out")
     wanted_objectives = tuple(Objective.parse(text) for text in objectives or ("throttled_share<=0.01",))
     capacity = dict(_capacity(text) for text in capacities)
-    file = own_quotas(usage, quotas)
+    file = own_quotas(dataset, quotas)
     owner_map = OwnerMap(read_owners(owners), file)
     check_owners(wanted_owners, owner_map)
     jobs, sweeping = load_pipeline("jobs"), load_pipeline("advice.sweep_job")
     found: RecommendationResult = sweeping.recommend(
-        Path(usage),
+        Path(dataset),
         file,
-        jobs.JobOptions(out=Path(usage), broker_config=config, **spark),
-        wanted=sweeping.RecommendationGoal(
+        jobs.JobOptions(out=Path(dataset), broker_config=config, **spark),
+        goal=sweeping.RecommendationGoal(
             objectives=() if percentile is not None else wanted_objectives,
             percentile=None if percentile is None else int(percentile),
             headroom=headroom,
@@ -147,24 +147,24 @@ def recommend(
         arrivals=arrivals.load(),
         unlimited_by=unlimited_by,
     )
-    _write(found, out_file, wanted_owners)
+    _write(found, out, wanted_owners)
     return 1 if found.unmet else 0
 
 
-def _write(found: RecommendationResult, out_file: str | None, owners: tuple[str, ...]) -> None:
-    if out_file is None:
+def _write(found: RecommendationResult, out: str | None, owners: tuple[str, ...]) -> None:
+    if out is None:
         sys.stdout.write(found.text)
     else:
         try:
-            Path(out_file).write_text(found.text, encoding="utf-8")
+            Path(out).write_text(found.text, encoding="utf-8")
         except OSError as error:
-            raise InputError(f"--out-file {out_file}: cannot write the quotas: {error.strerror}") from None
+            raise InputError(f"--out {out}: cannot write the quotas: {error.strerror}") from None
         console = wide_console()
         if found.rows:
             console.print(_table(found.rows[:_SHOWN]))
         if len(found.rows) > _SHOWN:
             console.print(f"{_SHOWN} of {len(found.rows):,} are shown")
-        console.print(f"quota file: {out_file}", soft_wrap=True)
+        console.print(f"quota file: {out}", soft_wrap=True)
     if not found.rows:
         click.echo(f"no rule of {', '.join(owners)} is measured here" if owners else NONE_LIMITED, err=True)
     for row in found.unmet[:_SHOWN]:

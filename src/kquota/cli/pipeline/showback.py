@@ -29,9 +29,9 @@ _SHOWN_UNOWNED: Final = 10
 @click.command(
     epilog="""\b
 Examples:
-  kquota pipeline showback --usage report --owners owners.csv
-  kquota pipeline showback --usage report --owners owners.csv --timezone Europe/Berlin --format csv > july.csv
-  kquota pipeline showback --usage report --unowned nobodys.csv
+  kquota pipeline showback --dataset report --owners owners.csv
+  kquota pipeline showback --dataset report --owners owners.csv --timezone Europe/Berlin --format csv > july.csv
+  kquota pipeline showback --dataset report --unowned nobodys.csv
 
 \b
 An owner map is CSV (or YAML with the same fields); the first rule that matches wins, empty cells are not looked at:
@@ -42,11 +42,11 @@ Clients that no rule knows belong to whom an `owner:` in the quota file of the a
 Amounts are bytes, percent-seconds of a thread, partitions and connections; limits are per second, of all brokers."""
 )
 @click.option(
-    "--usage",
+    "--dataset",
     callback=as_path,
     required=True,
-    metavar="DIR",
-    help="A directory that `kquota analyze` wrote; the table `showback` is added to it.",
+    metavar="URL",
+    help="A dataset that `kquota analyze` wrote; the table `showback` is added to it.",
 )
 @owners_option
 @click.option(
@@ -68,7 +68,7 @@ Amounts are bytes, percent-seconds of a thread, partitions and connections; limi
 @spark_options
 def showback(
     *,
-    usage: str,
+    dataset: str,
     owners: str | None,
     unowned: str | None,
     timezone: str,
@@ -79,7 +79,9 @@ def showback(
     rules = read_owners(owners)
     check_writable(unowned, "--unowned")
     jobs = load_jobs()
-    found: Showback = load_pipeline("showback.job").showback(rules, timezone, jobs.JobOptions(out=Path(usage), **spark))
+    found: Showback = load_pipeline("showback.job").showback(
+        rules, timezone, jobs.JobOptions(out=Path(dataset), **spark)
+    )
     if format == "text":
         units = load_pipeline("report.units")
         for line in _text(found.rows, units):
@@ -88,7 +90,7 @@ def showback(
         write_records(found.rows, format, Layout(_fields, _COLUMNS, lambda row: [_cells(row)], str))
     if unowned is not None:
         _write_unowned(unowned, found.unowned)
-    for line in _remarks(found, usage, unowned):
+    for line in _remarks(found, dataset, unowned):
         click.echo(line, err=True)
 
 
@@ -135,14 +137,14 @@ def _plain(text: str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
-def _remarks(found: Showback, usage: str, unowned_file: str | None) -> Iterator[str]:
+def _remarks(found: Showback, dataset: str, unowned_file: str | None) -> Iterator[str]:
     if not found.rows:
-        yield f"there is no usage in {usage}"
+        yield f"there is no usage in {dataset}"
         return
     if any(map(_is_part, found.rows)):
         yield "(+) or more: the amounts of some requests are not known"
     if not found.has_limits:
-        yield f"no limits: `kquota pipeline resolve --usage {usage}` finds them"
+        yield f"no limits: `kquota pipeline resolve --dataset {dataset}` finds them"
     if not found.unowned:
         return
     yield f"without an owner: {len(found.unowned):,}, those with the largest part of anything first"

@@ -12,7 +12,7 @@ from kquota.cli.options.arrivals import ArrivalChoice, arrival_options
 from kquota.cli.options.entity_types import leave_out_added
 from kquota.cli.options.paths import as_path
 from kquota.cli.options.targets import QUOTA_FILE, broker_options, read_quotas
-from kquota.cli.pipeline.jobs import load_pipeline, spark_options, usage_option
+from kquota.cli.pipeline.jobs import dataset_option, load_pipeline, spark_options
 from kquota.config import load_broker_config
 from kquota.errors import IllegalArgumentError, InputError
 from kquota.files import QuotaFile
@@ -39,22 +39,24 @@ def sweep_options(command: Any) -> Any:
             metavar="N",
             help="How many limits to try on each meter, from half of its mean rate to above its highest.",
         ),
-        click.option("--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: DIR/quotas.yaml]"),
+        click.option(
+            "--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: those of the dataset]"
+        ),
     ):
         command = option(command)
-    return usage_option(arrival_options(broker_options(spark_options(command))))
+    return dataset_option(arrival_options(broker_options(spark_options(command))))
 
 
 @click.command(
     epilog="""\b
 Examples:
-  kquota pipeline sweep --usage report
-  kquota pipeline sweep --usage report --factor 0.5 --factor 0.75 --factor 1.5
-  kquota pipeline sweep --usage report --limit 1MiB --limit 2MiB --limit 4MiB
-  kquota pipeline sweep --usage report --unlimited-by user --model closed
+  kquota pipeline sweep --dataset report
+  kquota pipeline sweep --dataset report --factor 0.5 --factor 0.75 --factor 1.5
+  kquota pipeline sweep --dataset report --limit 1MiB --limit 2MiB --limit 4MiB
+  kquota pipeline sweep --dataset report --unlimited-by user --arrivals closed
 
 \b
-`kquota pipeline report --usage report` then draws the curves."""
+`kquota pipeline report --dataset report` then draws the curves."""
 )
 @sweep_options
 @click.option("--limit", "limits", multiple=True, metavar="VALUE", help="A limit to try on all meters. Repeatable.")
@@ -68,7 +70,7 @@ Examples:
 )
 def sweep(
     *,
-    usage: str,
+    dataset: str,
     quotas: str | None,
     candidates: int,
     limits: tuple[str, ...],
@@ -86,12 +88,12 @@ def sweep(
     tried = tuple(positive_number(text, "--limit") for text in limits)
     for factor in factors:
         check_finite(factor, "--factor")
-    file = own_quotas(usage, quotas)
+    file = own_quotas(dataset, quotas)
     jobs, sweeping = load_pipeline("jobs"), load_pipeline("advice.sweep_job")
     found = sweeping.sweep(
-        Path(usage),
+        Path(dataset),
         file,
-        jobs.JobOptions(out=Path(usage), broker_config=config, **spark),
+        jobs.JobOptions(out=Path(dataset), broker_config=config, **spark),
         grid=load_pipeline("advice.curve").Grid(candidates, tried, factors),
         arrivals=arrivals.load(),
         unlimited_by=unlimited_by,
@@ -99,17 +101,17 @@ def sweep(
     if not found.meters:
         click.echo(NONE_LIMITED, err=True)
     click.echo(f"{found.candidates:,} limits tried on {found.meters:,} meters")
-    click.echo(f"table: {Path(usage) / 'curve'}")
+    click.echo(f"table: {Path(dataset) / 'curve'}")
 
 
-def own_quotas(usage: str, quotas: str | None) -> QuotaFile:
-    """The file that was given, otherwise what the directory was analysed with; nothing where there is neither.
+def own_quotas(dataset: str, quotas: str | None) -> QuotaFile:
+    """The file that was given, otherwise what the dataset was analysed with; nothing where there is neither.
 
     :raises InputError: it cannot be read.
     """
     if quotas is not None:
         return leave_out_added(read_quotas(quotas))
-    own = Path(usage) / "quotas.yaml"
+    own = Path(dataset) / "quotas.yaml"
     return read_quotas(str(own)) if own.is_file() else QuotaFile(())
 
 

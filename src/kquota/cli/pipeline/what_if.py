@@ -14,11 +14,11 @@ from kquota.cli.options.paths import as_path
 from kquota.cli.options.targets import broker_options, quotas_option, read_quotas
 from kquota.cli.pipeline.jobs import (
     UNITS,
+    dataset_option,
     duration,
     load_pipeline,
     plain_cell,
     spark_options,
-    usage_option,
     wide_console,
 )
 from kquota.config import load_broker_config
@@ -34,19 +34,22 @@ __all__ = ["whatif"]
 @click.command(
     epilog="""\b
 Examples:
-  kquota pipeline whatif --usage report --quotas new.yaml
-  kquota pipeline whatif --usage report --quotas new.yaml --model closed --out what-if
-  kquota pipeline whatif --usage report --quotas new.yaml --against old.yaml --only-changed
-  kquota pipeline whatif --usage report --quotas quotas.yaml --callback my_callbacks:ByPrefix
+  kquota pipeline whatif --dataset report --quotas new.yaml
+  kquota pipeline whatif --dataset report --quotas new.yaml --arrivals closed --out what-if
+  kquota pipeline whatif --dataset report --quotas new.yaml --baseline old.yaml --only-changed
+  kquota pipeline whatif --dataset report --quotas quotas.yaml --callback my_callbacks:ByPrefix
 
 \b
-The old limits are those that DIR was analysed with, unless --against gives others. Where DIR has the table `requests`
-(see --keep-requests), each request is replayed, otherwise each second of `usage`."""
+The old limits are those that the dataset was analysed with, unless --baseline gives others. Where it has the table
+`requests` (see --keep-requests), each request is replayed, otherwise each second of `usage`."""
 )
-@usage_option
+@dataset_option
 @quotas_option
 @click.option(
-    "--against", callback=as_path, metavar="FILE", help="The old quotas, a quota file.  [default: DIR/quotas.yaml]"
+    "--baseline",
+    callback=as_path,
+    metavar="FILE",
+    help="The old quotas, a quota file.  [default: those of the dataset]",
 )
 @arrival_options
 @click.option("--only-changed", is_flag=True, help="Leave out meters that the change does not touch.")
@@ -59,17 +62,17 @@ The old limits are those that DIR was analysed with, unless --against gives othe
 @click.option(
     "--out",
     callback=as_path,
-    metavar="OUT",
-    help="Where the table goes: missing, empty, or with --overwrite.  [default: DIR]",
+    metavar="URL",
+    help="Where the table goes: missing, empty, or with --overwrite.  [default: into the dataset]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
 @broker_options
 @spark_options
 def whatif(
     *,
-    usage: str,
+    dataset: str,
     quotas: str,
-    against: str | None,
+    baseline: str | None,
     arrivals: ArrivalChoice,
     only_changed: bool,
     callback: str | None,
@@ -89,7 +92,7 @@ def whatif(
     """
     config = load_broker_config(broker_config, defines, has_callback=callback is not None)
     new = leave_out_added(read_quotas(quotas))
-    old = None if against is None else leave_out_added(read_quotas(against))
+    old = None if baseline is None else leave_out_added(read_quotas(baseline))
     jobs = load_pipeline("jobs")
     setup = None
     if callback is not None:
@@ -106,19 +109,19 @@ def whatif(
     elif callback_config is not None or settings or cluster_metadata is not None:
         raise click.UsageError("--callback-config, -C and --cluster-metadata go with --callback.")
     found = load_pipeline("advice.what_if_job").what_if(
-        Path(usage),
+        Path(dataset),
         new,
-        jobs.JobOptions(out=Path(out or usage), overwrite=overwrite, broker_config=config, **spark),
-        against=old,
+        jobs.JobOptions(out=Path(out or dataset), overwrite=overwrite, broker_config=config, **spark),
+        baseline=old,
         arrivals=arrivals.load(),
         only_changed=only_changed,
         callback=setup,
     )
     print_what_if(found)
-    if old is None and not (Path(usage) / "quotas.yaml").is_file():
+    if old is None and not (Path(dataset) / "quotas.yaml").is_file():
         click.echo(
-            f"compared with no limits at all: which held is not known in {usage}; --against FILE says it, or "
-            f"`kquota pipeline resolve --usage {usage}`",
+            f"compared with no limits at all: which held is not known in {dataset}; --baseline FILE says it, or "
+            f"`kquota pipeline resolve --dataset {dataset}`",
             err=True,
         )
 
@@ -131,7 +134,8 @@ def print_what_if(found: WhatIf) -> None:
     part = found.summary
     console.print(
         f"{part['meters']:,} meters replayed per {part['grain']}, {part['model']} model: {part['throttled']:,} "
-        f"throttled, {part['starts']:,} start to be, {part['stops']:,} stop; {part['moved']:,} take clients of others"
+        f"throttled, {part['newly_throttled']:,} newly throttled, {part['no_longer_throttled']:,} no longer throttled, "
+        f"{part['taken_over']:,} take over clients of other meters"
     )
     if found.rows:
         console.print()
@@ -150,7 +154,7 @@ def print_what_if(found: WhatIf) -> None:
         )
     console.print(f"\ntable: {found.directory / 'whatif'}", soft_wrap=True)
     if (found.directory / "utilisation").is_dir():
-        console.print(f"`kquota pipeline report --usage {found.directory}` draws it", soft_wrap=True)
+        console.print(f"`kquota pipeline report --dataset {found.directory}` draws it", soft_wrap=True)
 
 
 def _table(rows: tuple[Any, ...]) -> Any:
@@ -167,8 +171,8 @@ def _table(rows: tuple[Any, ...]) -> Any:
     for name in ("", "not known"):
         table.add_column(name, overflow="fold")
     for row in rows:
-        change = "starts" if row.starts else "stops" if row.stops else ""
-        moved = f"takes from {row.moved_from}" if row.moved_from else ""
+        change = "newly throttled" if row.newly_throttled else "no longer throttled" if row.no_longer_throttled else ""
+        taken_over = f"takes over from {row.previous_meters}" if row.previous_meters else ""
         cells = [
             row.meter,
             row.key,
@@ -178,7 +182,7 @@ def _table(rows: tuple[Any, ...]) -> Any:
             duration(row.max_delay_ms) if row.max_delay_ms else "-",
             duration(row.total_delay_ms) if row.total_delay_ms else "-",
             _percent(row.amount_new, row.amount_old),
-            ", ".join(filter(None, (change, moved))),
+            ", ".join(filter(None, (change, taken_over))),
             ", ".join(row.unknowns),
         ]
         table.add_row(*([str(row.broker_id)] if several else []), *map(plain_cell, cells))

@@ -23,8 +23,8 @@ def to_impacts(what_if: DataFrame, bindings: DataFrame, changes: Iterable[tuple[
     """One row per changed entity and key that binds anybody, or did.
 
     Columns: entity, key; meters (of all brokers); throttled_share and max_delay_ms of the worst, throttled_requests,
-    total_delay_ms, amount_old and amount_new summed; starts, stops, moved: how many; named_starts, named_stops,
-    named_moved: the names of some; unknowns.
+    total_delay_ms, amount_old and amount_new summed; newly_throttled, no_longer_throttled, taken_over: how many;
+    newly_throttled_meters, no_longer_throttled_meters, taken_over_meters: the names of some; unknowns.
 
     :param what_if: rows of the `whatif` table.
     :param bindings: as :func:`~kquota.pipeline.advice.what_if.to_bindings` gives it.
@@ -37,11 +37,11 @@ def to_impacts(what_if: DataFrame, bindings: DataFrame, changes: Iterable[tuple[
         changed, ["entity", "key"]
     )
     told = what_if.join(causes.distinct(), [*METER])
-    rank = Window.partitionBy("entity", "key", "starts", "stops", F.col("moved_from").isNotNull()).orderBy(
-        F.desc("throttled_share"), F.desc("amount_old"), "meter", "broker_id"
-    )
+    rank = Window.partitionBy(
+        "entity", "key", "newly_throttled", "no_longer_throttled", F.col("previous_meters").isNotNull()
+    ).orderBy(F.desc("throttled_share"), F.desc("amount_old"), "meter", "broker_id")
     ranked = told.withColumn("is_named", F.row_number().over(rank) <= NAMED)
-    is_moved = F.col("moved_from").isNotNull()
+    is_moved = F.col("previous_meters").isNotNull()
     return ranked.groupBy("entity", "key").agg(
         F.count(F.lit(1)).alias("meters"),
         F.max("throttled_share").alias("throttled_share"),
@@ -50,12 +50,12 @@ def to_impacts(what_if: DataFrame, bindings: DataFrame, changes: Iterable[tuple[
         F.sum("total_delay_ms").alias("total_delay_ms"),
         F.sum("amount_old").alias("amount_old"),
         F.sum("amount_new").alias("amount_new"),
-        F.count_if("starts").alias("starts"),
-        F.count_if("stops").alias("stops"),
-        F.count_if(is_moved).alias("moved"),
-        _names(F.col("starts")).alias("named_starts"),
-        _names(F.col("stops")).alias("named_stops"),
-        _names(is_moved).alias("named_moved"),
+        F.count_if("newly_throttled").alias("newly_throttled"),
+        F.count_if("no_longer_throttled").alias("no_longer_throttled"),
+        F.count_if(is_moved).alias("taken_over"),
+        _names(F.col("newly_throttled")).alias("newly_throttled_meters"),
+        _names(F.col("no_longer_throttled")).alias("no_longer_throttled_meters"),
+        _names(is_moved).alias("taken_over_meters"),
         F.sort_array(F.array_distinct(F.flatten(F.collect_set("unknowns")))).alias("unknowns"),
     )
 

@@ -159,7 +159,7 @@ def recommend(
     quotas: QuotaFile,
     options: JobOptions,
     *,
-    wanted: RecommendationGoal,
+    goal: RecommendationGoal,
     owners: OwnerMap,
     grid: Grid,
     arrivals: Arrivals,
@@ -167,41 +167,38 @@ def recommend(
 ) -> RecommendationResult:
     """Find the limits to set, into the table `recommendations` of the directory, and as a quota file."""
     with _recording(usage, quotas, options, arrivals, unlimited_by, adds=RECOMMENDATIONS) as found:
-        meters = keep(with_rules(found.meters.where(F.col("key").isin(*wanted.keys)), owners))
+        meters = keep(with_rules(found.meters.where(F.col("key").isin(*goal.keys)), owners))
         kept = None
-        if wanted.owners:
-            is_wanted = F.col("owner").isin(*wanted.owners)
+        if goal.owners:
+            is_wanted = F.col("owner").isin(*goal.owners)
             kept = unchanged_limits(read_table(found.spark, usage, USAGE), meters.where(~is_wanted))
             meters = meters.where(is_wanted)
         with found.progress.stage("find what is needed"):
-            needed = keep(_needed(found, meters, wanted, grid))
+            needed = keep(_needed(found, meters, goal, grid))
             values = rule_values(needed, meters)
-            values = keep(cut_to_capacity(values, needed, meters, wanted.capacity or {}, kept))
+            values = keep(cut_to_capacity(values, needed, meters, goal.capacity or {}, kept))
         with found.progress.stage("replay what is recommended"):
             held = keep(simulate_cell_frames(found.usage, keep(with_values(meters, values)), found.replay))
-            table = found.stage(to_recommendations(values, held, meters, wanted.reason()), RECOMMENDATIONS)
+            table = found.stage(to_recommendations(values, held, meters, goal.reason()), RECOMMENDATIONS)
             rows = tuple(table.orderBy(F.col("owner") == UNOWNED, "owner", "entity", "key").collect())
-        unmet = tuple(row for row in rows if _is_unmet(row, wanted.objectives))
-        part = {"wanted": wanted.reason(), "rules": len(rows), "unmet": len(unmet)}
+        unmet = tuple(row for row in rows if _is_unmet(row, goal.objectives))
+        part = {"goal": goal.reason(), "rules": len(rows), "unmet": len(unmet)}
         found.publish(RECOMMENDATIONS, {"recommendations": part})
     file, comments = _as_file(rows, quotas)
     return RecommendationResult(usage, file, write_yaml(file, comments, by_owner=bool(owners)), rows, unmet)
 
 
-def _needed(found: _Recording, meters: DataFrame, wanted: RecommendationGoal, grid: Grid) -> DataFrame:
-    if wanted.percentile is None:
-        return lowest_limits(simulate_cell_frames(found.usage, meters, found.replay, grid), wanted.objectives)
+def _needed(found: _Recording, meters: DataFrame, goal: RecommendationGoal, grid: Grid) -> DataFrame:
+    if goal.percentile is None:
+        return lowest_limits(simulate_cell_frames(found.usage, meters, found.replay, grid), goal.objectives)
     # Rates are those of the meter, whatever its limit.
     any_limit = meters.withColumn("limit", F.coalesce("limit", F.lit(float("inf"))))
     rates = to_utilisation(found.usage, any_limit, found.replay.broker_config)
-    return at_percentile(rates, wanted.percentile, wanted.headroom)
+    return at_percentile(rates, goal.percentile, goal.headroom)
 
 
 def _is_unmet(row: Row, objectives: Sequence[Objective]) -> bool:
-    if row.value_new is None:
-        return True
-    predicted = ((row[f"predicted_{one.name}"], one.most) for one in objectives)
-    return any(value is not None and value > most for value, most in predicted)
+    return row.value_new is None or not all(one.is_met(row[f"predicted_{one.name}"]) for one in objectives)
 
 
 def _as_file(rows: Sequence[Row], quotas: QuotaFile) -> tuple[QuotaFile, dict[ClientQuotaEntity, list[str]]]:

@@ -17,18 +17,30 @@ from kquota.quotas import CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, QuotaSnapshot
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["NEW", "OLD", "UNKNOWNS", "changed", "to_bindings", "to_what_if", "under_new", "under_old"]
+__all__ = [
+    "NEW",
+    "OLD",
+    "UNKNOWNS",
+    "changed",
+    "is_changed",
+    "to_bindings",
+    "to_totals",
+    "to_what_if",
+    "under_new",
+    "under_old",
+    "worst_first",
+]
 
 UNKNOWNS: Final[Mapping[str, str]] = {
-    "split": "how the meter splits between its clients",
-    "appetite": "what clients would use if they were let: they were held up in the recording",
-    "bent": "how requests would come: the recording has them as the old limit let them through",
+    "shared-meter": "how the meter splits between its clients",
+    "suppressed-demand": "what clients would use if they were let: they were held up in the recording",
+    "shaped-arrivals": "how requests would come: the recording has them as the old limit let them through",
     "request-time": "anything exact: the log has only a part of the time that is counted",
     "large-requests": "waits and throughput within some per cent: a request is larger than a second of the limit",
-    "near": "whether it is throttled at all: it comes within 5 % of the limit",
+    "borderline": "whether it is throttled at all: it comes within 5 % of the limit",
     "fetch-waits": "how long fetches wait: seconds of usage do not tell",
     "amounts": "what some requests used, which is in no figure: all of them are too small",
-    "coarse": "what happens within a cell of usage, which is longer than a second",
+    "coarse-cells": "what happens within a cell of usage, which is longer than a second",
 }
 """What a row of `whatif` may not know, by its name in the column `unknowns`."""
 
@@ -117,13 +129,13 @@ def to_what_if(
         F.count(F.lit(1)).alias("clients"),
         # What it had itself, otherwise the least of those that its clients come from.
         F.coalesce(F.min(F.when(~is_moved, F.col("limit_old"))), F.min("limit_old")).alias("limit_old"),
-        F.array_join(F.sort_array(F.collect_set(F.when(is_moved, F.col("meter_old")))), "; ").alias("moved_from"),
+        F.array_join(F.sort_array(F.collect_set(F.when(is_moved, F.col("meter_old")))), "; ").alias("previous_meters"),
     )
     limit_new = F.when(F.col("limit") < float("inf"), F.col("limit"))
     is_throttled = F.col("throttled_requests") > 0
     was = F.coalesce("was_throttled", F.lit(False))
     # Where nothing changes the replay may miss what the broker did, and that is no effect of the change.
-    is_changed = ~F.col("limit_old").eqNullSafe(limit_new) | (F.col("moved_from") != "")
+    is_changed = ~F.col("limit_old").eqNullSafe(limit_new) | (F.col("previous_meters") != "")
     table = (
         held.join(F.broadcast(meters), [*METER])
         .join(throttled_before, [*METER, "broker_id"], "left")
@@ -144,13 +156,44 @@ def to_what_if(
             "max_delay_ms",
             "total_delay_ms",
             "backlog_max",
-            F.when(F.col("moved_from") != "", F.col("moved_from")).alias("moved_from"),
-            (is_throttled & ~was).alias("starts"),
-            (was & ~is_throttled & is_changed).alias("stops"),
+            F.when(F.col("previous_meters") != "", F.col("previous_meters")).alias("previous_meters"),
+            (is_throttled & ~was).alias("newly_throttled"),
+            (was & ~is_throttled & is_changed).alias("no_longer_throttled"),
             _unknowns(grain, was_shaped=(F.col("throttled_requests_logged") > 0)).alias("unknowns"),
         )
     )
     return WHATIF.conform(table)
+
+
+def is_changed() -> Column:
+    """Whether the new limits touch a row of `whatif`: its limit is another one, or it has clients of other meters."""
+    return ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("previous_meters").isNotNull()
+
+
+def to_totals(what_if: DataFrame) -> DataFrame:
+    """One row of counts of meters: meters, throttled, newly_throttled, no_longer_throttled, taken_over, changed.
+
+    :param what_if: rows of the `whatif` table.
+    """
+    return what_if.agg(
+        F.count(F.lit(1)).alias("meters"),
+        F.count_if(F.col("throttled_requests") > 0).alias("throttled"),
+        F.count_if("newly_throttled").alias("newly_throttled"),
+        F.count_if("no_longer_throttled").alias("no_longer_throttled"),
+        F.count_if(F.col("previous_meters").isNotNull()).alias("taken_over"),
+        F.count_if(is_changed()).alias("changed"),
+    )
+
+
+def worst_first(what_if: DataFrame) -> DataFrame:
+    """Rows of the `whatif` table in the order to read them: newly throttled, muted longest, no longer throttled."""
+    return what_if.orderBy(
+        F.desc("newly_throttled"),
+        F.desc("throttled_share"),
+        F.desc("total_delay_ms"),
+        F.desc("no_longer_throttled"),
+        *("cluster", "meter", "key", "broker_id"),
+    )
 
 
 def _unknowns(grain: str, *, was_shaped: Column) -> Column:
@@ -159,15 +202,15 @@ def _unknowns(grain: str, *, was_shaped: Column) -> Column:
     rises = F.coalesce(F.col("limit") > F.col("limit_old"), F.lit(False))
     is_fetch = F.col("key") == CONSUMER_BYTE_RATE
     found = {
-        "split": (F.col("clients") > 1) & is_throttled,
-        "appetite": was_shaped & rises,
-        "bent": was_shaped,
+        "shared-meter": (F.col("clients") > 1) & is_throttled,
+        "suppressed-demand": was_shaped & rises,
+        "shaped-arrivals": was_shaped,
         "request-time": F.col("key") == REQUEST_PERCENTAGE,
         "large-requests": is_throttled & (F.col("largest") > F.col("limit")),
-        "near": (F.col("peak") >= _NEAR) & (F.col("peak") <= 2 - _NEAR),
+        "borderline": (F.col("peak") >= _NEAR) & (F.col("peak") <= 2 - _NEAR),
         "fetch-waits": is_fetch & is_throttled & F.lit(grain == "cell"),
         "amounts": F.col("unknown_amounts") > 0,
-        "coarse": (F.col("cell_ms") > 1000) & F.lit(grain == "cell"),
+        "coarse-cells": (F.col("cell_ms") > 1000) & F.lit(grain == "cell"),
     }
     names = F.array(*(F.when(F.coalesce(holds, F.lit(False)), F.lit(name)) for name, holds in found.items()))
     return F.array_compact(names)

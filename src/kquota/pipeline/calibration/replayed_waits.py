@@ -72,8 +72,8 @@ def to_calibration(waits: DataFrame) -> DataFrame:
         F.count_if(compared & (told > 0)).alias("throttled_requests"),
         F.count_if(predicted_of & (predicted > 0)).alias("predicted_requests"),
         F.count_if(~compared & (told > 0)).alias("not_compared"),
-        known(F.count_if(compared & (told > 0) & (predicted <= 0))).alias("missed"),
-        known(F.count_if(compared & (told <= 0) & (predicted > 0))).alias("invented"),
+        known(F.count_if(compared & (told > 0) & (predicted <= 0))).alias("false_negatives"),
+        known(F.count_if(compared & (told <= 0) & (predicted > 0))).alias("false_positives"),
         known(F.avg(F.when(both, _is_close(predicted, told).cast("int")))).alias("within_5ms_or_5pct"),
         known(F.avg(F.when(either_plain, _is_close(plain, told).cast("int")))).alias("within_as_logged"),
         known(F.percentile(error, F.lit(0.5))).alias("error_p50_ms"),
@@ -178,7 +178,7 @@ def _counted(requests: DataFrame) -> DataFrame:
     jitter_ms = F.least(F.greatest(pause_ms, F.lit(JITTER_MS)), F.lit(LONGEST_PAUSE_MS))
     # A throttled fetch stands in the log with nothing: it would have brought what the next one does.
     is_refunded = (key == CONSUMER_BYTE_RATE) & (F.col("throttle_ms") > 0)
-    answered = F.when(~is_refunded & (F.col("charged") > EMPTY_ANSWER_BYTES), F.col("charged"))
+    answered = F.when(~is_refunded & (F.col("amount") > EMPTY_ANSWER_BYTES), F.col("amount"))
 
     # Requests of a connection do not overlap, so they were counted in the order in which they were answered.
     connection = ("cluster", "broker_id", "connection")
@@ -191,7 +191,7 @@ def _counted(requests: DataFrame) -> DataFrame:
     next_answer = F.coalesce(
         F.last(answered, ignorenulls=True).over(from_here), F.last(answered, ignorenulls=True).over(so_far)
     )
-    amount = F.when(is_refunded, next_answer).otherwise(F.col("charged"))
+    amount = F.when(is_refunded, next_answer).otherwise(F.col("amount"))
     # A limit of time may have made any request wait, and another limit that the request has may have, too.
     is_time = key == REQUEST_PERCENTAGE
     told_ms = F.when(is_time, F.max("throttle_ms").over(same_request))
@@ -200,7 +200,7 @@ def _counted(requests: DataFrame) -> DataFrame:
         requests.repartition(*connection)  # once, for all of the windows
         .withColumn("at_ms", F.when(is_rate, F.max(at_ms).over(so_far)).otherwise(at_ms))
         .withColumn("jitter_ms", F.when(is_rate, jitter_ms).otherwise(0.0))
-        .withColumn("amount", F.when(is_mutation, F.coalesce("charged", F.lit(0.0))).otherwise(amount))
+        .withColumn("amount", F.when(is_mutation, F.coalesce("amount", F.lit(0.0))).otherwise(amount))
         .withColumn("is_refunded", is_refunded)
         .withColumn("told_ms", F.coalesce(told_ms, F.col("throttle_ms")))
         .withColumn("is_ambiguous", F.when(is_time, is_other).otherwise(F.col("is_timed")))

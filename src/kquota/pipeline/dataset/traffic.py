@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 from kquota.errors import InputError
 from kquota.files import QuotaFile, read_quota_file
 from kquota.metering.callback import ClientQuotaType
-from kquota.metering.contract_check import TrafficRecord
+from kquota.metering.callback_conformance import TrafficRecord
 from kquota.metering.requests import is_strict
 from kquota.pipeline.dataset.output_directory import MARKER
 
 __all__ = ["RecordedTraffic"]
 
 
-_REQUESTS: Final = ("record_ms", "seq", "key", "user", "client_id", "charged", "throttle_ms", "api_key", "api_version")
+_REQUESTS: Final = ("record_ms", "seq", "key", "user", "client_id", "amount", "throttle_ms", "api_key", "api_version")
 _CELLS: Final = (
     "cell_start_ms",
     "user",
@@ -68,14 +68,14 @@ class RecordedTraffic:
         """
         if not (directory / MARKER).is_file():
             raise InputError(
-                f"--usage {directory}: this is not a directory that `kquota analyze --out` or `kquota pipeline ingest` "
-                "wrote"
+                f"--dataset {directory}: this is not a directory that `kquota analyze --out` or "
+                "`kquota pipeline ingest` wrote"
             )
         for table, time in (("requests", "record_ms"), ("usage", "cell_start_ms")):
             paths = sorted((directory / table).rglob("*.parquet"))
             if paths:
                 return cls(directory, table == "requests", [_described(path, time) for path in paths])
-        raise InputError(f"--usage {directory}: there is neither a table `requests` nor a table `usage` in it")
+        raise InputError(f"--dataset {directory}: there is neither a table `requests` nor a table `usage` in it")
 
     def quotas(self) -> QuotaFile | None:
         """Those that it was analysed with, if it was."""

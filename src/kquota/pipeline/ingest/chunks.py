@@ -49,7 +49,7 @@ REQUESTS_SCHEMA: Final = pa.schema(
         ("client_id", pa.string()),
         ("ip", pa.string()),
         ("key", pa.string()),
-        ("charged", pa.float64()),
+        ("amount", pa.float64()),
         ("local_ms", pa.float64()),
         ("remote_ms", pa.float64()),
         ("throttle_ms", pa.int64()),
@@ -58,7 +58,7 @@ REQUESTS_SCHEMA: Final = pa.schema(
 )
 MUTATIONS_SCHEMA: Final = pa.schema(
     [
-        *(column for column in REQUESTS_SCHEMA if column.name not in ("charged", "ip", "key")),
+        *(column for column in REQUESTS_SCHEMA if column.name not in ("amount", "ip", "key")),
         ("topic", pa.string()),
         ("operation", pa.string()),
         ("partitions", pa.int64()),

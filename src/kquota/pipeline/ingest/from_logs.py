@@ -76,13 +76,13 @@ class IngestResult:
     tables: tuple[str, ...]
     covered: Mapping[int, Sequence[tuple[int, int]]]
     """By broker the times of its files, each from its first to its last line: from and up to ms; in any order."""
-    set_back: Mapping[int, LogTimes]
+    clock_went_backwards: Mapping[int, LogTimes]
     """By broker whose clock was set back while it logged: the file with the largest step."""
-    repeated: tuple[DuplicateLog, ...] = ()
+    duplicate_logs: tuple[DuplicateLog, ...] = ()
     """Logs that were not read, because others hold all of their lines."""
     overlaps: tuple[LogOverlap, ...] = ()
     """Logs of one broker that may be of several, or hold the same lines."""
-    unknown_hours: tuple[LogFile, ...] = ()
+    ambiguous_hours: tuple[LogFile, ...] = ()
     """Logs that begin in an hour that came twice, and do not say in which of the two."""
 
 
@@ -122,7 +122,7 @@ def ingest_logs(
     parallelism = spark.sparkContext.defaultParallelism
     repeated = find_duplicate_logs(files, lambda compared: run_on_workers(spark, digests_of, compared, Digests))
     files = [file for place, file in enumerate(files) if place not in repeated]
-    ranges, unknown_hours = with_split_starts(
+    ranges, ambiguous_hours = with_split_starts(
         files,
         to_splits(files, parallelism=parallelism),
         timezone,
@@ -167,10 +167,10 @@ def ingest_logs(
         kept_requests=keep,
         tables=("usage", "rejected", "requests") if keep else ("usage", "rejected"),
         covered=_covered(chunks, ranges),
-        set_back=_set_back(times),
-        repeated=tuple(repeated.values()),
+        clock_went_backwards=_clock_went_backwards(times),
+        duplicate_logs=tuple(repeated.values()),
         overlaps=tuple(overlaps),
-        unknown_hours=tuple(unknown_hours),
+        ambiguous_hours=tuple(ambiguous_hours),
     )
 
 
@@ -213,8 +213,8 @@ def _read_logs(
     ]
 
 
-def _set_back(of_file: Mapping[tuple[int, int], LogTimes]) -> dict[int, LogTimes]:
-    """As :attr:`IngestResult.set_back`. Of several files of a broker it is not known that one follows the other."""
+def _clock_went_backwards(of_file: Mapping[tuple[int, int], LogTimes]) -> dict[int, LogTimes]:
+    """As :attr:`IngestResult.clock_went_backwards`, each within one file: which file follows which is not known."""
     worst: dict[int, LogTimes] = {}
     for (broker_id, _), times in sorted(of_file.items()):
         if times.backwards_ms > max(IN_ORDER_MS, worst[broker_id].backwards_ms if broker_id in worst else 0.0):

@@ -121,11 +121,11 @@ class MetricsResult:
             "step_ms": max(counts.steps, key=lambda step: (counts.steps[step], -step), default=None),
             "duplicates": counts.duplicates,
             "contradictions": counts.contradictions,
-            "under_log": counts.under_log,
+            "covered_by_log": counts.covered_by_log,
             "gaps": counts.gaps,
             "resets": counts.resets,
             "without_value": sum(one.without_value for one in self.manifests),
-            "beside": max((one.beside for one in self.manifests), default=0),
+            "related": max((one.related for one in self.manifests), default=0),
             "untagged": max((one.untagged for one in self.manifests), default=0),
             "foreign": max((one.foreign for one in self.manifests), default=0),
             "other_series": other.total(),
@@ -225,7 +225,7 @@ def _check(manifests: Sequence[MetricManifest], files: Sequence[MetricFile], opt
     without = [
         files[one.file].path
         for one in manifests
-        if one.other and not (one.series or one.beside or one.untagged or one.foreign)
+        if one.other and not (one.series or one.related or one.untagged or one.foreign)
     ]
     nothing = not any(one.series for one in manifests) and not any(one.rejected for one in manifests)
     if without or nothing:

@@ -151,7 +151,7 @@ def _charge_mutations(
         written = list(write_usage(staging, mutation_usage(requests)))
         if keep_requests:
             written.append(write_data_file(staging, "requests", requests))
-        yield _manifest(written, unknown=requests["charged"].null_count)
+        yield _manifest(written, unknown=requests["amount"].null_count)
 
     dealt = _dealt_by(_read(spark, staging, files, MUTATIONS_SCHEMA), "topic", buckets)
     return _parts(shuffle_by_bucket(shuffle_by_bucket(dealt, cost, BLOCKS), work, _MANIFEST))

@@ -32,7 +32,7 @@ def calibration_of(table: DataFrame, bounds: model.Bounds) -> model.Calibration:
     )
     ranked = (
         table.withColumn("is_estimate", F.col("key") == REQUEST_PERCENTAGE)
-        .withColumn("waits", F.col("throttled_requests") + F.coalesce("invented", F.lit(0)))
+        .withColumn("waits", F.col("throttled_requests") + F.coalesce("false_positives", F.lit(0)))
         .withColumn("close", F.round(F.coalesce("within_5ms_or_5pct", F.lit(0.0)) * F.col("waits")).cast("long"))
         .withColumn("not_close", F.when(~F.col("is_estimate"), F.col("waits") - F.col("close")))
         .select(
@@ -70,8 +70,8 @@ def _meter(row: Row) -> model.CalibratedMeter:
         waits=row.waits,
         within=row.within_5ms_or_5pct,
         within_as_logged=row.within_as_logged,
-        missed=row.missed or 0,
-        invented=row.invented or 0,
+        false_negatives=row.false_negatives or 0,
+        false_positives=row.false_positives or 0,
         error_p50_ms=row.error_p50_ms,
         error_p99_ms=row.error_p99_ms,
         told_ms=row.throttle_ms_logged,

@@ -390,8 +390,8 @@ class CalibratedMeter:
     """The share of them that is within 5 ms or 5 %; None where there were none to compare."""
     within_as_logged: float | None
     """The same without learning from what was told later."""
-    missed: int
-    invented: int
+    false_negatives: int
+    false_positives: int
     error_p50_ms: float | None
     error_p99_ms: float | None
     told_ms: int
@@ -463,10 +463,10 @@ class WhatIfMeter:
     """Part of the recording in which the meter is muted."""
     max_delay_ms: float | None
     total_delay_ms: float | None
-    moved_from: str | None
+    previous_meters: str | None
     """Whose clients it takes: canonical text of their meters."""
-    starts: bool
-    stops: bool
+    newly_throttled: bool
+    no_longer_throttled: bool
     unknowns: tuple[str, ...]
     """Names of what the recording cannot tell."""
 
@@ -478,9 +478,9 @@ class WhatIf:
     meters: int
     changed: int
     throttled: int
-    starts: int
-    stops: int
-    moved: int
+    newly_throttled: int
+    no_longer_throttled: int
+    taken_over: int
     rows: tuple[WhatIfMeter, ...]
     unknowns: tuple[tuple[str, str], ...]
     """Name and words of each that a row has."""

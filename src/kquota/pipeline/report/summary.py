@@ -118,7 +118,7 @@ def _metrics(value: object) -> str:
     if counts.get("step_ms"):
         read += f", one each {counts['step_ms'] / 1000:g} s"
     others = (
-        some("under_log", "not counted, because a request log covers their time"),
+        some("covered_by_log", "not counted, because a request log covers their time"),
         some("duplicates", "told more than once and counted once"),
         some("gaps", "gaps"),
         some("other_series", "series of other metrics left out"),

@@ -40,9 +40,7 @@ requests each stands for."""
 
 
 @compiled
-def to_parts(
-    start_ms: Floats, length_ms: Floats, counts: Ints, amount: Floats, requests: Ints, cells: Floats
-) -> None:
+def to_parts(start_ms: Floats, length_ms: Floats, counts: Ints, amount: Floats, requests: Ints, cells: Floats) -> None:
     """Write the rows of cells in which there is something.
 
     :param start_ms: from when on they are spread, and over which length.

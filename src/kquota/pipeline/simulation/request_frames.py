@@ -70,8 +70,8 @@ def with_counting(requests: DataFrame) -> DataFrame:
         {
             "home": counting_broker(),
             "at_ms": counted_at_ms(),
-            "amount": F.coalesce("charged", F.lit(0.0)),
-            "is_unknown": F.col("charged").isNull(),
+            "amount": F.coalesce("amount", F.lit(0.0)),
+            "is_unknown": F.col("amount").isNull(),
             "told": F.col("throttle_ms") > 0,
             "is_strict": is_strict,
         }

@@ -156,7 +156,7 @@ def test_bad_readings_cost_themselves(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(text)
     [manifest], readings, _, rejected = read_metrics(tmp_path, MetricInputs(prometheus=(str(tmp_path / "a.json"),)))
     assert sorted(readings["value"].to_pylist(), key=str) == [1, 2, 4, 5, 6, pytest.approx(math.nan, nan_ok=True)]
-    assert (manifest.readings, manifest.without_value, manifest.beside) == (6, 1, 1)
+    assert (manifest.readings, manifest.without_value, manifest.related) == (6, 1, 1)
     assert manifest.other == {"kafka_server_brokertopicmetrics_bytesin_total": 1}
     assert [(row["line"], row["reason"].partition(":")[0]) for row in rejected] == [
         (1, "time goes back"),
@@ -250,7 +250,7 @@ def test_the_sample_is_read_whole(tmp_path: Path) -> None:
     assert sum(one for one in found if one == one) == pytest.approx(  # noqa: PLR0124 (NaN)
         sum(float(value) for value in usage + averages if value != "NaN")
     )
-    assert (manifest.step_ms, manifest.beside, manifest.other, rejected) == (1000, 6, {}, [])
+    assert (manifest.step_ms, manifest.related, manifest.other, rejected) == (1000, 6, {}, [])
     assert "CN=Bücher,O=a b" in series["user"].to_pylist()
     assert "price list, daily=1" in series["client_id"].to_pylist()
 

@@ -9,7 +9,7 @@ from kquota.errors import InputError
 from kquota.pipeline.ingest.metrics.mapping import Reading, parse_metric_rules
 from kquota.pipeline.ingest.metrics.mbean_names import jmx_unquote, parse_mbean
 from kquota.pipeline.ingest.metrics.series import (
-    LeftOut,
+    NotUsage,
     NotUsageError,
     QuotaSeries,
     SeriesNames,
@@ -73,10 +73,10 @@ def test_other_metrics_are_none_and_those_beside_usage_say_so() -> None:
     for name in ("kafka_server_produce_queue_size", "kafka_server_request_exempt_request_time"):
         with pytest.raises(NotUsageError) as left_out:
             read(name)
-        assert left_out.value.why is LeftOut.BESIDE
+        assert left_out.value.why is NotUsage.RELATED
     with pytest.raises(NotUsageError) as left_out:
         read("kafka_server_produce_byte_rate", group="payments")
-    assert left_out.value.why is LeftOut.NO_TAGS
+    assert left_out.value.why is NotUsage.UNTAGGED
 
 
 def test_connections_are_of_an_address() -> None:
@@ -128,7 +128,7 @@ def test_mbeans_of_others_and_of_callbacks() -> None:
     assert shuffled == QuotaSeries(RATE, "producer_byte_rate", "client", "u", "c")
     with pytest.raises(NotUsageError) as left_out:
         series("kafka.server:type=Produce,group=payments", "byte-rate")
-    assert left_out.value.why is LeftOut.OTHER_TAGS
+    assert left_out.value.why is NotUsage.FOREIGN_TAGS
 
 
 @pytest.mark.parametrize("name", ["", "kafka.server", "kafka.server:", "kafka.server:type", 'a:b="c', "a:b=c,", ":b=c"])

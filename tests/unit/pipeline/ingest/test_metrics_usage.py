@@ -116,7 +116,7 @@ def test_where_a_log_was_kept_nothing_is_taken(tmp_path: Path) -> None:
     covered = {0: [((T + 20) * 1000, (T + 31) * 1000)], 1: [(0, 2**60)]}
     rows, counts = usage(tmp_path, answer((PRODUCE, FAR)), covered=covered)
     assert [end for _, end, _ in cells(rows)] == [0, 15, 60]
-    assert counts.under_log == 2
+    assert counts.covered_by_log == 2
 
 
 def test_throttle_times_say_that_there_were_some(tmp_path: Path) -> None:
@@ -218,4 +218,4 @@ def test_cells_never_overlap_and_rates_are_kept(
     for start, length, amount in result:
         assert any(at_ms == start + length and amount == pytest.approx(value * length / 1000) for at_ms, value in told)
         assert not any(start < end and begin < start + length for begin, end in covered)
-    assert len(rows) == counts.duplicates + counts.under_log + len(result)
+    assert len(rows) == counts.duplicates + counts.covered_by_log + len(result)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.pipeline.ingest.chunks import ChunkManifest
-from kquota.pipeline.ingest.from_logs import _set_back, _times_of_files
+from kquota.pipeline.ingest.from_logs import _clock_went_backwards, _times_of_files
 from kquota.pipeline.ingest.request_log.log_files import InputSplit
 from kquota.pipeline.ingest.request_log.times import LogTimes
 
@@ -67,7 +67,8 @@ def test_a_clock_that_was_set_back_is_told_by_broker() -> None:
         ranges,
     )
     assert {
-        broker: (one.backwards_from_ms - START_MS, one.backwards_ms) for broker, one in _set_back(times).items()
+        broker: (one.backwards_from_ms - START_MS, one.backwards_ms)
+        for broker, one in _clock_went_backwards(times).items()
     } == {
         1: (40_000.0, 15_000.0),
         3: (7_199_000.0, 3_598_000.0),

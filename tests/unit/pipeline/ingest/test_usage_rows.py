@@ -144,7 +144,7 @@ def test_mutations_cost_partitions() -> None:
         mutation(11, "old2", "delete", None),
     ]
     requests = charged(rows, {"given": 7, "a": 99})
-    assert dict(zip(requests["seq"].to_pylist(), requests["charged"].to_pylist(), strict=True)) == {
+    assert dict(zip(requests["seq"].to_pylist(), requests["amount"].to_pylist(), strict=True)) == {
         1: 10.0,
         2: 6.0,
         3: 40.0,

@@ -99,8 +99,8 @@ def test_a_table_without_rows_says_why(kept: bool | None, said: str) -> None:
 def test_waits_that_could_not_be_compared() -> None:
     """A meter whose waits another limit may have told has no share, no error and no mark."""
     row = a_meter(
-        waits=0, within=None, within_as_logged=None, error_p50_ms=None, error_p99_ms=None, missed=0, invented=0,
-        told_ms=0, predicted_ms=0, not_compared=9,
+        waits=0, within=None, within_as_logged=None, error_p50_ms=None, error_p99_ms=None, false_negatives=0,
+        false_positives=0, told_ms=0, predicted_ms=0, not_compared=9,
     )  # fmt: skip
     text = text_of(example.a_calibration(row))
     assert "No wait could be compared: 9 may come from another limit" in text

@@ -61,13 +61,13 @@ def test_what_if_begins_with_the_counts_of_all_meters() -> None:
         meters=1_400,
         changed=90,
         throttled=60,
-        starts=7,
-        stops=40,
-        moved=1,
+        newly_throttled=7,
+        no_longer_throttled=40,
+        taken_over=1,
     )
     text = text_of("what-if", example.a_report(what_if=tried))
     assert "60 of 1,400 meters would be throttled , 7 of them anew; 40 would be no longer." in text
-    assert "The change touches 90 meters, of which 1 takes clients of others." in text
+    assert "The change touches 90 meters, of which 1 takes over clients of other meters." in text
     assert "replayed request by request in the open model: requests come as they were recorded" in text
     assert "the 6 meters that either throttles differs by 0.1 % in the mean and 0.6 % at worst" in text
     assert "The 1 worst of 90 changed meters" in text
@@ -87,9 +87,9 @@ def test_a_changed_meter_has_all_its_figures() -> None:
     """Limits, time muted as a bar and in words, waits, throughput, and what is not known, with its words below."""
     report = example.a_report()
     text = text_of("what-if", report)
-    assert "Produce: all clients of the user starts user=alice , broker 1 1 MiB/s → 512 KiB/s 86 %" in text
-    assert "86 % 420 requests told to wait 8.2 s 4 h 38 min \N{MINUS SIGN}38 % bent" in text
-    assert "What the recording cannot tell of a meter: bent the words of bent" in text
+    assert "Produce: all clients of the user newly throttled user=alice , broker 1 1 MiB/s → 512 KiB/s 86 %" in text
+    assert "86 % 420 requests told to wait 8.2 s 4 h 38 min \N{MINUS SIGN}38 % shaped-arrivals" in text
+    assert "What the recording cannot tell of a meter: shaped-arrivals the words of shaped-arrivals" in text
     html = html_of("what-if", report)
     assert '<rect class="part" y="2" width="86"' in html
     assert "104857600 bytes as recorded, 65011712 bytes under the new limit" in html
@@ -98,11 +98,12 @@ def test_a_changed_meter_has_all_its_figures() -> None:
 def test_who_stops_and_whose_clients_a_meter_takes() -> None:
     """A badge says it in words; a limit that there is not is said, and so is what does not wait."""
     row = example.a_what_if_meter(
-        starts=False, stops=True, share=0.0, throttled_requests=0, max_delay_ms=0.0, total_delay_ms=0.0,
-        limit_new=None, amount_new=100.0 * MIB, moved_from="user=alice,client-id=etl", unknowns=(),
+        newly_throttled=False, no_longer_throttled=True, share=0.0, throttled_requests=0, max_delay_ms=0.0,
+        total_delay_ms=0.0, limit_new=None, amount_new=100.0 * MIB, previous_meters="user=alice,client-id=etl",
+        unknowns=(),
     )  # fmt: skip
     text = text_of("what-if", example.a_report(what_if=example.a_what_if(row)))
-    assert "stops user=alice , broker 1 takes clients of user=alice,client-id=etl" in text
+    assert "no longer throttled user=alice , broker 1 takes over clients of user=alice,client-id=etl" in text
     assert "1 MiB/s → no limit never none none as recorded –" in text
     assert "What the recording cannot tell" not in text
 

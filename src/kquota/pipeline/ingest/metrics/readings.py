@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from kquota.pipeline.ingest.chunks import DataFile, write_data_file
 from kquota.pipeline.ingest.metrics.mapping import Reading
 from kquota.pipeline.ingest.metrics.metric_files import MetricFile, MetricInputs
-from kquota.pipeline.ingest.metrics.series import LeftOut, QuotaSeries
+from kquota.pipeline.ingest.metrics.series import NotUsage, QuotaSeries
 from kquota.pipeline.ingest.request_log.cells import Ints
 from kquota.pipeline.ingest.request_log.line import RejectedLineError
 from kquota.pipeline.ingest.samples import printable
@@ -91,7 +91,7 @@ class MetricOptions:
 
 
 class MetricManifest(Struct, kw_only=True):
-    """What one file had. `other` counts series by metrics that are none of a quota's; `beside` those that are quotas'
+    """What one file had. `other` counts series by metrics that are none of a quota's; `related` those that are quotas'
     and no usage; `untagged` and `foreign` those whose meter cannot be told.
     """
 
@@ -101,7 +101,7 @@ class MetricManifest(Struct, kw_only=True):
     blank: int = 0
     without_value: int = 0
     series: int = 0
-    beside: int = 0
+    related: int = 0
     untagged: int = 0
     foreign: int = 0
     other: dict[str, int] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class Reader:
         self._latest_ms: list[int] = []
         self._numbers, self._times, self._values = array("q"), array("q"), array("d")
         self._others = Counter[str]()
-        self._left_out = Counter[LeftOut]()
+        self._left_out = Counter[NotUsage]()
         self._counted: set[int] = set()
         self._rejected: list[tuple[int, str, str]] = []
 
@@ -181,9 +181,9 @@ class Reader:
         manifest.rejected = len(self._rejected)
         manifest.series = len(self._series)
         manifest.other = dict(self._others.most_common(_NAMED_METRICS))
-        manifest.beside = self._left_out[LeftOut.BESIDE]
-        manifest.untagged = self._left_out[LeftOut.NO_TAGS]
-        manifest.foreign = self._left_out[LeftOut.OTHER_TAGS]
+        manifest.related = self._left_out[NotUsage.RELATED]
+        manifest.untagged = self._left_out[NotUsage.UNTAGGED]
+        manifest.foreign = self._left_out[NotUsage.FOREIGN_TAGS]
         return manifest
 
     def _reject(self, reason: str, sample: str) -> None:

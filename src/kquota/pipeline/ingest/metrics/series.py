@@ -28,7 +28,7 @@ from kquota.quotas import (
     jmx_sanitize,
 )
 
-__all__ = ["LeftOut", "NotUsageError", "QuotaSeries", "SeriesNames", "series_of_mbean"]
+__all__ = ["NotUsage", "NotUsageError", "QuotaSeries", "SeriesNames", "series_of_mbean"]
 
 
 class QuotaSeries(NamedTuple):
@@ -46,21 +46,21 @@ class QuotaSeries(NamedTuple):
     ip: str | None = None
 
 
-class LeftOut(IntEnum):
+class NotUsage(IntEnum):
     """Why a series is no usage although it belongs to the quota metrics."""
 
-    BESIDE = 1
+    RELATED = 1
     """Queue sizes, tokens, limits and the like."""
-    NO_TAGS = 2
+    UNTAGGED = 2
     """Neither user nor client-id: a sum, or a meter of a callback's own."""
-    OTHER_TAGS = 3
+    FOREIGN_TAGS = 3
     """Tags that are not Kafka's own."""
 
 
 class NotUsageError(Exception):
     """A series belongs to the quota metrics and is no usage."""
 
-    def __init__(self, why: LeftOut) -> None:
+    def __init__(self, why: NotUsage) -> None:
         super().__init__(why.name)
         self.why = why
 
@@ -121,14 +121,14 @@ def series_of_mbean(bean: MBean, attribute: str) -> QuotaSeries | None:
         return None
     found = _folded(bean.type), _folded(attribute)
     if found in _BESIDE:
-        raise NotUsageError(LeftOut.BESIDE)
+        raise NotUsageError(NotUsage.RELATED)
     meaning = _MEANINGS.get(found)
     if meaning is None:
         return None
     if meaning.key == CONNECTION_CREATION_RATE:
         return _of_address(meaning, bean.tags.get(IP))
     if not bean.tags.keys() <= {USER, CLIENT_ID}:
-        raise NotUsageError(LeftOut.OTHER_TAGS)
+        raise NotUsageError(NotUsage.FOREIGN_TAGS)
     user = _decoded(bean.tags.get(USER, ""))
     client_id = bean.tags.get(CLIENT_ID, "")
     # Kafka leaves out a tag that is empty: without tags it is the meter of clients that send no client id.
@@ -165,7 +165,7 @@ class SeriesNames:
         if not group and (found := _BY_RESOURCE.get(_folded(name))):
             group, attribute = _folded(by_fold.get("resource", "")), found
         if (group, attribute) in _BESIDE:
-            raise NotUsageError(LeftOut.BESIDE)
+            raise NotUsageError(NotUsage.RELATED)
         meaning = _MEANINGS.get((group, attribute))
         if meaning is None:
             return None
@@ -175,7 +175,7 @@ class SeriesNames:
             user = _decoded(_first(by_fold, _USER_LABELS))
             found_series = _of_tags(meaning, user, _exported(_first(by_fold, _CLIENT_LABELS)))
             if found_series is None:
-                raise NotUsageError(LeftOut.NO_TAGS)
+                raise NotUsageError(NotUsage.UNTAGGED)
             series = found_series
         return series, {
             label: value
@@ -186,17 +186,17 @@ class SeriesNames:
 
 def _of_rule(rule: MetricRule, labels: Mapping[str, str]) -> QuotaSeries:
     if any(labels.get(label) for label in rule.leave_out_where):
-        raise NotUsageError(LeftOut.OTHER_TAGS)
+        raise NotUsageError(NotUsage.FOREIGN_TAGS)
     key = rule.key or rule.keys.get(labels.get(rule.key_label or "", ""))
     if key is None:
-        raise NotUsageError(LeftOut.BESIDE)
+        raise NotUsageError(NotUsage.RELATED)
     meaning = _Meaning(rule.reading, key)
     if key == CONNECTION_CREATION_RATE:
         return _of_address(meaning, labels.get(rule.ip_label) or None)
     user = labels.get(rule.user_label, "")
     series = _of_tags(meaning, _decoded(user) if rule.user_is_encoded else user, labels.get(rule.client_id_label, ""))
     if series is None:
-        raise NotUsageError(LeftOut.NO_TAGS)
+        raise NotUsageError(NotUsage.UNTAGGED)
     return series
 
 
@@ -212,7 +212,7 @@ def _of_tags(meaning: _Meaning, user: str, client_id: str) -> QuotaSeries | None
 
 def _of_address(meaning: _Meaning, ip: str | None) -> QuotaSeries:
     if not ip:  # of a listener, or of all
-        raise NotUsageError(LeftOut.BESIDE)
+        raise NotUsageError(NotUsage.RELATED)
     return QuotaSeries(*meaning, "meter", None, None, ip)
 
 

@@ -51,14 +51,14 @@ class ReadingCounts(Struct, kw_only=True):
     """What became of readings. `meters` counts those that are in the usage, by source those whose cells are.
 
     `duplicates` were told by another origin, or twice; `contradictions` are those told twice with different values;
-    `under_log` lie in a time that a request log covers.
+    `covered_by_log` lie in a time that a request log covers.
     """
 
     meters: int = 0
     cells: dict[str, int] = field(default_factory=dict)
     duplicates: int = 0
     contradictions: int = 0
-    under_log: int = 0
+    covered_by_log: int = 0
     gaps: int = 0
     resets: int = 0
     steps: dict[int, int] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class ReadingCounts(Struct, kw_only=True):
 
     def add(self, others: ReadingCounts) -> None:
         """Add the counts of other meters."""
-        for name in ("meters", "duplicates", "contradictions", "under_log", "gaps", "resets"):
+        for name in ("meters", "duplicates", "contradictions", "covered_by_log", "gaps", "resets"):
             setattr(self, name, getattr(self, name) + getattr(others, name))
         self.cells = dict(Counter(self.cells) + Counter(others.cells))
         self.steps = dict(Counter(self.steps) + Counter(others.steps))
@@ -262,7 +262,7 @@ class _Meter:
             taken += zip(cells.starts.tolist(), cells.ends.tolist(), strict=True)
             if covered is not None:
                 logged = covered.touch(cells.starts, cells.ends)
-                self._counts.under_log += int(np.count_nonzero(logged))
+                self._counts.covered_by_log += int(np.count_nonzero(logged))
                 cells = cells.where(~logged)
             if len(cells.starts):
                 yield self._origins[number].source, cells

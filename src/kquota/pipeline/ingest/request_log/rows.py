@@ -34,14 +34,14 @@ COLUMNS: Final = (
     "api_key",
     "api_version",
     "key",
-    "charged",
+    "amount",
     "timed",
     "throttle_ms",
     "local_ms",
     "remote_ms",
 )
 """One row per request: its line's number in the range; when it was completed, and when it was recorded; what
-:func:`~kquota.pipeline.ingest.request_log.charges.charge_requests` says (`key`, `charged`, `timed`); client and
+:func:`~kquota.pipeline.ingest.request_log.charges.charge_requests` says (`key`, `amount`, `timed`); client and
 connection by one number.
 """
 
@@ -78,7 +78,7 @@ def to_rows(requests: Sequence[LogLine], end_ms: Floats, origins: OriginIds, *, 
     keys, charged, timed = zip(*charge_requests(requests), strict=True)
     forwarded = [request.isForwarded for request in requests]
     columns["key"] = np.where(forwarded, FORWARDED, keys) if True in forwarded else keys
-    columns["charged"] = charged
+    columns["amount"] = charged
     columns["timed"] = timed
     rows = np.empty((len(COLUMNS), len(requests)))
     for row, name in zip(rows, COLUMNS, strict=True):
@@ -117,7 +117,7 @@ class Rows:
     @property
     def unknown_amounts(self) -> int:
         """How many lines do not say the bytes that were charged."""
-        return int(np.count_nonzero((self.floats("key") >= 0) & np.isnan(self.floats("charged"))))
+        return int(np.count_nonzero((self.floats("key") >= 0) & np.isnan(self.floats("amount"))))
 
     def seconds_seen(self) -> tuple[int, int] | None:
         """The first and the last second that anything of a client, or of its connection, was recorded in."""
@@ -148,7 +148,7 @@ class Rows:
         at = np.concatenate([bytes_at, timed_at])
         keys = np.concatenate([key[bytes_at], np.full(len(timed_at), PERCENTAGE)])
         used = self.floats("local_ms")[timed_at] * PERCENT_SECONDS_PER_MS
-        amounts = np.concatenate([self.floats("charged")[bytes_at], used])
+        amounts = np.concatenate([self.floats("amount")[bytes_at], used])
         # A throttle time counts on the key of its API, and on the request percentage only where there is none.
         told = np.concatenate([throttle_ms[bytes_at], np.where(key == NO_KEY, throttle_ms, 0)[timed_at]])
         order = np.argsort(at, kind="stable")
@@ -188,7 +188,7 @@ class Rows:
             "client_id": named(self._client[at], client_ids),
             "ip": pa.nulls(count, pa.string()),
             "key": named(keys, CELL_KEYS),
-            "charged": pa.array(amounts, mask=np.isnan(amounts)),
+            "amount": pa.array(amounts, mask=np.isnan(amounts)),
             "local_ms": pa.array(self.floats("local_ms")[at]),
             "remote_ms": pa.array(self.floats("remote_ms")[at]),
             "throttle_ms": pa.array(told),

@@ -33,7 +33,7 @@ CELL_SCHEMA: Final = pa.schema([*USAGE_SCHEMA, EDGE_SCHEMA.field("connection_id"
 """Cells to be merged: `connection_id` is null where a row stands for all connections, otherwise `connections` is 0."""
 
 REQUEST_COST_SCHEMA: Final = pa.schema(
-    [*(field for field in REQUESTS_SCHEMA if field.name not in ("charged", "ip", "key")), ("cost", pa.float64())]
+    [*(field for field in REQUESTS_SCHEMA if field.name not in ("amount", "ip", "key")), ("cost", pa.float64())]
 )
 """One row per topic of a mutation; `cost` in partitions, null where it is not known."""
 
@@ -141,7 +141,7 @@ def _last_before(
 
 
 def charge_mutations(costs: pa.Table) -> pa.Table:
-    """What whole requests cost: ``REQUESTS_SCHEMA`` on controller_mutation_rate, `charged` null where not known.
+    """What whole requests cost: ``REQUESTS_SCHEMA`` on controller_mutation_rate, `amount` null where not known.
 
     :param costs: :data:`REQUEST_COST_SCHEMA`.
     """
@@ -151,7 +151,7 @@ def charge_mutations(costs: pa.Table) -> pa.Table:
     requests = rows.take(pa.array(starts))
     columns = {
         **{name: requests[name] for name in requests.schema.names},
-        "charged": _known(charged),
+        "amount": _known(charged),
         "ip": pa.nulls(len(starts), pa.string()),
         "key": pa.repeat(CONTROLLER_MUTATION_RATE, len(starts)),
     }
@@ -166,13 +166,13 @@ def mutation_usage(requests: pa.Table) -> pa.Table:
         {
             **{name: requests[name] for name in (*_CELL, "connection") if name != "cell_start_ms"},
             "cell_start_ms": pa.array(second * CELL_MS),
-            "amount": requests["charged"],
-            "amount_max": requests["charged"],
+            "amount": requests["amount"],
+            "amount_max": requests["amount"],
             "requests": pa.repeat(1, requests.num_rows),
             "throttled_requests": pc.greater(told, 0).cast(pa.int64()),
             "throttle_ms": told,
             "throttle_max_ms": told,
-            "unknown_amounts": requests["charged"].is_null().cast(pa.int64()),
+            "unknown_amounts": requests["amount"].is_null().cast(pa.int64()),
         }
     )
     counted = _grouped(rows, _CELL, (*_SUMS, ("connection", "count_distinct")))
