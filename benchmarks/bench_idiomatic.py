@@ -142,7 +142,7 @@ def check_outputs(step: str, outputs: Mapping[str, Path]) -> dict[str, int]:
 def _resolve(usage: Path, log: Path) -> None:
     """Make what an analysis leaves behind: the table `clients`, with which a what-if begins."""
     kquota = str(Path(sys.executable).parent / "kquota")
-    resolve = [kquota, "pipeline", "resolve", "--usage", str(usage), "--quotas", str(usage / "quotas.yaml")]
+    resolve = [kquota, "pipeline", "resolve", "--dataset", str(usage), "--quotas", str(usage / "quotas.yaml")]
     measure([*resolve, "--master", "local[2]"], log=log)
 
 

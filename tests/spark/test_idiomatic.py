@@ -66,7 +66,7 @@ def test_two_quotas_move_clients_to_other_meters(spark: SparkSession, usage: Pat
     """So that forms that agree agree on that, too."""
     run_step(spark, BOTH, FORMS["idiomatic"], usage, tmp_path)
     rows = pq.read_table(tmp_path / "whatif").to_pylist()
-    assert {row["moved_from"] for row in rows} == {None, "user=user-00003", "user=hot"}
+    assert {row["previous_meters"] for row in rows} == {None, "user=user-00003", "user=hot"}
 
 
 def test_a_skewed_table_has_half_of_its_rows_on_one_meter_of_one_broker(usage: Path) -> None:
