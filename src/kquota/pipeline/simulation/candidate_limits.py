@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kquota.pipeline.limits.identities import IDENTITY, METER, IdentityIds, dictionary_codes
+from kquota.pipeline.limits.identities import IDENTITY, METER, IdentityIds
+from kquota.pipeline.spark.arrow import dictionary_codes
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
 if TYPE_CHECKING:

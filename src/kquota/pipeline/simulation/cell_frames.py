@@ -16,6 +16,7 @@ from kquota.pipeline.limits.identities import IDENTITY
 from kquota.pipeline.simulation.arrivals import ArrivalModel, Outcome
 from kquota.pipeline.simulation.candidate_limits import CandidateMeters, QuotaColumns
 from kquota.pipeline.simulation.recording import SIMULATED, Candidates, Recording, own_limit_only
+from kquota.pipeline.simulation.summed_cells import summed
 from kquota.pipeline.spark.group_by_meter import Cells, Floats, Ints, group_by_meter
 from kquota.pipeline.spark.persisted_frames import keep
 from kquota.pipeline.spark.shuffle import group_starts, sort_order
@@ -117,7 +118,6 @@ def _cells(batch: pa.RecordBatch, meters: CandidateMeters, *, by_client: bool) -
 def _simulated_cells(cells: Cells, meters: CandidateMeters, recording: Recording, candidates: Candidates) -> pa.Table:
     # Compiled code is loaded where it is needed, not wherever a plan is made.
     from kquota.pipeline.simulation.cells import MeterCells, simulate_cells
-    from kquota.pipeline.simulation.summed_cells import summed
 
     if not len(cells):
         return _SIMULATED_BY_QUOTA_SET.empty_table()
