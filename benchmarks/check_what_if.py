@@ -334,7 +334,7 @@ def report(table: pd.DataFrame) -> int:
                 if is_open and abs(delay_error) > allowed:
                     misses.append("delay")
             if starts != predicted_starts:
-                misses.append("missed" if starts else "invented")
+                misses.append("false negative" if starts else "false positive")
             failed += bool(misses)
             print(
                 f"  {'*' if judged else ' '} {row.meter:26} {row.key.split('_')[0]:10} {row.kind:14} "

@@ -57,7 +57,6 @@ __all__ = [
     "TooManyElementsError",
     "UnreachableError",
     "UnsupportedVersionError",
-    "failed",
 ]
 
 
@@ -140,6 +139,24 @@ class ApiError:
         """Whether what was asked for may have been done all the same: there was no answer, or none in time."""
         return self.code == KafkaErrorCode.REQUEST_TIMED_OUT
 
+    def to_exception(self) -> "KquotaError":
+        """The exception for an error that a broker answered, with the exit code that goes with it."""
+        match self.code:
+            case (
+                KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                | KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED
+                | KafkaErrorCode.SASL_AUTHENTICATION_FAILED
+            ):
+                return NotAuthorizedError(str(self))
+            case KafkaErrorCode.UNSUPPORTED_VERSION:
+                return NotSupportedError(str(self))
+            case KafkaErrorCode.REQUEST_TIMED_OUT:
+                return RequestTimeoutError(str(self))
+            case KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                return ThrottlingQuotaExceededError(self)
+            case _:
+                return RetriableApiError(self) if self.retriable else ApiFailedError(self)
+
     def __str__(self) -> str:
         return self.name if not self.message else f"{self.name}: {printable(self.message)}"
 
@@ -175,7 +192,7 @@ class QuotaFileProblem:
     where: str
     reason: str
 
-    def told_of(self, path: str) -> str:
+    def to_text(self, path: str) -> str:
         """The problem as one of the file at `path`: its place, then the reason."""
         numbers = [path] + [str(number) for number in (self.line, self.column) if number is not None]
         where = f"{self.where}: " if self.where else ""
@@ -208,7 +225,7 @@ class QuotaFileError(InputError):
         return self.problems[0].reason if self.problems else ""
 
     def __str__(self) -> str:
-        lines = [problem.told_of(self.path) for problem in self.problems[: self.SHOWN]]
+        lines = [problem.to_text(self.path) for problem in self.problems[: self.SHOWN]]
         hidden = len(self.problems) - len(lines)
         if hidden > 0:
             lines.append(f"{self.path}: ... and {hidden} more problem{'s' if hidden > 1 else ''}")
@@ -294,23 +311,6 @@ class NotSupportedError(KquotaError):
     """The brokers are too old for what was asked, or do not know it."""
 
     exit_code: ClassVar[int] = 6
-
-
-def failed(error: ApiError) -> KquotaError:
-    """The exception for an error that a broker answered, with the exit code that goes with it."""
-    match error.code:
-        case KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED | KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return NotAuthorizedError(str(error))
-        case KafkaErrorCode.SASL_AUTHENTICATION_FAILED:
-            return NotAuthorizedError(str(error))
-        case KafkaErrorCode.UNSUPPORTED_VERSION:
-            return NotSupportedError(str(error))
-        case KafkaErrorCode.REQUEST_TIMED_OUT:
-            return RequestTimeoutError(str(error))
-        case KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED:
-            return ThrottlingQuotaExceededError(error)
-        case _:
-            return RetriableApiError(error) if error.retriable else ApiFailedError(error)
 
 
 class ProtocolError(KquotaError):

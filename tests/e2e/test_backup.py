@@ -48,14 +48,14 @@ def test_a_restore_is_a_change_that_a_running_server_sees(
         assert run(["restore", "--store", url, "--from", backup, "--dry-run"]) == 0
         printed = capsys.readouterr()
         assert "producer_byte_rate        5 -> 1  valid" in printed.out
-        assert "3 entities would be restored, 0 were right already" in printed.err
+        assert "3 entities would be restored, 0 unchanged" in printed.err
         assert everything(store) == changed
         assert run(["restore", "--store", url, "--from", backup]) == 0
-        assert "3 entities restored, 0 were right already" in capsys.readouterr().err
+        assert "3 entities restored, 0 unchanged" in capsys.readouterr().err
         assert admin.describe_client_quotas(ClientQuotaFilter.all()).entities() == before
     assert [one.number for one in store.history()] == [1, 2, 3, 4, 5]
     assert run(["restore", "--store", url, "--from", backup]) == 0
-    assert "0 entities restored, 2 were right already" in capsys.readouterr().err
+    assert "0 entities restored, 2 unchanged" in capsys.readouterr().err
     assert len(list(store.history())) == 5
 
 

@@ -193,47 +193,47 @@ class TestApply:
         ]
         undo = str(tmp_path / "plan.rollback.json")
         assert f"to undo this: kquota rollback {undo}\n" in err
-        assert "3 entities changed, 0 were right already\n" in err
+        assert "3 entities changed, 0 unchanged\n" in err
         assert everything(place.store) == PRUNED
         assert run(["apply", "-f", plan, *place.arguments]) == 0
-        assert "0 entities changed, 3 were right already" in capsys.readouterr().err
+        assert "0 entities changed, 3 unchanged" in capsys.readouterr().err
         assert run(["rollback", undo, *place.arguments, "--dry-run"]) == 0
         assert "3 entities would be restored" in capsys.readouterr().err
         assert everything(place.store) == PRUNED
         assert run(["rollback", undo, *place.arguments]) == 0
-        assert "3 entities restored, 0 were right already" in capsys.readouterr().err
+        assert "3 entities restored, 0 unchanged" in capsys.readouterr().err
         assert everything(place.store) == BEFORE
         assert run(["rollback", undo, *place.arguments]) == 0
-        assert "0 entities restored, 3 were right already" in capsys.readouterr().err
+        assert "0 entities restored, 3 unchanged" in capsys.readouterr().err
         assert rollback_files(tmp_path) == ["plan.rollback.json"]
 
-    def test_a_plan_whose_base_moved_is_refused(
+    def test_a_plan_whose_base_was_changed_is_refused(
         self, place: Place, plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """Also where the plan does not change the value that moved: it was made with another one in mind."""
+        """Also where the plan does not change that value: it was made with another one in mind."""
         set_values(place.store, ALICE, consumer_byte_rate=501.0)
         set_values(place.store, BOB, producer_byte_rate=None)
         set_values(place.store, ClientQuotaEntity({"user": "dave", "client-id": "etl"}), producer_byte_rate=1.0)
-        moved = everything(place.store)
+        found = everything(place.store)
         for more in ([], ["--dry-run"]):
             assert run(["apply", plan, *place.arguments, *more]) == 1
             out, err = capsys.readouterr()
             assert out == ""
             assert err == (
-                f"kquota: error: {plan} is out of date, so nothing was changed: 2 entities that it touches are not as "
-                "planned any more:\n"
+                f"kquota: error: {plan} is out of date, so nothing was changed. What it touches was changed since it "
+                "was made:\n"
                 "  user=alice: consumer_byte_rate was 500 and is 501 now\n"
                 "  user=dave,client-id=etl: producer_byte_rate was not set and is 1 now\n"
                 "Make a new plan with kquota plan.\n"
             )
-        assert (everything(place.store), rollback_files(tmp_path)) == (moved, [])
+        assert (everything(place.store), rollback_files(tmp_path)) == (found, [])
 
-    def test_what_the_plan_does_not_touch_may_move(self, place: Place, plan: str) -> None:
+    def test_what_the_plan_does_not_touch_may_change(self, place: Place, plan: str) -> None:
         set_values(place.store, CAROL, producer_byte_rate=10.0)
         assert run(["apply", plan, *place.arguments]) == 0
         assert everything(place.store) == {**PRUNED, CAROL: {PRODUCE: 10.0}}
 
-    def test_it_goes_on_where_it_ended(self, place: Place, plan: str, tmp_path: Path) -> None:
+    def test_it_resumes_where_it_ended(self, place: Place, plan: str, tmp_path: Path) -> None:
         """The first rollback file stays, and undoes all of it."""
         undo = tmp_path / "plan.rollback.json"
         assert run(["apply", plan, *place.arguments]) == 0
@@ -282,7 +282,10 @@ class TestApply:
         here.write_text("something else")
         chosen = ["--rollback-file", str(here)]
         assert run(["apply", plan, *place.arguments, *chosen]) == 2
-        assert "it does not undo this; name another one" in capsys.readouterr().err
+        assert (
+            "it does not undo this; nothing was changed. Name another place with --rollback-file"
+            in capsys.readouterr().err
+        )
         assert run(["apply", plan, *place.arguments, "--rollback-file", str(tmp_path / "no" / "x.json")]) == 2
         assert "nothing was changed" in capsys.readouterr().err
         assert everything(place.store) == BEFORE
@@ -360,8 +363,8 @@ class TestApply:
         assert run(["apply", plan, *place.arguments, "--format", "json"]) == 1
         out, err = capsys.readouterr()
         assert [one["status"] for one in json.loads(out)] == ["done", "done", "failed"]
-        assert "2 entities changed, 0 were right already, 1 failed\n" in err
-        assert err.endswith("the same command does the rest, once the reasons are gone\n")
+        assert "2 entities changed, 0 unchanged, 1 failed\n" in err
+        assert err.endswith("fix the cause and run it again: it resumes\n")
         assert everything(place.store).keys() == {ALICE, BOB, CAROL, *PRUNED}
         assert run(["apply", plan, *place.arguments, "--format", "json"]) == 1
         out = capsys.readouterr().out
@@ -396,8 +399,8 @@ class TestRollback:
             ("bob", "done"),
             ("dave", "done"),
         ]
-        assert "user=alice: INVALID_UPDATE_VERSION: producer_byte_rate was left at 1500 and is 1600 now; --force" in err
-        assert "2 entities restored, 0 were right already, 1 moved since\n" in err
+        assert "user=alice: INVALID_UPDATE_VERSION: producer_byte_rate was left at 1500 and is 1600 now\n" in err
+        assert "2 entities restored, 0 unchanged, 1 changed by somebody else since (--force restores them too)\n" in err
         since = {PRODUCE: 1600.0, CONSUME: 501.0}
         assert everything(place.store) == {ALICE: since, BOB: {PRODUCE: 7.0}, CAROL: {PRODUCE: 10.0}}
         assert run([*undo, "--force"]) == 0
@@ -566,7 +569,7 @@ def test_killed_in_the_middle_of_ten_thousand_it_is_finished_by_the_same_command
         out, err = capfd.readouterr()
         statuses = [one["status"] for one in json.loads(out)]
         assert (statuses.count("unchanged"), statuses.count("done")) == (through, MANY - through)
-        assert f"{MANY - through} entities changed, {through} were right already\n" in err
+        assert f"{MANY - through} entities changed, {through} unchanged\n" in err
         assert everything(store) == LARGE
         assert (rollback_files(tmp_path), undo.read_bytes()) == (["plan.rollback.json"], written)
         assert len(read_plan(written, name="undo").changes) == MANY
@@ -591,7 +594,7 @@ def test_where_the_answer_does_not_come_it_is_unknown(
         results = json.loads(out)
         assert [one["status"] for one in results[::1000]] == ["done"] * 2 + ["unknown"] + ["failed"] * 7
         assert results[-1]["error"]["message"].startswith("not sent: ")
-        assert "2000 entities changed, 0 were right already, 7000 failed, of 1000 it is unknown\n" in err
+        assert "2000 entities changed, 0 unchanged, 7000 failed, 1000 unknown\n" in err
         assert store.ended.wait(120)
         assert run(command) == 0
         assert everything(store) == LARGE

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kquota.gateway.quotas.enforcement import Client, Enforcement
-from kquota.gateway.relay.actions import action_of
 from kquota.gateway.relay.request_head import RequestHead
 from kquota.metering.meters import Throttle
+from tests.kit.actions import api_number, known_action
 
 __all__ = ["fetched", "produced"]
 
@@ -23,6 +23,4 @@ def fetched(at: Enforcement, client: Client, response_bytes: int, now_ms: int) -
 
 
 def _head(api_key: int, version: int, client: Client) -> RequestHead:
-    action = action_of(api_key, version)
-    assert action is not None
-    return RequestHead(api_key << 16 | version, b"", action, client)
+    return RequestHead(api_number(api_key, version), b"", known_action(api_key, version), client)

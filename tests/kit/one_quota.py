@@ -42,7 +42,9 @@ class OneQuota:
                 wait_ms = quotas.fetch(*CLIENT, int(amount), None, now_ms).throttle_ms
                 return Answer(wait_ms, accepted=wait_ms == 0)
             case ClientQuotaType.REQUEST:
-                return Answer(quotas.settle(*CLIENT, self._quota_type, None, amount, now_ms).throttle_ms, accepted=True)
+                return Answer(
+                    quotas.complete(*CLIENT, self._quota_type, None, amount, now_ms).throttle_ms, accepted=True
+                )
             case ClientQuotaType.CONTROLLER_MUTATION:
                 (accepted,), throttle = quotas.mutate(*CLIENT, [amount], now_ms, strict=strict)
-                return Answer(quotas.settle(*CLIENT, self._quota_type, throttle, None, now_ms).throttle_ms, accepted)
+                return Answer(quotas.complete(*CLIENT, self._quota_type, throttle, None, now_ms).throttle_ms, accepted)

@@ -14,7 +14,8 @@ from itertools import accumulate
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from kquota.gateway.relay.actions import ACTIONS, Action, Kind, action_of
+from kquota.gateway.relay.actions import ACTIONS, Action, Kind
+from tests.kit.actions import known_action
 from tests.kit.kio_entities import element_class, entity_class, is_known, least, request_frame, response_frame
 from tests.kit.relayed import Relayed, answer, request
 
@@ -140,11 +141,10 @@ def _frames(action: Action, brokers: int, places: tuple[tuple[str, int], ...] = 
     match action.kind:
         case Kind.API_VERSIONS:
             of_kio = element_class(kind, "api_keys")
-            found = [action_of(3, 1), action_of(12, 0), action_of(18, 0)]
+            found = [known_action(3, 1), known_action(12, 0), known_action(18, 0)]
             given["api_keys"] = tuple(
                 least(of_kio, api_key=one.api_key, min_version=one.version, max_version=one.version + 1)
                 for one in found
-                if one is not None
             )
         case Kind.PRODUCE:
             given["node_endpoints"] = _nodes(element_class(kind, "node_endpoints"), nodes)

@@ -27,6 +27,7 @@ from kquota.wire.messages.topics import (
     DeleteTopicsResponse,
 )
 from tests.kit.manual_clock import ManualClock
+from tests.kit.mutations import charge_mutation
 
 STRICT_SINCE: Final = {CREATE_TOPICS.key: 6, DELETE_TOPICS.key: 5, CREATE_PARTITIONS.key: 3}
 
@@ -127,11 +128,9 @@ class TopicCluster:
             return KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0
         after = 0 if api is DELETE_TOPICS else count
         cost = abs(after - (now or 0))
-        if version >= STRICT_SINCE[api.key]:
-            rejected, throttle = self._quota.record_strict("alice", "", cost, self.clock.now_ms())
-        else:
-            rejected, throttle = False, self._quota.record_permissive("alice", "", cost, self.clock.now_ms())
-        if rejected:
+        strict = version >= STRICT_SINCE[api.key]
+        throttle, accepted = charge_mutation(self._quota, "alice", "", cost, self.clock.now_ms(), strict=strict)
+        if not accepted:
             assert throttle is not None
             return KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED, throttle.throttle_ms
         if not validate_only:

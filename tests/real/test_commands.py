@@ -125,11 +125,11 @@ def test_a_file_is_applied_and_exported_again(address: str, kquota: Callable[...
     wanted = read_quota_file(EXAMPLE.read_bytes(), name=EXAMPLE.name).snapshot()
     kquota("alter", "--name", "user=left-alone", "--add", "producer_byte_rate=1e9")
     applied = kquota("apply", "-f", str(EXAMPLE), "--no-rollback-file")
-    assert (applied.code, applied.err) == (0, f"{len(wanted)} entities changed, 0 were right already\n")
+    assert (applied.code, applied.err) == (0, f"{len(wanted)} entities changed, 0 unchanged\n")
     extra = ClientQuotaEntity({"user": "left-alone"})
     wait_for(address, {**wanted, extra: {"producer_byte_rate": 1e9}})
     again = kquota("apply", "-f", str(EXAMPLE))
-    assert again == (0, "", f"0 entities changed, {len(wanted)} were right already\n")
+    assert again == (0, "", f"0 entities changed, {len(wanted)} unchanged\n")
     pruned = kquota("apply", "-f", str(EXAMPLE), "--prune", "--format", "json", "--no-rollback-file")
     assert pruned.code == 0
     *others, change = json.loads(pruned.out)
@@ -175,15 +175,15 @@ def test_a_plan_is_reviewed_carried_out_and_undone(address: str, kquota: Callabl
     applied = kquota("apply", plan)
     assert (applied.code, applied.err) == (
         0,
-        f"to undo this: kquota rollback {undo}\n3 entities changed, 0 were right already\n",
+        f"to undo this: kquota rollback {undo}\n3 entities changed, 0 unchanged\n",
     )
     after = read_quota_file(file.read_bytes(), name=file.name).snapshot()
     wait_for(address, after)
     assert kquota("plan", "-f", str(file), "--prune").code == 0
-    assert kquota("apply", plan).err == "0 entities changed, 3 were right already\n"
+    assert kquota("apply", plan).err == "0 entities changed, 3 unchanged\n"
 
     undone = kquota("rollback", undo)
-    assert (undone.code, undone.err) == (0, "3 entities restored, 0 were right already\n")
+    assert (undone.code, undone.err) == (0, "3 entities restored, 0 unchanged\n")
     wait_for(address, before)
     assert kquota("history").code == 6
 
@@ -204,7 +204,7 @@ def test_what_the_brokers_refuse_is_told_for_each_entity(
         ["ip=no-such-host.invalid", "failed"],
     ]
     assert "ip=no-such-host.invalid: INVALID_REQUEST: no-such-host.invalid is not a valid IP" in ran.err
-    assert "1 entity changed, 0 were right already, 1 failed" in ran.err
+    assert "1 entity changed, 0 unchanged, 1 failed" in ran.err
     wait_for(address, {ClientQuotaEntity({"user": "a"}): {"producer_byte_rate": 1e6}})
 
 

@@ -186,7 +186,7 @@ def test_a_meter_that_is_counted_otherwise_from_some_time_on(spark: "SparkSessio
     [client] = clients.where(IS_LATEST).collect()
     assert (client.meter, client["limit"]) == ("user=alice", 10.0)
     empty = to_throttled(frame, clients, PLAIN)
-    lines = worst_meters(to_utilisation(frame, clients, PLAIN), empty, clients, count=5)
+    lines = worst_meters(to_utilisation(frame, clients, PLAIN), empty, clients, count=5).collect()
     assert {(one.meter, one.level, one.clients) for one in lines} == {("client-id=etl", 7, 1), ("user=alice", 3, 1)}
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from kquota.cli import run
 from kquota.pipeline import jobs
+from kquota.policy import NO_IMPACT, read_plan
 from tests.spark.test_analyze import GOLDEN, rows, summary
 
 if TYPE_CHECKING:
@@ -197,3 +198,41 @@ def test_a_table_that_is_damaged_inside_is_named(here: Path, table: str, capsys:
     assert len(errors) == 1
     assert path.name in errors[0] or "arquet" in errors[0]
     assert not (out / "whatif").exists()
+
+
+def test_a_plan_says_what_each_change_would_have_done_to_the_recording(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The change that throttles more comes first; nothing is written into the directory; the plan keeps the figures."""
+    out = analyze(here, "out", "later.yaml")
+    (here / "now.yaml").write_text(LATER)
+    (here / "next.yaml").write_text(
+        "- {entity: {user: alice}, values: {producer_byte_rate: 10}}\n"
+        "- {entity: {user: nobody}, values: {producer_byte_rate: 10}}\n"
+        "- {entity: {client-id: null}, values: {consumer_byte_rate: 2000}}\n"
+    )
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    capsys.readouterr()
+    arguments = ["plan", "-q", "-f", "next.yaml", "--quotas", "now.yaml", "--dataset", "out", "--out", "plan.json"]
+    places = [str(here / one) if "." in one or one == "out" else one for one in arguments]
+    assert run(places) == 3
+    text = capsys.readouterr().out
+    assert text.index("user=alice") < text.index("client-id=<default>")
+    assert "user=nobody (new)\n  + producer_byte_rate  10 bytes/second\n      nobody in the recording" in text
+    assert re.search(r"^on .* of recorded traffic, per request, open model: ", text, re.MULTILINE)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    plan = read_plan((here / "plan.json").read_bytes(), name="plan.json")
+    impacts = {change.entity.to_text(): change.impact for change in plan.changes}
+    assert impacts["user=nobody"] == NO_IMPACT
+    alice = impacts["user=alice"]
+    assert alice is not None
+    assert alice.throttled_requests > 0
+    assert alice.meters > 0
+    assert run([*places, "--fail-on-impact", "throttled_requests<=1000"]) == 0
+    assert run([*places, "--fail-on-impact", "throttled_requests<=0"]) == 3
+    exceeded = [line for line in capsys.readouterr().err.splitlines() if line.startswith("kquota: too much: ")]
+    assert (
+        f"kquota: too much: user=alice producer_byte_rate: throttled_requests is {alice.throttled_requests}, "
+        "more than 0" in exceeded
+    )
+    assert len(exceeded) == 2

@@ -13,7 +13,6 @@ from kquota.errors import (
     RetriableError,
     ThrottlingQuotaExceededError,
     UnreachableError,
-    failed,
 )
 
 
@@ -21,7 +20,7 @@ from kquota.errors import (
 def test_what_may_be_tried_again_has_one_base(code: KafkaErrorCode) -> None:
     """As in Kafka, ``RetriableException`` (KIP-599 puts its own there)."""
     error = ApiError(code)
-    assert isinstance(failed(error), RetriableError) is error.retriable
+    assert isinstance(error.to_exception(), RetriableError) is error.retriable
 
 
 def test_which_these_are() -> None:
@@ -38,7 +37,7 @@ def test_which_these_are() -> None:
 
 def test_where_they_stand_in_the_tree() -> None:
     """Each keeps its exit code and its own base."""
-    throttled = failed(ApiError(KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED, throttle_time_ms=5))
+    throttled = ApiError(KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED, throttle_time_ms=5).to_exception()
     assert isinstance(throttled, ThrottlingQuotaExceededError)
     assert isinstance(throttled, ApiFailedError)
     assert issubclass(UnreachableError, ConnectionFailedError)

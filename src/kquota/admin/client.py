@@ -25,7 +25,6 @@ from kquota.errors import (
     IllegalArgumentError,
     KafkaErrorCode,
     RequestTimeoutError,
-    failed,
 )
 from kquota.metering.cluster import Cluster, Node
 from kquota.quotas import (
@@ -251,7 +250,7 @@ class AsyncQuotaAdmin:
         """
         answer = await self._transport.send(METADATA, MetadataRequest([]), timeout_ms=self._timeout(timeout_ms))
         if answer.error_code:
-            raise failed(ApiError(answer.error_code, None))
+            raise ApiError(answer.error_code, None).to_exception()
         return cluster_of(answer).nodes
 
     async def topics_metadata(
@@ -264,7 +263,7 @@ class AsyncQuotaAdmin:
         request = MetadataRequest(list(topics), allow_auto_topic_creation=False)
         answer = await self._transport.send(METADATA, request, timeout_ms=self._timeout(timeout_ms))
         if answer.error_code:
-            raise failed(ApiError(answer.error_code, None))
+            raise ApiError(answer.error_code, None).to_exception()
         found: Sequence[MetadataTopic] = answer.topics
         return found
 
@@ -275,7 +274,7 @@ class AsyncQuotaAdmin:
         """
         answer = await self._transport.send(METADATA, MetadataRequest(None), timeout_ms=self._timeout(timeout_ms))
         if answer.error_code:
-            raise failed(ApiError(answer.error_code, None))
+            raise ApiError(answer.error_code, None).to_exception()
         return cluster_of(answer)
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 from uuid import UUID
 
-from kquota.errors import ApiError, failed
+from kquota.errors import ApiError
 from kquota.quotas import ClientQuotaEntity, MeterKey, StaticSource
 
 __all__ = [
@@ -42,7 +42,7 @@ class DescribeClientQuotasResult:
         :raises ApiFailedError: the broker refused the filter for another reason.
         """
         if isinstance(self.found, ApiError):
-            raise failed(self.found)
+            raise self.found.to_exception()
         return self.found
 
 
@@ -98,7 +98,8 @@ class _Config(Mapping[ClientQuotaEntity, Mapping[str, Value]]):
     def __getitem__(self, client: ClientQuotaEntity) -> Mapping[str, Value]:
         found = self._values[client]
         if isinstance(found, ApiError):
-            raise failed(replace(found, message=f"{client.to_text()}: {found.message or 'it could not be resolved'}"))
+            message = f"{client.to_text()}: {found.message or 'it could not be resolved'}"
+            raise replace(found, message=message).to_exception()
         return found
 
     def __iter__(self) -> Iterator[ClientQuotaEntity]:
@@ -134,7 +135,7 @@ class AlterClientQuotasResult:
         """
         for error in self._values.values():
             if error is not None:
-                raise failed(error)
+                raise error.to_exception()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class TopicsResult:
         """
         for error in self._values.values():
             if error is not None:
-                raise failed(error)
+                raise error.to_exception()
 
 
 class CreatedTopic(NamedTuple):

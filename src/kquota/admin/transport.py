@@ -313,13 +313,13 @@ class KafkaTransport:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
 
-        def settle(put: Callable[[Any], None], value: Any) -> None:
+        def resolve(put: Callable[[Any], None], value: Any) -> None:
             if not done.done():
                 put(value)
 
         future = self._manager.call_soon(work) if asyncio.iscoroutine(work) else work
-        future.add_callback(lambda value: loop.call_soon_threadsafe(settle, done.set_result, value))
-        future.add_errback(lambda error: loop.call_soon_threadsafe(settle, done.set_exception, error))
+        future.add_callback(lambda value: loop.call_soon_threadsafe(resolve, done.set_result, value))
+        future.add_errback(lambda error: loop.call_soon_threadsafe(resolve, done.set_exception, error))
         try:
             async with asyncio.timeout(max(0.0, timeout_ms) / 1000 + _GRACE_S):
                 return await done

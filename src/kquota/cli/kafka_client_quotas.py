@@ -17,7 +17,7 @@ from kquota import __version__
 from kquota.cli.options.targets import Target, static_default_options
 from kquota.cli.running import run as run_command
 from kquota.config import load_broker_config
-from kquota.errors import IllegalArgumentError, InputError, failed
+from kquota.errors import IllegalArgumentError, InputError
 from kquota.printable import printable
 from kquota.quotas import (
     ClientQuotaAlteration,
@@ -173,7 +173,7 @@ def _alter(target: Target, alteration: ClientQuotaAlteration, *, validate_only: 
     with target.open(writes=True) as store:
         error = store.alter([alteration], validate_only=validate_only)[alteration.entity]
     if error is not None:
-        raise failed(error)
+        raise error.to_exception()
     return 0
 
 

@@ -40,10 +40,10 @@ class Checker:
         """Something that Kafka has no quota for: the rest of the file can be used."""
         self.left_out.append(_at(node, where, reason))
 
-    def mapping(self, node: Node, where: str, wanted: str) -> dict[str, Field]:
+    def mapping(self, node: Node, where: str, expected: str) -> dict[str, Field]:
         """The fields by key; YAML would let the last of two equal keys win, here they are reported."""
         if not isinstance(node, nodes.Mapping):
-            self.report(node, where, f"{wanted} is expected, not {kind(node)}")
+            self.report(node, where, f"{expected} is expected, not {kind(node)}")
             return {}
         fields: dict[str, Field] = {}
         for key, value in node.pairs:

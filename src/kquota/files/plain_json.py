@@ -22,7 +22,9 @@ def dump_json(value: object) -> str:
             return "true" if value else "false"
         case str():
             return printable(json.dumps(value, ensure_ascii=False))
-        case int() | float():
+        case int():
+            return format_number(value)  # of any size
+        case float():
             text = format_number(value)
             return text if math.isfinite(value) else f'"{text}"'
         case Mapping():

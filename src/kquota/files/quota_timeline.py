@@ -68,7 +68,7 @@ class QuotaTimeline:
         return cls(
             tuple(QuotaPeriod(at_ms, file) for at_ms, file in read.items()),
             left_out=tuple(
-                problem.told_of(f"{folder}/{names[at_ms]}") for at_ms, file in read.items() for problem in file.left_out
+                problem.to_text(f"{folder}/{names[at_ms]}") for at_ms, file in read.items() for problem in file.left_out
             ),
         )
 
@@ -92,16 +92,16 @@ class QuotaTimeline:
         """As :meth:`QuotasOverTime.within`. Periods with the same quotas become one."""
         if start_ms is None or end_ms is None:
             return replace(self, periods=self.periods[-1:])
-        kept: list[QuotaPeriod] = []
+        merged: list[QuotaPeriod] = []
         for period, until_ms in self.with_ends():
             begins_later = period.valid_from_ms is not None and period.valid_from_ms >= end_ms
             if begins_later or (until_ms is not None and until_ms <= start_ms):
                 continue
-            if kept and kept[-1].quotas.snapshot() == period.quotas.snapshot():
-                kept[-1] = QuotaPeriod(kept[-1].valid_from_ms, period.quotas)  # labels and owners as written last
+            if merged and merged[-1].quotas.snapshot() == period.quotas.snapshot():
+                merged[-1] = QuotaPeriod(merged[-1].valid_from_ms, period.quotas)  # labels and owners as written last
             else:
-                kept.append(period)
-        return replace(self, periods=tuple(kept))
+                merged.append(period)
+        return replace(self, periods=tuple(merged))
 
 
 _EXPECTED: Final = (

@@ -40,7 +40,7 @@ _log = structlog.get_logger("kquota.gateway")
 BACKLOG: Final = 4096
 OTHER_FILES: Final = 256
 """Open files that are not connections of clients or to brokers."""
-CHORES_EVERY_S: Final = 1.0
+PERIODIC_EVERY_S: Final = 1.0
 GC_OBJECTS: Final = 50_000
 """As many new objects before Python looks for cycles; none come with requests."""
 
@@ -164,7 +164,7 @@ class Gateway:
             await self._close()
             raise
         self._start(self._follow_topology())
-        self._start(self._do_chores())
+        self._start(self._run_periodic_tasks())
         self.is_listening = True
         _log.info("listening", address=str(self.address), brokers=len(self.nodes))
         if self.quotas.is_shadow:
@@ -313,10 +313,10 @@ class Gateway:
             self.topology_updated_s = loop.time()
             self._lines.brokers_followed(before, was_there, self.nodes, self._topology.current)
 
-    async def _do_chores(self) -> None:
+    async def _run_periodic_tasks(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(CHORES_EVERY_S)
+            await asyncio.sleep(PERIODIC_EVERY_S)
             try:
                 self.quotas.pass_time(int(loop.time() * 1000))
             except Exception as error:  # noqa: BLE001 (a callback is anybody's)

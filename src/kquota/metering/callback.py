@@ -175,7 +175,7 @@ class MeterUsage(NamedTuple):
     metric_tags: Mapping[str, str]
     rate: float
     """Units per second, on average over the windows that the limit is compared with."""
-    held_back: bool
+    throttled: bool
     """Somebody was kept waiting within those windows: the rate is less than what would have been used."""
 
 

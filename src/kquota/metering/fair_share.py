@@ -117,11 +117,11 @@ class FairShareCallback(GroupQuotaCallback):
         """Who is active, and how much each of them wants."""
         demands: dict[Tenant, float] = {}
         if self._capacity(quota_type) is not None:
-            for metric_tags, rate, held_back in usage:
+            for metric_tags, rate, throttled in usage:
                 tenant = _tenant(metric_tags)
-                if tenant is not None and (rate > 0 or held_back):
+                if tenant is not None and (rate > 0 or throttled):
                     most = super().quota_limit(quota_type, metric_tags)
-                    demands[tenant] = min(inf if held_back else rate * HEADROOM, inf if most is None else most)
+                    demands[tenant] = min(inf if throttled else rate * HEADROOM, inf if most is None else most)
         if demands == self._demands[quota_type]:
             return False
         self._demands[quota_type] = demands

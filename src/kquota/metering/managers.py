@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from sys import float_info
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from kquota.metering.callback import (
     CallbackQuotaEntity,
@@ -37,7 +37,6 @@ __all__ = [
     "QuotaManager",
     "RateQuotaManager",
     "RequestQuotaManager",
-    "StrictOutcome",
 ]
 
 REMEMBERED_CLIENTS: Final = 200_000
@@ -66,7 +65,7 @@ class QuotaManager(Generic[M]):
         self.changes = 0
         """How often limits or meters may have changed: who keeps a meter is to ask for it again."""
         # Dropped meters whose throttle times a broker still has.
-        self._left: dict[frozenset[tuple[str, str]], M] = {}
+        self._expired: dict[frozenset[tuple[str, str]], M] = {}
         self._swept_ms = 0
 
     @property
@@ -156,7 +155,7 @@ class QuotaManager(Generic[M]):
         meter = self._meters.get(place)
         if meter is None:
             meter = self._meters[place] = self._new_meter(tags, _limit(callback, self.quota_type, tags))
-            left = self._left.pop(place, None)
+            left = self._expired.pop(place, None)
             if left is not None:
                 meter.throttle_times = left.throttle_times
         if self._default is not None and self._default.is_used(self.quota_type):
@@ -179,28 +178,28 @@ class QuotaManager(Generic[M]):
     def throttled_meters(self) -> Iterator[M]:
         """All whose throttle times there are, with or without a meter."""
         there = [one for one in self._meters.values() if one.throttle_times.exists(one.last_ms, self._swept_ms)]
-        return iter([*there, *self._left.values()])
+        return iter([*there, *self._expired.values()])
 
     def usage(self, now_ms: int) -> Iterator[MeterUsage]:
         """What is used of each meter."""
         for meter in self._meters.values():
-            held_back = now_ms < meter.waits_until_ms + self.windows.span_ms
-            yield MeterUsage(meter.tags, meter.rate.measure(now_ms), held_back)
+            throttled = now_ms < meter.throttled_until_ms + self.windows.span_ms
+            yield MeterUsage(meter.tags, meter.rate.measure(now_ms), throttled)
 
     def expire(self, now_ms: int) -> None:
         """Drop the meters that are inactive, and throttle times that are. A broker does so every 30 seconds."""
         before_ms, self._swept_ms = self._swept_ms, now_ms
-        for meter in (*self._meters.values(), *self._left.values()):
+        for meter in (*self._meters.values(), *self._expired.values()):
             meter.throttle_times.expire(meter.last_ms, before_ms, now_ms)
         idle = [place for place, meter in self._meters.items() if now_ms - meter.last_ms > INACTIVE_MS]
         for place in idle:
-            self._left[place] = self._meters.pop(place)
+            self._expired[place] = self._meters.pop(place)
         if idle:
             self._by_client.clear()
             self.changes += 1
-        gone = [place for place, left in self._left.items() if not left.throttle_times.exists(0, now_ms)]
+        gone = [place for place, left in self._expired.items() if not left.throttle_times.exists(0, now_ms)]
         for place in gone:
-            del self._left[place]
+            del self._expired[place]
 
     def limit(self, user: Principal, client_id: str) -> float | None:
         """The client's limit; None where it has none."""
@@ -286,13 +285,6 @@ class RequestQuotaManager(RateQuotaManager):
             self.exempt_request_time.record(percent, now_ms)
 
 
-class StrictOutcome(NamedTuple):
-    """What came of a strict record: rejected, and nothing counted, or done."""
-
-    rejected: bool
-    throttle: Throttle | None
-
-
 class MutationQuotaManager(QuotaManager[BucketMeter]):
     """Partitions created and deleted (KIP-599).
 
@@ -304,17 +296,6 @@ class MutationQuotaManager(QuotaManager[BucketMeter]):
     ) -> None:
         super().__init__(ClientQuotaType.CONTROLLER_MUTATION, windows, callback)
         self._meter = meter
-
-    def record_strict(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> StrictOutcome:
-        """Reject if it is too much already; otherwise count them, however many, and do not make the client wait."""
-        meter = self.meter(user, client_id)
-        throttle = None if meter is None else meter.record_strict(partitions, now_ms)
-        return StrictOutcome(rejected=throttle is not None, throttle=throttle)
-
-    def record_permissive(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> Throttle | None:
-        """Count them; how long the client is to wait, if then it is too much."""
-        meter = self.meter(user, client_id)
-        return None if meter is None else meter.record(partitions, now_ms)
 
     def unrecord(self, user: Principal, client_id: str, partitions: float, now_ms: int) -> None:
         """Take back what was counted."""

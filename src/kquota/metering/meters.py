@@ -47,9 +47,9 @@ class Throttle(NamedTuple):
 
 
 class ThrottleTimes:
-    """The average of the throttle times told in the last two half minutes: ``throttle-time``, NaN without any.
+    """The average of the throttle times of the last two half minutes: ``throttle-time``, NaN without any.
 
-    On a broker it is a sensor of its own beside the meter's: made with the meter, dropped where nothing was told for an
+    On a broker it is a sensor of its own beside the meter's: made with the meter, dropped where there was none for an
     hour, and made anew for the next request. So it may be missing while there is a meter, and be there without one.
     """
 
@@ -62,7 +62,7 @@ class ThrottleTimes:
         self._used_ms: int | None = None
 
     def record(self, throttle_ms: int, now_ms: int) -> None:
-        """One that was told."""
+        """One more."""
         if self._sum is None or self._count is None:
             self._sum = SampledTotal(THROTTLE_TIME_WINDOWS)
             self._count = SampledTotal(THROTTLE_TIME_WINDOWS)
@@ -99,7 +99,7 @@ class ThrottleTimes:
 class RateMeter:
     """Usage per second under a limit."""
 
-    __slots__ = ("_bound_ms", "compared", "last_ms", "limit", "rate", "tags", "throttle_times", "waits_until_ms")
+    __slots__ = ("_bound_ms", "compared", "last_ms", "limit", "rate", "tags", "throttle_times", "throttled_until_ms")
 
     def __init__(self, tags: Mapping[str, str], limit: float, windows: Windows, bound_ms: int | None) -> None:
         self.tags = tags
@@ -109,8 +109,8 @@ class RateMeter:
         """The rate that the limit was compared with last, with the value in it that was recorded then."""
         self.throttle_times = ThrottleTimes()
         self.last_ms = 0
-        self.waits_until_ms = 0
-        """When the wait ends that was told last."""
+        self.throttled_until_ms = 0
+        """The time at which the last throttle ends."""
         self._bound_ms = LONGEST_MS if bound_ms is None else min(bound_ms, LONGEST_MS)
 
     @property
@@ -125,11 +125,11 @@ class RateMeter:
         if measured <= self.limit:
             return None
         unbounded = rate_throttle_ms(measured, self.limit, self.rate.added_over_ms)
-        told = unbounded
-        if told > self._bound_ms:
-            told = self._bound_ms
-        self.waits_until_ms = now_ms + told
-        return Throttle(told, unbounded, measured, self.limit, self.tags)
+        throttle_ms = unbounded
+        if throttle_ms > self._bound_ms:
+            throttle_ms = self._bound_ms
+        self.throttled_until_ms = now_ms + throttle_ms
+        return Throttle(throttle_ms, unbounded, measured, self.limit, self.tags)
 
     def record_unchecked(self, value: float, now_ms: int) -> None:
         """Count `value` and look at no limit; a negative one takes back."""
@@ -144,7 +144,7 @@ class RateMeter:
 class BucketMeter:
     """Tokens under a limit of so many per second."""
 
-    __slots__ = ("bucket", "last_ms", "limit", "rate", "tags", "throttle_times", "waits_until_ms")
+    __slots__ = ("bucket", "last_ms", "limit", "rate", "tags", "throttle_times", "throttled_until_ms")
 
     def __init__(self, tags: Mapping[str, str], limit: float, windows: Windows) -> None:
         self.tags = tags
@@ -153,8 +153,8 @@ class BucketMeter:
         self.rate = SampledRate(THROTTLE_TIME_WINDOWS)
         self.throttle_times = ThrottleTimes()
         self.last_ms = 0
-        self.waits_until_ms = 0
-        """When the wait ends that was told last."""
+        self.throttled_until_ms = 0
+        """The time at which the last throttle ends."""
 
     @property
     def key(self) -> MeterKey:
@@ -164,7 +164,7 @@ class BucketMeter:
     def check(self, now_ms: int) -> Throttle | None:
         """How long to wait, if tokens are missing. Looking is no use: an idle meter stays one."""
         tokens = self.bucket.measure(now_ms, self.limit)
-        return self._told(bucket_throttle_ms(tokens, self.limit), tokens, now_ms) if tokens < 0 else None
+        return self._throttle(bucket_throttle_ms(tokens, self.limit), tokens, now_ms) if tokens < 0 else None
 
     def record(self, value: float, now_ms: int) -> Throttle | None:
         """Take `value` tokens; how long to wait, if then some are missing."""
@@ -190,10 +190,10 @@ class BucketMeter:
         """Tokens that are there."""
         return self.bucket.measure(now_ms, self.limit)
 
-    def _told(self, unbounded_ms: int, measured: float, now_ms: int) -> Throttle:
-        told_ms = min(unbounded_ms, LONGEST_MS)
-        self.waits_until_ms = now_ms + told_ms
-        return Throttle(told_ms, unbounded_ms, measured, self.limit, self.tags)
+    def _throttle(self, unbounded_ms: int, measured: float, now_ms: int) -> Throttle:
+        throttle_ms = min(unbounded_ms, LONGEST_MS)
+        self.throttled_until_ms = now_ms + throttle_ms
+        return Throttle(throttle_ms, unbounded_ms, measured, self.limit, self.tags)
 
 
 class SpreadMeter(BucketMeter):
@@ -215,7 +215,7 @@ class SpreadMeter(BucketMeter):
         if measured <= self.limit:
             return None
         wait_ms = rate_throttle_ms(measured, self.limit, self.spread.windows.span_ms)
-        return self._told(wait_ms, measured, now_ms)
+        return self._throttle(wait_ms, measured, now_ms)
 
     def record_unchecked(self, value: float, now_ms: int) -> None:
         """Count `value`, over the windows that have room; a negative one takes back."""

@@ -26,7 +26,16 @@ from kquota.metering.callback import ClientQuotaType, Principal
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.meters import BucketMeter, Meter, Throttle
 
-__all__ = ["NO_WAIT", "STRICT_SINCE", "Charged", "Mutations", "RequestQuotas", "Wait", "charge", "is_strict"]
+__all__ = [
+    "NOT_THROTTLED",
+    "STRICT_SINCE",
+    "Charged",
+    "Mutations",
+    "RequestQuotas",
+    "RequestThrottle",
+    "charge",
+    "is_strict",
+]
 
 STRICT_SINCE: Final[Mapping[int, int]] = {19: 6, 37: 3, 20: 5}
 """By the key of CreateTopics, CreatePartitions and DeleteTopics the first version that is strict (KIP-599): over the
@@ -88,7 +97,7 @@ class Mutations(NamedTuple):
     """Of the last topic that was over the quota. A broker deducts from its time what passed until it answers."""
 
 
-class Wait(NamedTuple):
+class RequestThrottle(NamedTuple):
     """For how long a client is throttled, and by which quota; 0 and None where by none.
 
     Its channel is to be muted for so long, in the ``delays`` of that quota's manager.
@@ -98,7 +107,7 @@ class Wait(NamedTuple):
     quota_type: ClientQuotaType | None
 
 
-NO_WAIT: Final = Wait(0, None)
+NOT_THROTTLED: Final = RequestThrottle(0, None)
 
 
 class RequestQuotas:
@@ -112,10 +121,10 @@ class RequestQuotas:
         self.managers = managers
 
     def record_produce(self, user: Principal, client_id: str, request_bytes: int, now_ms: int) -> Throttle | None:
-        """Count the bytes of a produce request, header included; :meth:`settle` is for its answer."""
+        """Count the bytes of a produce request, header included; :meth:`complete` is for its answer."""
         return self.managers.produce.record(user, client_id, request_bytes, now_ms)
 
-    def settle(
+    def complete(
         self,
         user: Principal,
         client_id: str,
@@ -123,7 +132,7 @@ class RequestQuotas:
         own: Throttle | None,
         handler_percent: float | None,
         now_ms: int,
-    ) -> Wait:
+    ) -> RequestThrottle:
         """Count the time of any request just before its answer; the longer wait counts, and is noted.
 
         :param quota_type: that of its own quota; REQUEST where there is none but that of time.
@@ -142,7 +151,7 @@ class RequestQuotas:
         now_ms: int,
         *,
         acks: int = -1,
-    ) -> Wait:
+    ) -> RequestThrottle:
         """A produce request that was appended, just before its answer.
 
         With acks of 0 nobody hears an answer: its time is exempt, and it can be muted for its bytes all the same.
@@ -151,7 +160,7 @@ class RequestQuotas:
         if acks == 0 and handler_percent is not None:
             self.managers.request.record_exempt(handler_percent, now_ms)
             handler_percent = None
-        return self.settle(user, client_id, ClientQuotaType.PRODUCE, own, handler_percent, now_ms)
+        return self.complete(user, client_id, ClientQuotaType.PRODUCE, own, handler_percent, now_ms)
 
     def max_fetch_bytes(self, user: Principal, client_id: str, request_max_bytes: int) -> int:
         """The most that a fetch is answered with: what is more than a quota's whole window could never pass."""
@@ -167,7 +176,7 @@ class RequestQuotas:
         now_ms: int,
         *,
         is_answered: bool = False,
-    ) -> Wait:
+    ) -> RequestThrottle:
         """A consumer's fetch with its answer made. Where it has to wait, the answer goes out empty, and its bytes are
         taken back, whichever quota it is that makes it wait.
 
@@ -176,7 +185,7 @@ class RequestQuotas:
         request = self._record_time(user, client_id, handler_percent, now_ms)
         own = self.managers.fetch.record(user, client_id, response_bytes, now_ms)
         if own is None and request is None:
-            return NO_WAIT
+            return NOT_THROTTLED
         wait = self._longest(user, client_id, ClientQuotaType.FETCH, own, request, now_ms)
         if _is_empty(wait, is_answered=is_answered):
             self.managers.fetch.unrecord(user, client_id, response_bytes, now_ms)
@@ -222,20 +231,19 @@ class RequestQuotas:
         own: Throttle | None,
         request: Throttle | None,
         now_ms: int,
-    ) -> Wait:
+    ) -> RequestThrottle:
         """The request's own quota has to be longer to win: ties go to request time."""
         if own is None and request is None:
-            return NO_WAIT
+            return NOT_THROTTLED
         own_ms = 0 if own is None else own.throttle_ms
         request_ms = 0 if request is None else request.throttle_ms
-        wait = Wait(own_ms, quota_type) if own_ms > request_ms else Wait(request_ms, ClientQuotaType.REQUEST)
-        if wait.throttle_ms <= 0:
-            return NO_WAIT
-        assert wait.quota_type is not None
-        self.managers.of(wait.quota_type).note_throttle(user, client_id, wait.throttle_ms, now_ms)
-        return wait
+        longest_ms, by = (own_ms, quota_type) if own_ms > request_ms else (request_ms, ClientQuotaType.REQUEST)
+        if longest_ms <= 0:
+            return NOT_THROTTLED
+        self.managers.of(by).note_throttle(user, client_id, longest_ms, now_ms)
+        return RequestThrottle(longest_ms, by)
 
 
-def _is_empty(throttled: Throttle | Wait | None, *, is_answered: bool) -> bool:
+def _is_empty(throttled: Throttle | RequestThrottle | None, *, is_answered: bool) -> bool:
     """Whether the answer to a fetch goes out empty, and its bytes are to be taken back."""
     return throttled is not None and throttled.throttle_ms > 0 and not is_answered

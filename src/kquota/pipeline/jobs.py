@@ -43,15 +43,10 @@ from kquota.pipeline.report.charts import check_extra
 from kquota.pipeline.spark.errors import to_kquota_error
 from kquota.pipeline.spark.persisted_frames import keep, unpersisting
 from kquota.pipeline.spark.session import active_session, start_session
-from kquota.pipeline.utilisation.worst_meters import (
-    UnexplainedThrottle,
-    WorstMeter,
-    unexplained_throttles,
-    worst_meters,
-)
+from kquota.pipeline.utilisation.worst_meters import unexplained_throttles, worst_meters
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 __all__ = [
     "Analysis",
@@ -111,8 +106,10 @@ class Analysis:
 
     directory: Path
     summary: Mapping[str, Any]
-    meters: tuple[WorstMeter, ...] = ()
-    unexplained: tuple[UnexplainedThrottle, ...] = ()
+    meters: Sequence[Row] = ()
+    """As :func:`~kquota.pipeline.utilisation.worst_meters.worst_meters` gives them."""
+    unexplained: Sequence[Row] = ()
+    """As :func:`~kquota.pipeline.utilisation.worst_meters.unexplained_throttles` gives them."""
     removed: tuple[str, ...] = ()
     """Tables and files that were made with other quotas, and are there no more."""
 
@@ -252,13 +249,11 @@ def analyze(
     return Analysis(options.out, summary, worst, unexplained)
 
 
-def _worst(
-    spark: SparkSession, directory: Path, clients: DataFrame
-) -> tuple[tuple[WorstMeter, ...], tuple[UnexplainedThrottle, ...]]:
+def _worst(spark: SparkSession, directory: Path, clients: DataFrame) -> tuple[list[Row], list[Row]]:
     """What the terminal shows of the tables `utilisation` and `throttled`, and of resolved clients."""
     throttled = read_table(spark, directory, THROTTLED)
     worst = worst_meters(read_table(spark, directory, UTILISATION), throttled, clients, count=WORST_SHOWN)
-    return tuple(worst), tuple(unexplained_throttles(throttled))
+    return worst.collect(), unexplained_throttles(throttled).collect()
 
 
 def fail_above(limit: RejectLimit, summary: Mapping[str, Any], directory: Path) -> None:

@@ -5,12 +5,13 @@ Pure: values in, values out; carrying a plan out is `kquota.stores`.
 
 from kquota.policy.difference import alterations, difference
 from kquota.policy.findings import Finding, Severity
+from kquota.policy.impact import NO_IMPACT, Impact, PlanImpact
 from kquota.policy.lint import lint
-from kquota.policy.objectives import NO_IMPACT, OBJECTIVES, Impact, Objective
+from kquota.policy.objectives import OBJECTIVES, Objective
 from kquota.policy.owners import UNOWNED, OwnerMap, OwnerRule, read_owner_rules
 from kquota.policy.plan import Drift, Plan, PlannedChange, PlanStatus, PlanTarget
 from kquota.policy.plan_json import is_plan, read_plan, write_plan
-from kquota.policy.side_effects import traps
+from kquota.policy.side_effects import side_effects
 
 __all__ = [
     "NO_IMPACT",
@@ -23,6 +24,7 @@ __all__ = [
     "OwnerMap",
     "OwnerRule",
     "Plan",
+    "PlanImpact",
     "PlanStatus",
     "PlanTarget",
     "PlannedChange",
@@ -33,6 +35,6 @@ __all__ = [
     "lint",
     "read_owner_rules",
     "read_plan",
-    "traps",
+    "side_effects",
     "write_plan",
 ]

@@ -13,7 +13,6 @@ from kquota.files.quota_file import QuotaFile
 from kquota.policy.findings import Finding, Severity, in_order
 from kquota.policy.name_lint import lint_names
 from kquota.policy.shadowing import Reach, rules_by_key, shadow, users_with_rules
-from kquota.policy.side_effects import traps
 from kquota.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -29,7 +28,7 @@ from kquota.quotas import (
     format_number,
 )
 
-__all__ = ["Finding", "Severity", "lint", "traps"]
+__all__ = ["lint"]
 
 _DEFAULTS: Final = BrokerConfig()
 _REQUEST_TIMEOUT_S: Final = 30

@@ -1,16 +1,16 @@
-"""What a change would have done to recorded traffic, in a few numbers, and how much of that is allowed."""
+"""How much a change of quotas may do to recorded traffic."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final, Self
 
 from kquota.errors import InputError
 
-__all__ = ["NO_IMPACT", "OBJECTIVES", "Impact", "Objective"]
+__all__ = ["OBJECTIVES", "Objective"]
 
 OBJECTIVES: Final[Mapping[str, str]] = {
     "throttled_share": "the share of the recording, 0 to 1 or in %, during which the worst meter is muted",
@@ -20,40 +20,6 @@ OBJECTIVES: Final[Mapping[str, str]] = {
 """What can be asked for, and what it is."""
 
 _OBJECTIVE: Final = re.compile(r"\s*([a-z_]+)\s*<=\s*([0-9.]+)\s*(%?)\s*")
-
-
-@dataclass(frozen=True, slots=True)
-class Impact:
-    """What one changed value would have done to the meters that it binds."""
-
-    throttled_share: float
-    """Of the worst meter."""
-    max_delay_ms: float
-    throttled_requests: int
-    total_delay_ms: float
-    amount_old: float
-    amount_new: float
-    meters: int
-    """How many there are, on each broker counted."""
-    newly_throttled: int = 0
-    """How many of them are throttled, and were not."""
-    no_longer_throttled: int = 0
-    taken_over: int = 0
-    """How many take over clients of other meters."""
-    newly_throttled_meters: tuple[str, ...] = ()
-    """Some of them, those that wait longest first; so the others."""
-    no_longer_throttled_meters: tuple[str, ...] = ()
-    taken_over_meters: tuple[str, ...] = ()
-    unknowns: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, object]:
-        """As it stands in plan.json."""
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
-
-
-NO_IMPACT: Final = Impact(0.0, 0.0, 0, 0.0, 0.0, 0.0, 0)
-"""Of a change that binds nobody who was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +53,9 @@ class Objective:
             raise InputError(f"{text!r}: a share is at most 1, or 100%; 1 % is written 1% or 0.01")
         return cls(found[1], most)
 
-    def is_met(self, impact: Impact) -> bool:
-        """Whether an impact is no larger."""
-        return float(getattr(impact, self.name)) <= self.most
+    def is_met(self, value: float | None) -> bool:
+        """Whether the value is no larger; one that is not known is."""
+        return value is not None and value <= self.most
 
     def __str__(self) -> str:
         return f"{self.name}<={self.most:g}"

@@ -223,11 +223,11 @@ def _text(node: Node) -> str | None:
     return node.text if isinstance(node, Scalar) and not node.is_null else None
 
 
-def _check_columns(columns: Sequence[str], place: str, wanted: str) -> None:
+def _check_columns(columns: Sequence[str], place: str, expected: str) -> None:
     unknown = [column for column in columns if column not in _COLUMNS]
     if unknown:
         raise InputError(f"{place}: there is no field {unknown[0]!r} (there are {', '.join(_COLUMNS)})")
     if _OWNER not in columns:
-        raise InputError(f"{place}: {wanted} (there are {', '.join(_COLUMNS)})")
+        raise InputError(f"{place}: {expected} (there are {', '.join(_COLUMNS)})")
     if len(set(columns)) < len(columns):
         raise InputError(f"{place}: a field stands twice")

@@ -7,14 +7,24 @@ go on where the first one ended. Read turned around, it undoes what it did.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import groupby
 from typing import Self
 
 from kquota.files.plain_json import dump_json
+from kquota.policy.difference import difference
 from kquota.policy.findings import Finding
-from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot, format_number, is_same_value
+from kquota.policy.impact import NO_IMPACT, Impact
+from kquota.policy.side_effects import side_effects
+from kquota.quotas import (
+    ClientQuotaEntity,
+    QuotaChange,
+    QuotaSnapshot,
+    apply_changes,
+    format_number,
+    is_same_value,
+)
 
 __all__ = ["Drift", "Plan", "PlanStatus", "PlanTarget", "PlannedChange", "fingerprint"]
 
@@ -31,7 +41,7 @@ class PlanTarget:
 class PlannedChange(QuotaChange):
     """A change, with what is known about it. Neither `impact` nor `warnings` has a part in what is done."""
 
-    impact: Mapping[str, object] | None = field(default=None, hash=False)
+    impact: Impact | None = None
     """What it would have done to recorded traffic."""
     warnings: tuple[Finding, ...] = ()
     """What it does to others than those that it names."""
@@ -52,7 +62,7 @@ class PlanStatus:
     """How far quotas are from a plan: what is left to be done, and what is in its way."""
 
     pending: tuple[PlannedChange, ...]
-    moved: tuple[Drift, ...]
+    drifted: tuple[Drift, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +85,17 @@ class Plan:
         )
         return cls(target, planned, _others(planned, current))
 
+    @classmethod
+    def between(
+        cls, target: PlanTarget, current: QuotaSnapshot, desired: QuotaSnapshot, *, prune: bool = False
+    ) -> Self:
+        """The plan that leads from `current` to `desired`, with what its changes do to others.
+
+        :param prune: also remove what `current` has and `desired` does not name: whole entities, and single keys.
+        """
+        changes = difference(current, desired, prune=prune)
+        return cls.of(target, current, changes).with_warnings(side_effects(current, apply_changes(current, changes)))
+
     @property
     def entities(self) -> tuple[ClientQuotaEntity, ...]:
         """The entities that are touched, in order."""
@@ -93,23 +114,23 @@ class Plan:
 
     def status(self, current: QuotaSnapshot) -> PlanStatus:
         """What is left of the plan where `current` are the quotas."""
-        moved = tuple(self._moved(current))
-        held_back = {one.entity for one in moved}
+        drifted = tuple(self._drifted(current))
+        left_alone = {one.entity for one in drifted}
         pending = tuple(
             change
             for change in self.changes
-            if change.entity not in held_back
+            if change.entity not in left_alone
             and not is_same_value(_value(current, change.entity, change.key), change.after)
         )
-        return PlanStatus(pending, moved)
+        return PlanStatus(pending, drifted)
 
-    def _moved(self, current: QuotaSnapshot) -> Iterator[Drift]:
-        found_beside = _others(self.changes, current)
+    def _drifted(self, current: QuotaSnapshot) -> Iterator[Drift]:
+        found_others = _others(self.changes, current)
         for entity, own in groupby(self.changes, key=lambda change: change.entity):
             allowed = {change.key: (change.before, change.after) for change in own}
-            beside = self.unchanged.get(entity, {})
-            for key in {**beside, **found_beside.get(entity, {})}:
-                allowed[key] = beside.get(key), beside.get(key)
+            others = self.unchanged.get(entity, {})
+            for key in {**others, **found_others.get(entity, {})}:
+                allowed[key] = others.get(key), others.get(key)
             for key, (before, after) in sorted(allowed.items()):
                 found = _value(current, entity, key)
                 if not is_same_value(found, before) and not is_same_value(found, after):
@@ -131,12 +152,17 @@ class Plan:
         )
         return replace(self, changes=changes, unchanged=_others(changes, current))
 
-    def holds(self, changes: Iterable[QuotaChange]) -> bool:
+    def includes(self, changes: Iterable[QuotaChange]) -> bool:
         """Whether all `changes` are among those of the plan."""
         own = {_identity(change) for change in self.changes}
         return all(_identity(change) in own for change in changes)
 
-    def with_impacts(self, impacts: Mapping[tuple[ClientQuotaEntity, str], Mapping[str, object]]) -> Self:
+    def by_entity(self) -> list[list[PlannedChange]]:
+        """The changes of each entity. Entities whose impacts do most harm come first, those without in order."""
+        groups = [list(own) for _, own in groupby(self.changes, key=lambda change: change.entity)]
+        return sorted(groups, key=lambda own: max((one.impact or NO_IMPACT).harm for one in own), reverse=True)
+
+    def with_impacts(self, impacts: Mapping[tuple[ClientQuotaEntity, str], Impact]) -> Self:
         """The plan with what changes would have done, by entity and key."""
         changes = (replace(change, impact=impacts.get((change.entity, change.key))) for change in self.changes)
         return replace(self, changes=tuple(changes))

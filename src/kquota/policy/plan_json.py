@@ -1,27 +1,25 @@
 """Plans written as JSON and read again, strictly: what was changed or cut short on the way is not taken for a plan."""
 
+from __future__ import annotations
+
 import json
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from kquota.errors import IllegalArgumentError, InputError
 from kquota.files.plain_json import dump_json
-from kquota.policy.findings import Finding, Severity
 from kquota.policy.plan import Plan, PlannedChange, PlanTarget
-from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot, is_same_value
-from kquota.quotas.entity import canonical_types
+from kquota.quotas import ClientQuotaEntity, is_same_value
+from kquota.quotas.entity import canonical_types, check_text
 
 __all__ = ["is_plan", "read_plan", "write_plan"]
 
 FORMAT: Final = 2
 
 _FIELDS: Final = ("format", "target", "base", "changes", "unchanged", "checksum")
-_CHANGE: Final = ("entity", "key", "before", "after", "impact", "warnings")
-_FINDING: Final = ("rule", "severity", "entity", "key", "message")
-_SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _BEGINNING: Final = re.compile(r'\s*\{\s*"(?:format|target|base|changes|unchanged|checksum)"\s*:')
 _AGAIN: Final = "make a new one with kquota plan"
 
@@ -29,7 +27,6 @@ _AGAIN: Final = "make a new one with kquota plan"
 def write_plan(plan: Plan) -> str:
     """The plan as JSON, one line for each change."""
     fields = _fields(plan)
-    fields["checksum"] = _checksum(fields)
     lines = [f"{dump_json(name)}: {_lines(value)}" for name, value in fields.items()]
     return "{" + ",\n ".join(lines) + "}\n"
 
@@ -63,43 +60,50 @@ class _DamagedError(Exception):
     pass
 
 
-def _fields(plan: Plan) -> dict[str, object]:
-    """The plan as plain values, without its checksum."""
-    return {
+@dataclass(frozen=True, slots=True)
+class _Unchanged:
+    """The values of an entity that a plan touches and does not change."""
+
+    entity: ClientQuotaEntity
+    values: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanFile:
+    """The fields that a plan is read from. What they are in JSON follows from the types, with two hooks."""
+
+    target: PlanTarget
+    changes: tuple[PlannedChange, ...]
+    unchanged: tuple[_Unchanged, ...]
+
+
+def _fields(plan: Plan) -> dict[str, Any]:
+    """The plan as plain values."""
+    import msgspec  # noqa: PLC0415 - only who reads or writes plans loads it
+
+    unchanged = sorted(plan.unchanged.items(), key=lambda pair: pair[0].sort_key())
+    fields = {
         "format": FORMAT,
-        "target": {"id": plan.target.id, "name": plan.target.name},
+        "target": msgspec.to_builtins(plan.target),
         "base": plan.base,
-        "changes": [
-            {
-                "entity": _names(change.entity),
-                "key": change.key,
-                "before": change.before,
-                "after": change.after,
-                "impact": change.impact,
-                "warnings": [_finding(warning) for warning in change.warnings],
-            }
-            for change in plan.changes
-        ],
+        "changes": msgspec.to_builtins(list(plan.changes), enc_hook=_names),
         "unchanged": [
-            {"entity": _names(entity), "values": dict(sorted(values.items()))}
-            for entity, values in sorted(plan.unchanged.items(), key=lambda pair: pair[0].sort_key())
+            {"entity": _names(entity), "values": dict(sorted(values.items()))} for entity, values in unchanged
         ],
     }
+    return {**fields, "checksum": _checksum(fields)}
 
 
-def _finding(warning: Finding) -> dict[str, object]:
-    entity = None if warning.entity is None else _names(warning.entity)
-    return {
-        "rule": warning.rule,
-        "severity": warning.severity.value,
-        "entity": entity,
-        "key": warning.key,
-        "message": warning.message,
-    }
-
-
-def _names(entity: ClientQuotaEntity) -> dict[str, str | None]:
+def _names(entity: object) -> dict[str, str | None]:
+    assert isinstance(entity, ClientQuotaEntity)
     return {entity_type: entity.entries[entity_type] for entity_type in canonical_types(entity.entries)}
+
+
+def _entity(kind: type, node: object) -> ClientQuotaEntity:
+    assert kind is ClientQuotaEntity
+    if not isinstance(node, dict):
+        raise TypeError("an object of names is expected")
+    return ClientQuotaEntity(node)
 
 
 def _lines(value: object) -> str:
@@ -141,11 +145,11 @@ def _decoded(text: str | bytes) -> dict[str, Any]:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise _DamagedError(f"the plan is damaged: an object has a field twice; {_AGAIN}")
+        raise _damaged("an object has a field twice")
     return found
 
 
-def _refuse_constant(name: str) -> None:
+def _refuse_constant(name: str) -> NoReturn:
     raise _DamagedError(f"this is no plan: JSON has no {name}")
 
 
@@ -158,19 +162,16 @@ def _plan(found: dict[str, Any]) -> Plan:
             f"the plan has format {number!r}, and this kquota reads format {FORMAT}: use the kquota that wrote it, "
             f"or {_AGAIN}"
         )
-    _only(found, _FIELDS, "the plan")
-    target = _object(found["target"], ("id", "name"), "target")
-    if not isinstance(target["id"], str | None) or not isinstance(target["name"], str):
-        raise _damaged("target", "an id, or null, and a name are expected")
-    changes = sorted(
-        (_change(one, f"changes[{place}]") for place, one in enumerate(_list(found["changes"], "changes"))),
-        key=lambda change: (change.entity.sort_key(), change.key),
-    )
-    if len({(change.entity, change.key) for change in changes}) < len(changes):
-        raise _damaged("changes", "a value is changed twice")
-    plan = Plan(PlanTarget(target["id"], target["name"]), tuple(changes), _unchanged(found["unchanged"], changes))
-    fields = _fields(plan)
-    if found["base"] != fields["base"] or found["checksum"] != _checksum(fields):
+    import msgspec  # noqa: PLC0415 - only who reads or writes plans loads it
+
+    try:
+        # Not strict, since numbers that JSON has not are written as text; so is what comes out compared with the file.
+        file = msgspec.convert(found, _PlanFile, strict=False, dec_hook=_entity)
+        plan = Plan(file.target, file.changes, {one.entity: one.values for one in file.unchanged})
+        _check_changes(plan)
+    except (msgspec.ValidationError, IllegalArgumentError) as error:
+        raise _damaged(str(error)) from None
+    if dump_json(_sorted(found)) != dump_json(_sorted(_fields(plan))):
         raise _DamagedError(
             "this is not the plan that was made: it was changed by hand, or damaged on the way. Change the quota file "
             f"instead, and {_AGAIN}"
@@ -178,104 +179,21 @@ def _plan(found: dict[str, Any]) -> Plan:
     return plan
 
 
-def _change(node: Any, where: str) -> PlannedChange:
-    fields = _object(node, _CHANGE, where)
-    entity = _entity(fields["entity"], f"{where}.entity")
-    key = _text(fields["key"], f"{where}.key")
-    before, after = _number(fields["before"], f"{where}.before"), _number(fields["after"], f"{where}.after")
-    if is_same_value(before, after):
-        raise _damaged(where, "it changes nothing")
-    impact, warnings = fields["impact"], _list(fields["warnings"], f"{where}.warnings")
-    if impact is not None and not isinstance(impact, dict):
-        raise _damaged(f"{where}.impact", "an object or null is expected")
-    found = tuple(_warning(warning, f"{where}.warnings[{place}]") for place, warning in enumerate(warnings))
-    return PlannedChange(entity, key, before, after, impact, found)
+def _check_changes(plan: Plan) -> None:
+    changed = {(change.entity, change.key) for change in plan.changes}
+    if len(changed) < len(plan.changes):
+        raise _damaged("changes: a value is changed twice")
+    for change in plan.changes:
+        if not change.key:
+            raise _damaged("changes: a key is expected")
+        check_text(change.key, "the key of a change")
+        if is_same_value(change.before, change.after):
+            raise _damaged("changes: a value does not change")
+    touched = set(plan.entities)
+    for entity, values in plan.unchanged.items():
+        if entity not in touched or any((entity, key) in changed for key in values):
+            raise _damaged("unchanged: other values of the entities that are changed are expected")
 
 
-def _warning(node: Any, where: str) -> Finding:
-    fields = _object(node, _FINDING, where)
-    entity = None if fields["entity"] is None else _entity(fields["entity"], f"{where}.entity")
-    key = None if fields["key"] is None else _text(fields["key"], f"{where}.key")
-    if fields["severity"] not in list(Severity):
-        raise _damaged(f"{where}.severity", "error, warning or info is expected")
-    rule, message = _text(fields["rule"], f"{where}.rule"), _text(fields["message"], f"{where}.message")
-    return Finding(rule, Severity(fields["severity"]), entity, key, message)
-
-
-def _unchanged(node: Any, changes: Iterable[QuotaChange]) -> QuotaSnapshot:
-    found: dict[ClientQuotaEntity, dict[str, float]] = {}
-    changed = {(change.entity, change.key) for change in changes}
-    touched = {change.entity for change in changes}
-    for place, one in enumerate(_list(node, "unchanged")):
-        where = f"unchanged[{place}]"
-        fields = _object(one, ("entity", "values"), where)
-        entity = _entity(fields["entity"], f"{where}.entity")
-        if not isinstance(fields["values"], dict):
-            raise _damaged(f"{where}.values", "an object is expected")
-        values: dict[str, float] = {}
-        for key, value in fields["values"].items():
-            number = _number(value, f"{where}.values.{key}")
-            if number is None or (entity, _text(key, where)) in changed:
-                raise _damaged(f"{where}.values.{key}", "a value that is not changed is expected")
-            values[key] = number
-        if entity in found or entity not in touched:
-            raise _damaged(where, "an entity that is changed is expected, and once")
-        found[entity] = values
-    return found
-
-
-def _entity(node: Any, where: str) -> ClientQuotaEntity:
-    if not isinstance(node, dict) or not all(isinstance(name, str | None) for name in node.values()):
-        raise _damaged(where, "an object of names is expected")
-    try:
-        return ClientQuotaEntity(node)
-    except IllegalArgumentError as error:
-        raise _damaged(where, str(error)) from None
-
-
-def _number(node: Any, where: str) -> float | None:
-    if node is None:
-        return None
-    if isinstance(node, str) and node in _SPECIAL:
-        return _SPECIAL[node]
-    if isinstance(node, int | float) and not isinstance(node, bool):
-        try:
-            number = float(node)
-        except OverflowError:
-            number = math.inf
-        if math.isfinite(number):
-            return number
-    raise _damaged(where, 'a number, "NaN", "Infinity" or null is expected')
-
-
-def _text(node: Any, where: str) -> str:
-    try:
-        if isinstance(node, str) and node.encode():
-            return node
-    except UnicodeEncodeError:
-        pass
-    raise _damaged(where, "text is expected")
-
-
-def _list(node: Any, where: str) -> list[Any]:
-    if not isinstance(node, list):
-        raise _damaged(where, "a list is expected")
-    return node
-
-
-def _object(node: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
-    if not isinstance(node, dict):
-        raise _damaged(where, "an object is expected")
-    _only(node, names, where)
-    return node
-
-
-def _only(node: dict[str, Any], names: tuple[str, ...], where: str) -> None:
-    different = sorted(node.keys() ^ set(names))
-    if different:
-        what = "is missing" if different[0] in names else "is not known"
-        raise _damaged(where, f"{different[0]} {what}")
-
-
-def _damaged(where: str, reason: str) -> _DamagedError:
-    return _DamagedError(f"the plan is damaged: {where}: {reason}; {_AGAIN}")
+def _damaged(reason: str) -> _DamagedError:
+    return _DamagedError(f"the plan is damaged: {reason}; {_AGAIN}")

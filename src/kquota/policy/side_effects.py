@@ -8,7 +8,7 @@ from kquota.policy.findings import Finding, Severity, in_order
 from kquota.policy.shadowing import Reach, rules_by_key, shadow
 from kquota.quotas import CLIENT_ID, IP, KAFKA, USER, ClientQuotaEntity, QuotaResolver, QuotaSnapshot, ResolvedQuota
 
-__all__ = ["traps"]
+__all__ = ["side_effects"]
 
 _SHOWN: Final = 3
 _COUNTED: Final = {
@@ -19,7 +19,7 @@ _COUNTED: Final = {
 """What a meter holds, by its tags."""
 
 
-def traps(before: QuotaSnapshot, after: QuotaSnapshot) -> tuple[Finding, ...]:
+def side_effects(before: QuotaSnapshot, after: QuotaSnapshot) -> tuple[Finding, ...]:
     """What going from `before` to `after` does to others than those that it names, sorted by entity.
 
     - ``silences``: a new rule stands above others, which bind nobody any more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from kquota.errors import (
@@ -17,10 +18,54 @@ from kquota.policy import alterations
 from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot
 from kquota.stores.port import ComparesAndSets, QuotaStore
 
-__all__ = ["BATCH_ENTITIES", "make_changes"]
+__all__ = ["BATCH_ENTITIES", "Outcome", "local_principal", "make_changes", "to_outcomes"]
 
 BATCH_ENTITIES: Final = 1_000
 """As many as the client sends in one request: none of them is asked for while another may still fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One entity: what was to change, and what came of it."""
+
+    entity: ClientQuotaEntity
+    changes: tuple[QuotaChange, ...]
+    error: ApiError | None
+    dry_run: bool
+
+    @property
+    def status(self) -> str:
+        """One word: done, unchanged (there was nothing to do, or it is a dry run), failed or unknown."""
+        if self.error is None:
+            return "unchanged" if self.dry_run or not self.changes else "done"
+        return "unknown" if self.error.is_unknown else "failed"
+
+
+def to_outcomes(
+    entities: Iterable[ClientQuotaEntity],
+    changes: Iterable[QuotaChange],
+    results: Mapping[ClientQuotaEntity, ApiError | None],
+    *,
+    dry_run: bool,
+) -> list[Outcome]:
+    """What became of `entities`, in their order, and of others that were changed.
+
+    :param results: by entity that was sent; the others had no change to make.
+    """
+    by_entity: dict[ClientQuotaEntity, list[QuotaChange]] = {entity: [] for entity in (*entities, *results)}
+    for change in changes:
+        by_entity[change.entity].append(change)
+    return [Outcome(entity, tuple(own), results.get(entity), dry_run) for entity, own in by_entity.items()]
+
+
+def local_principal() -> str:
+    """The user of this process, for the history of a store: there is no connection that would say who asks."""
+    from getpass import getuser  # noqa: PLC0415 - only who changes something loads it
+
+    try:
+        return f"local:{getuser()}".encode(errors="replace").decode()
+    except (OSError, KeyError, ImportError):
+        return "local:"
 
 
 def make_changes(

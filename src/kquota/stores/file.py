@@ -146,7 +146,7 @@ class FileStore:
             return
         self._content, self._error = content, None
         self._index = QuotaIndex(file.snapshot())
-        left_out = tuple(one.told_of(str(self.path)) for one in file.left_out)
+        left_out = tuple(one.to_text(str(self.path)) for one in file.left_out)
         for text in left_out if left_out != self._left_out else ():
             self._warn(text)
         self._left_out = left_out

@@ -35,7 +35,9 @@ __all__ = ["LocalStore", "StoreBackend", "new_identity"]
 _WAIT_MS: Final = 10_000
 _LOOK_EVERY_MS: Final = 250
 """Other processes change a file without a word."""
-_MOVED: Final = ApiError(KafkaErrorCode.INVALID_UPDATE_VERSION, "somebody else changed this entity meanwhile")
+_CHANGED_MEANWHILE: Final = ApiError(
+    KafkaErrorCode.INVALID_UPDATE_VERSION, "somebody else changed this entity meanwhile"
+)
 
 
 def new_identity() -> str:
@@ -149,7 +151,7 @@ class LocalStore:
         asked = list(alterations)
         hosts = self._hosts(asked) if hosts is None else hosts
         results = self._alter(asked, expected, hosts, principal=principal)
-        return {one.entity: results.get(one.entity, _MOVED) for one in asked}
+        return {one.entity: results.get(one.entity, _CHANGED_MEANWHILE) for one in asked}
 
     def _alter(
         self,
@@ -163,9 +165,9 @@ class LocalStore:
         """Decide, and commit; without entities that are not as expected, if something is."""
 
         def decided(index: QuotaIndex) -> Decision:
-            unmoved = asked if expected is None else _unmoved(asked, expected, index.snapshot)
-            decision = self._decide(index, unmoved, hosts)
-            is_distinct = len(decision.results) == len(unmoved)
+            unchanged = asked if expected is None else _unchanged(asked, expected, index.snapshot)
+            decision = self._decide(index, unchanged, hosts)
+            is_distinct = len(decision.results) == len(unchanged)
             return decision if is_distinct else replace(decision, changes=_net(decision.changes))
 
         index = self._keeper.read()
@@ -242,16 +244,16 @@ def _with_reason(entity: ClientQuotaEntity, error: ApiError | None, hosts: Hosts
     return replace(error, message=f"{error.message} It could not be looked up in time; try again with fewer names.")
 
 
-def _unmoved(
+def _unchanged(
     alterations: Iterable[ClientQuotaAlteration], expected: QuotaSnapshot, current: QuotaSnapshot
 ) -> list[ClientQuotaAlteration]:
     """Those of entities whose values are as expected."""
 
-    def is_unmoved(entity: ClientQuotaEntity) -> bool:
+    def is_unchanged(entity: ClientQuotaEntity) -> bool:
         was, now = expected.get(entity, {}), current.get(entity, {})
         return was.keys() == now.keys() and all(is_same_value(value, now[key]) for key, value in was.items())
 
-    return [one for one in alterations if is_unmoved(one.entity)]
+    return [one for one in alterations if is_unchanged(one.entity)]
 
 
 def _net(changes: Iterable[QuotaChange]) -> tuple[QuotaChange, ...]:

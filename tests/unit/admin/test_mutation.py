@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kquota.admin.mutation import RETRY_BACKOFF_MS, FindController, Mutation, Send, Wait
-from kquota.errors import ApiError, KafkaErrorCode, ThrottlingQuotaExceededError, failed
+from kquota.errors import ApiError, KafkaErrorCode, ThrottlingQuotaExceededError
 
 QUOTA = ApiError(KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED)
 EXISTS = ApiError(KafkaErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'b' already exists.")
@@ -49,7 +49,7 @@ def test_without_retries_it_fails_at_once() -> None:
     call.answered(1_100, 2_000, {"a": None, "b": QUOTA})
     assert call.step(1_100) is None
     assert call.results == {"a": None, "b": refused(2_000)}
-    error = failed(refused(2_000))
+    error = refused(2_000).to_exception()
     assert isinstance(error, ThrottlingQuotaExceededError)
     assert (error.throttle_time_ms, error.error.retriable, error.exit_code) == (2_000, True, 1)
     assert "Try again in 2000 ms" in str(error)

@@ -1,15 +1,14 @@
 """What the terminal says of an analysis."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import Row
 
 from kquota.cli.pipeline.jobs import print_analysis
 from kquota.pipeline.jobs import Analysis
-from kquota.pipeline.utilisation.worst_meters import WorstMeter
 
-METER = WorstMeter(
+METER = Row(
     broker_id=0,
     meter="user=ops",
     key="controller_mutation_rate",
@@ -24,6 +23,8 @@ METER = WorstMeter(
     throttled_requests=0,
     throttle_ms=0,
     ambiguous=False,
+    episodes=0,
+    unknown_amounts=0,
 )
 COUNTS = {"good": 7, "rejected": 2, "blank": 1, "start_ms": 0}
 
@@ -67,7 +68,7 @@ def test_a_log_that_begins_in_one_of_two_hours_is_named(capsys: pytest.CaptureFi
 def test_rates_that_lack_unknown_amounts_are_marked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     print_analysis(Analysis(tmp_path, COUNTS, (METER,)))
     assert "(+)" not in capsys.readouterr().out
-    print_analysis(Analysis(tmp_path, COUNTS, (replace(METER, unknown_amounts=2),)))
+    print_analysis(Analysis(tmp_path, COUNTS, (Row(**METER.asDict() | {"unknown_amounts": 2}),)))
     text = " ".join(capsys.readouterr().out.split())
     assert "50 % (+) 60 % (+)" in text
     assert "(+) or more: the amounts of some requests are not known, and in no figure of the meter." in text

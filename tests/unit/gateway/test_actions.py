@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from kafka.protocol.schemas.load_json import load_json
 
-from kquota.gateway.relay.actions import ACTIONS, Action, Kind, action_of
+from kquota.gateway.relay.actions import ACTIONS, Action, Kind
 from kquota.wire.apis import APIS, TOPIC_APIS
+from tests.kit.actions import api_number, known_action
 from tests.kit.kio_entities import entity_class, is_known, least, response_frame
 
 ROOT = Path(__file__).parents[3]
@@ -92,15 +93,14 @@ def test_what_the_gateway_has_to_touch_is_known_as_that() -> None:
 @pytest.mark.parametrize("api", [*APIS.values(), *TOPIC_APIS], ids=lambda api: api.name)
 def test_it_agrees_with_the_apis_that_kquota_speaks_itself(api: Any) -> None:
     for version in range(api.min_version, api.max_version + 1):
-        action = action_of(api.key, version)
-        assert action is not None
+        action = known_action(api.key, version)
         assert (action.name, action.is_flexible) == (api.name, api.is_flexible(version))
         assert action.has_tagged_header == api.has_tagged_response_header(version)
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(1, 16), (1, -1), (4, 0), (78, 1), (79, 1), (0, 14), (-1, 0)])
 def test_what_is_not_forwarded(api_key: int, version: int) -> None:
-    assert action_of(api_key, version) is None
+    assert api_number(api_key, version) not in ACTIONS
 
 
 @pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.0"])
@@ -118,5 +118,5 @@ def test_all_that_brokers_offer_to_clients_is_there(release: str) -> None:
         (key, version)
         for key, (first, last) in offered.items()
         for version in range(first, last + 1)
-        if key not in NOT_FOR_CLIENTS and action_of(key, version) is None
+        if key not in NOT_FOR_CLIENTS and api_number(key, version) not in ACTIONS
     }

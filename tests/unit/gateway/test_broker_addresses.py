@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from kquota.errors import MalformedMessageError
-from kquota.gateway.relay.actions import ACTIONS, Action, Kind, action_of
+from kquota.gateway.relay.actions import ACTIONS, Action, Kind
 from kquota.gateway.relay.broker_addresses import rewrite_coordinators, rewrite_head, rewrite_produce
 from kquota.wire.primitives import uvarint
+from tests.kit.actions import known_action
 from tests.kit.kio_entities import (
     FOREIGN_TAGS,
     NO_TAGS,
@@ -30,12 +31,6 @@ def of_kind(kind: Kind, first: int = 0) -> list[Any]:
         for one in ACTIONS.values()
         if one.kind is kind and one.version >= first and is_known(one.api_key, one.version)
     ]
-
-
-def known(api_key: int, version: int) -> Action:
-    action = action_of(api_key, version)
-    assert action is not None
-    return action
 
 
 HEADS = of_kind(Kind.BROKERS)
@@ -154,12 +149,12 @@ def test_no_port_and_no_rack_looks_like_the_end_of_an_answer_without_addresses(
 
 def test_versions_without_node_endpoints_are_returned_as_they_are() -> None:
     frame = b"anything"
-    assert rewrite_produce(known(0, 9), frame, rewrite) is frame
+    assert rewrite_produce(known_action(0, 9), frame, rewrite) is frame
 
 
 def test_a_list_of_brokers_is_bounded() -> None:
     """By its number, as soon as that is known, and by its bytes, also while they arrive."""
-    metadata = known(3, 9)
+    metadata = known_action(3, 9)
     head = (2**30).to_bytes(4, "big") + b"\0\0\0\7" + b"\0" + b"\0\0\0\0"
     with pytest.raises(MalformedMessageError, match="with 10001 brokers"):
         rewrite_head(metadata, head + uvarint(10_002), rewrite)
@@ -183,9 +178,9 @@ def test_a_list_that_does_not_end_with_its_frame_is_malformed() -> None:
     frame = len(body).to_bytes(4, "big") + body
     for behind in (b"", broker, broker + broker):
         with pytest.raises(MalformedMessageError, match="Metadata ends too early"):
-            rewrite_head(known(3, 9), frame + behind, rewrite)
+            rewrite_head(known_action(3, 9), frame + behind, rewrite)
     with pytest.raises(MalformedMessageError):
-        rewrite_head(known(3, 9), b"\xff\xff\xff\xff", rewrite)
+        rewrite_head(known_action(3, 9), b"\xff\xff\xff\xff", rewrite)
 
 
 def test_errors_of_the_rewriter_are_its_own() -> None:
@@ -196,10 +191,10 @@ def test_errors_of_the_rewriter_are_its_own() -> None:
 
     frame = response_frame(least(entity_class(10, 1, "response"), node_id=5))
     with pytest.raises(IndexError, match="mine"):
-        rewrite_coordinators(known(10, 1), frame, fails)
+        rewrite_coordinators(known_action(10, 1), frame, fails)
     broker = b"\0\0\0\2" + b"\2a" + b"\0\0\0\1" + b"\0\0"
     with pytest.raises(IndexError, match="mine"):
-        rewrite_head(known(3, 9), b"\0\0\1\0" + b"\0\0\0\7" + b"\0" + b"\0\0\0\0" + b"\2" + broker, fails)
+        rewrite_head(known_action(3, 9), b"\0\0\1\0" + b"\0\0\0\7" + b"\0" + b"\0\0\0\0" + b"\2" + broker, fails)
 
 
 @pytest.mark.parametrize(("action", "kind"), [*HEADS, *COORDINATORS, *PRODUCE])

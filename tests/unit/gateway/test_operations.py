@@ -143,7 +143,7 @@ def use_everything(parts: Parts) -> None:
     one.managers.request.record("alice", "etl", 5.0, now_ms())
     controller = parts.quotas.controller
     throttle = controller.requests.mutate(*alice, [50.0], now_ms(), strict=False).throttle
-    controller.settle_mutation(alice, throttle, now_ms())
+    controller.complete_mutation(alice, throttle, now_ms())
     for _ in range(30):
         one.accept("PLAINTEXT", "10.0.0.7", now_ms())
     stats = parts.gateway.stats

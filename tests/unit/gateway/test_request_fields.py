@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kquota.errors import MalformedMessageError
-from kquota.gateway.relay.actions import ACTIONS, Action, Kind, action_of
+from kquota.gateway.relay.actions import ACTIONS, Action, Kind
 from kquota.gateway.relay.request_fields import fetch_max_bytes_at, produce_acks_at, request_header_end
+from tests.kit.actions import known_action
 from tests.kit.kio_entities import (
     FOREIGN_TAGS,
     NO_TAGS,
@@ -37,12 +38,6 @@ def of_kind(*kinds: Kind) -> list[Any]:
         for one in ACTIONS.values()
         if one.kind in kinds and is_known(one.api_key, one.version)
     ]
-
-
-def known(api_key: int, version: int) -> Action:
-    action = action_of(api_key, version)
-    assert action is not None
-    return action
 
 
 @pytest.mark.parametrize(("action", "kind"), of_kind(*Kind))
@@ -86,17 +81,17 @@ def _transactional_id_bytes(request: Any, action: Action) -> int:
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_acks_of_versions_that_kafka_removed_are_the_first_field(version: int) -> None:
     frame = b"\0\0\0\x10" + b"\0\0" + version.to_bytes(2, "big") + b"\0\0\0\7" + b"\0\2me" + b"\xff\xff" + b"\0\0"
-    assert produce_acks(frame, known(0, version)) == -1
+    assert produce_acks(frame, known_action(0, version)) == -1
 
 
 def test_acks_behind_the_end_of_their_request_are_malformed() -> None:
     frame = b"\0\0\0\x0d" + b"\0\0\0\0" + b"\0\0\0\7" + b"\0\2me" + b"\0"
-    assert produce_acks(frame[:-1], known(0, 0)) is None
+    assert produce_acks(frame[:-1], known_action(0, 0)) is None
     for behind in (b"", b"\0\0\0\x0d"):
         with pytest.raises(MalformedMessageError):
-            produce_acks(frame + behind, known(0, 0))
+            produce_acks(frame + behind, known_action(0, 0))
     with pytest.raises(MalformedMessageError):
-        produce_acks(b"\xff\xff\xff\xff", known(0, 0))
+        produce_acks(b"\xff\xff\xff\xff", known_action(0, 0))
 
 
 @pytest.mark.parametrize(("action", "kind"), of_kind(Kind.FETCH))
@@ -116,7 +111,7 @@ def test_max_bytes_of_fetch_can_be_lowered_in_place(action: Action, kind: Any, d
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_the_first_versions_of_fetch_have_no_max_bytes(version: int) -> None:
-    assert fetch_max_bytes_at(b"\0\0\0\0", known(1, version)) is None
+    assert fetch_max_bytes_at(b"\0\0\0\0", known_action(1, version)) is None
 
 
 @pytest.mark.parametrize(("action", "kind"), of_kind(Kind.FETCH, Kind.PRODUCE))

@@ -41,7 +41,7 @@ def test_each_kind_of_throttle_is_counted_under_its_rule(is_shadow: bool) -> Non
     fetch_ms = fetched(one, ALICE, 30_000, NOW)
     controller = quotas.controller
     mutations = controller.requests.mutate(*ALICE, [30.0], NOW, strict=False)
-    mutation_ms = controller.settle_mutation(ALICE, mutations.throttle, NOW)
+    mutation_ms = controller.complete_mutation(ALICE, mutations.throttle, NOW)
     delays = [one.accept("PLAINTEXT", "10.0.0.7", NOW) for _ in range(30)]
     found = counted(quotas.throttles)
     assert {key: requests for key, (requests, _) in found.items() if key[0] != "Connection"} == {

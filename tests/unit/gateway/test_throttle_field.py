@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kquota.errors import MalformedMessageError
-from kquota.gateway.relay.actions import ACTIONS, Action, action_of
+from kquota.gateway.relay.actions import ACTIONS, Action
 from kquota.gateway.relay.throttle_field import throttle_position, write_throttle
+from tests.kit.actions import known_action
 from tests.kit.kio_entities import (
     FOREIGN_TAGS,
     NO_TAGS,
@@ -34,12 +35,6 @@ WALKED = [one for one in RESPONSES if one.values[0].has_throttle and one.values[
 
 def of_ms(time: int) -> datetime.timedelta:
     return datetime.timedelta(milliseconds=time)
-
-
-def known(api_key: int, version: int) -> Action:
-    action = action_of(api_key, version)
-    assert action is not None
-    return action
 
 
 @pytest.mark.parametrize(("action", "kind"), RESPONSES)
@@ -96,13 +91,13 @@ def test_versions_that_kafka_removed(version: int) -> None:
     """Produce 1 and 2: topics, then the time."""
     topics = b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\1" + b"\0\0\0\0" + b"\0\0" + b"\0" * (8 if version == 1 else 16)
     frame = bytearray(b"\0\0\0\0" + b"\0\0\0\7" + topics + b"\0\0\0\0")
-    write_throttle(frame, known(0, version), 0x01020304)
+    write_throttle(frame, known_action(0, version), 0x01020304)
     assert frame.endswith(topics + b"\1\2\3\4")
 
 
 def test_a_response_of_produce_version_0_has_none() -> None:
     frame = bytearray(b"\0\0\0\x08\0\0\0\7\0\0\0\0")
-    write_throttle(frame, known(0, 0), 5)
+    write_throttle(frame, known_action(0, 0), 5)
     assert frame == b"\0\0\0\x08\0\0\0\7\0\0\0\0"
 
 
@@ -111,12 +106,12 @@ def test_the_error_unsupported_version_has_none(version: int) -> None:
     """Its body is that of version 0: error code, and what is supported of ApiVersions."""
     frame = bytearray(b"\0\0\0\x10\0\0\0\7\0\x23\0\0\0\1\0\x12\0\0\0\3")
     before = bytes(frame)
-    write_throttle(frame, known(18, version), 1000)
+    write_throttle(frame, known_action(18, version), 1000)
     assert frame == before
 
 
 def test_the_beginning_of_a_frame_does_where_the_field_is_among_the_first() -> None:
-    fetch = known(1, 12)
+    fetch = known_action(1, 12)
     head = bytearray(b"\0\1\0\0" + b"\0\0\0\7" + b"\0" + b"\0\0\0\0")
     write_throttle(head, fetch, 500)
     assert head.endswith(b"\0\0\1\xf4")
@@ -126,11 +121,11 @@ def test_the_beginning_of_a_frame_does_where_the_field_is_among_the_first() -> N
 
 def test_a_time_that_no_message_can_hold_becomes_the_longest() -> None:
     frame = bytearray(b"\0\0\0\x08\0\0\0\7\0\0\0\0")
-    write_throttle(frame, known(12, 1), 2**40)
+    write_throttle(frame, known_action(12, 1), 2**40)
     assert frame.endswith(b"\x7f\xff\xff\xff")
 
 
 def test_thousands_of_millions_of_partitions_that_are_not_there_take_no_time() -> None:
     frame = b"\0\0\0\0" + b"\0\0\0\7" + b"\0" + b"\xff\xff\xff\xff\x07" * 20
     with pytest.raises(MalformedMessageError):
-        throttle_position(frame, known(0, 12))
+        throttle_position(frame, known_action(0, 12))

@@ -17,7 +17,7 @@ def meter_of(name: int, used: float, throttle_ms: int = 0) -> RateMeter:
     meter = RateMeter({"user": str(name)}, 1e18, WINDOWS, None)
     meter.record(used, NOW)
     if throttle_ms:
-        meter.waits_until_ms = NOW + throttle_ms
+        meter.throttled_until_ms = NOW + throttle_ms
         meter.throttle_times.record(throttle_ms, NOW)
     return meter
 

@@ -35,6 +35,7 @@ from kquota.metering.partitions import PartitionQuotaCallback
 from kquota.metering.statistics import Windows
 from kquota.metering.throttling import LONGEST_MS
 from kquota.quotas import ClientQuotaEntity
+from tests.kit.mutations import charge_mutation
 from tests.kit.sampled_model import SampledModel
 
 NOW = 1_700_000_000_000
@@ -251,22 +252,20 @@ class Engine:
         self, quota_type: ClientQuotaType, client: tuple[str, str], value: float, now_ms: int, how: str
     ) -> tuple[Any, ...] | None:
         manager = self.managers.of(quota_type)
-        rejected = False
+        accepted = True
         throttle: Throttle | None
         if how == "unrecord":
             manager.unrecord(*client, value, now_ms)
             return None
         if not isinstance(manager, MutationQuotaManager):
             throttle = manager.record(*client, value, now_ms)
-        elif how == "strict":
-            rejected, throttle = manager.record_strict(*client, value, now_ms)
         else:
-            throttle = manager.record_permissive(*client, value, now_ms)
+            throttle, accepted = charge_mutation(manager, *client, value, now_ms, strict=how == "strict")
         meter = manager.meter(*client)
         if meter is None:
             return None
         waits = None if throttle is None else throttle.throttle_ms
-        return dict(meter.tags), meter.limit, meter.measure(now_ms), waits, rejected
+        return dict(meter.tags), meter.limit, meter.measure(now_ms), waits, not accepted
 
 
 types = st.sampled_from(ClientQuotaType)

@@ -35,6 +35,7 @@ from kquota.metering.partitions import PartitionQuotaCallback
 from kquota.metering.replay import Replay
 from kquota.metering.requests import RequestQuotas
 from kquota.quotas import ClientQuotaEntity, MeterKey
+from tests.kit.mutations import charge_mutation
 
 NOW = 1_700_000_000_000
 PRODUCE = ClientQuotaType.PRODUCE
@@ -181,8 +182,8 @@ def test_the_principal_reaches_the_callback_as_it_is(is_guarded: bool) -> None:
             manager.record_no_throttle(user, "c", 1, NOW)
             manager.unrecord(user, "c", 1, NOW)
             manager.note_throttle(user, "c", 1, NOW)
-        managers.controller_mutation.record_strict(user, "c", 1, NOW)
-        managers.controller_mutation.record_permissive(user, "c", 1, NOW)
+        charge_mutation(managers.controller_mutation, user, "c", 1, NOW, strict=True)
+        charge_mutation(managers.controller_mutation, user, "c", 1, NOW, strict=False)
         managers.controller_mutation.unrecord(user, "c", 1, NOW)
         RequestQuotas(managers).produce(user, "c", 1, 0.1, NOW)
         found = [managers.of(quota_type).meter(user, "c") for quota_type in ClientQuotaType]

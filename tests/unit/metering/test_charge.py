@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kquota.config import BrokerConfig
 from kquota.metering.callback import ClientQuotaType, DefaultQuotaCallback
-from kquota.metering.contract_check import ContractCheck, TrafficRecord
+from kquota.metering.callback_conformance import ConformanceCheck, TrafficRecord
 from kquota.metering.meters import BucketMeter, RateMeter
 from kquota.metering.replay import Replay
 from kquota.metering.requests import STRICT_SINCE, Charged, charge, is_strict
@@ -91,7 +91,7 @@ def test_a_trace_is_answered_as_by_a_broker(found: Traffic) -> None:
 @given(traffic().filter(lambda found: not found.strict))
 def test_a_callback_is_tried_as_by_a_broker(found: Traffic) -> None:
     """Strict mutations it counts as the log says, though they be refused."""
-    check = ContractCheck(
+    check = ConformanceCheck(
         DefaultQuotaCallback, {}, {ALICE: {found.quota_type.key: found.limit}}, BrokerConfig(), monotonic_ms=lambda: 0.0
     )
     check.broker(0, [TrafficRecord(now_ms, found.quota_type, *CLIENT, amount) for now_ms, amount in found.requests])
@@ -102,7 +102,7 @@ def test_a_callback_is_tried_as_by_a_broker(found: Traffic) -> None:
 
 
 def test_a_mutation_that_was_accepted_then_is_counted_though_it_be_refused_now() -> None:
-    check = ContractCheck(
+    check = ConformanceCheck(
         DefaultQuotaCallback, {}, {ALICE: {MUTATION.key: 1.0}}, BrokerConfig(), monotonic_ms=lambda: 0.0
     )
     check.broker(0, [TrafficRecord(NOW, MUTATION, *CLIENT, 20.0, strict=True) for _ in range(3)])

@@ -277,11 +277,11 @@ def test_a_satisfied_tenant_may_use_a_little_more() -> None:
     tags = {
         name: callback.quota_metric_tags(PRODUCE, KafkaPrincipal("User", name), "c") for name in ("steady", "greedy")
     }
-    usage = [MeterUsage(tags["steady"], 300, held_back=False), MeterUsage(tags["greedy"], 900, held_back=True)]
+    usage = [MeterUsage(tags["steady"], 300, throttled=False), MeterUsage(tags["greedy"], 900, throttled=True)]
     assert callback.update_usage(PRODUCE, usage)
     assert not callback.update_usage(PRODUCE, usage)
     assert callback.quota_limit(PRODUCE, tags["steady"]) == 200
-    usage[0] = MeterUsage(tags["steady"], 100, held_back=False)
+    usage[0] = MeterUsage(tags["steady"], 100, throttled=False)
     assert callback.update_usage(PRODUCE, usage)
     assert callback.quota_limit(PRODUCE, tags["greedy"]) == 1000 - 100 * HEADROOM
     assert callback.quota_limit(PRODUCE, tags["steady"]) == 200

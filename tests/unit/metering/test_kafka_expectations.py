@@ -13,12 +13,13 @@ import pytest
 from kquota.config import BrokerConfig
 from kquota.metering.callback import ClientQuotaType, DefaultQuotaCallback
 from kquota.metering.engine import QuotaManagers
-from kquota.metering.managers import INACTIVE_MS, MutationQuotaManager, RateQuotaManager, StrictOutcome
+from kquota.metering.managers import INACTIVE_MS, MutationQuotaManager, RateQuotaManager
 from kquota.metering.meters import UNLIMITED, RateMeter, Throttle, ThrottleTimes
-from kquota.metering.requests import NO_WAIT, RequestQuotas, Wait
+from kquota.metering.requests import NOT_THROTTLED, Charged, RequestQuotas, RequestThrottle
 from kquota.metering.statistics import SampledRate, Windows
 from kquota.metering.throttling import rate_throttle_ms
 from kquota.quotas import ClientQuotaEntity, MeterKey, is_same_value
+from tests.kit.mutations import charge_mutation
 
 NOW = 1_700_000_000_000
 
@@ -136,7 +137,7 @@ class TestMutations:
         """testQuotaMetric: with its limit and windows; a change of the limit finds it."""
         mutations = mutation_manager(2.0)
         assert list(mutations.meters()) == []
-        mutations.record_strict("throttled", "c", 1, NOW)
+        charge_mutation(mutations, "throttled", "c", 1, NOW, strict=True)
         [meter] = mutations.meters()
         assert (meter.limit, meter.bucket.windows) == (2.0, Windows(10, 1000))
         mutations.update_quota(entity("user=throttled"), 4.0)
@@ -146,16 +147,16 @@ class TestMutations:
         """testNew{Strict,Permissive}QuotaFor...WhenQuotaIsDisabled: no meter, never exceeded, no wait."""
         mutations = mutation_manager()
         for _ in range(3):
-            assert mutations.record_strict("throttled", "c", 500, NOW) == StrictOutcome(rejected=False, throttle=None)
-            assert mutations.record_permissive("throttled", "c", 500, NOW) is None
+            assert charge_mutation(mutations, "throttled", "c", 500, NOW, strict=True) == Charged(None)
+            assert charge_mutation(mutations, "throttled", "c", 500, NOW, strict=False) == Charged(None)
         assert list(mutations.meters()) == []
 
     def test_others_are_unbounded_where_something_is(self) -> None:
         """testUnbounded{CreateTopics,DeleteTopics,CreatePartitions}Request: both topics, and no wait."""
         mutations = mutation_manager(2.0)
         for _ in range(2):
-            assert mutations.record_strict("unbounded", "c", 30, NOW) == StrictOutcome(rejected=False, throttle=None)
-            assert mutations.record_permissive("unbounded", "c", 30, NOW) is None
+            assert charge_mutation(mutations, "unbounded", "c", 30, NOW, strict=True) == Charged(None)
+            assert charge_mutation(mutations, "unbounded", "c", 30, NOW, strict=False) == Charged(None)
         [meter] = mutations.meters()
         assert meter.limit == UNLIMITED
 
@@ -171,15 +172,15 @@ class TestMutations:
         controller = Throttle(controller_ms, controller_ms, -1.0, 1.0, {}) if controller_ms else None
         handler_percent = 10 * 20 + local_ms / 1000 * 10
         own_type = ClientQuotaType.CONTROLLER_MUTATION
-        wait = RequestQuotas(managers).settle("alice", "c", own_type, controller, handler_percent, NOW)
+        wait = RequestQuotas(managers).complete("alice", "c", own_type, controller, handler_percent, NOW)
         assert wait.throttle_ms == told_ms
 
     def test_of_ten_partitions_at_a_time(self) -> None:
         """controller_mutation_quota_test.py: 10 created, 10 added, 20 deleted, and no more after that."""
         mutations = mutation_manager(2.1)  # 21 at once: more than 20, and less than 40
         for partitions in (10, 10, 20):
-            assert not mutations.record_strict("throttled", "c", partitions, NOW).rejected
-        assert mutations.record_strict("throttled", "c", 10, NOW).rejected
+            assert charge_mutation(mutations, "throttled", "c", partitions, NOW, strict=True).accepted
+        assert not charge_mutation(mutations, "throttled", "c", 10, NOW, strict=True).accepted
 
 
 class TestConfigChanges:
@@ -222,8 +223,8 @@ class TestRequests:
         found.managers.request.record_exempt(250.0, NOW)
         assert found.managers.request.exempt_request_time.measure(NOW) == pytest.approx(250 / 30)
         assert list(found.managers.request.meters()) == []
-        assert found.settle("alice", "c", ClientQuotaType.REQUEST, None, 1.0, NOW) == NO_WAIT
-        assert found.settle("alice", "c", ClientQuotaType.REQUEST, None, 100.0, NOW) == Wait(
+        assert found.complete("alice", "c", ClientQuotaType.REQUEST, None, 1.0, NOW) == NOT_THROTTLED
+        assert found.complete("alice", "c", ClientQuotaType.REQUEST, None, 100.0, NOW) == RequestThrottle(
             1000, ClientQuotaType.REQUEST
         )
         assert found.managers.request.exempt_request_time.measure(NOW) == pytest.approx(250 / 30)

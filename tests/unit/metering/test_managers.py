@@ -10,8 +10,10 @@ import pytest
 from kquota.metering.callback import ClientQuotaType, DefaultQuotaCallback
 from kquota.metering.managers import INACTIVE_MS, REMEMBERED_CLIENTS, MutationQuotaManager, RateQuotaManager
 from kquota.metering.meters import UNLIMITED, ThrottleTimes
+from kquota.metering.requests import Charged
 from kquota.metering.statistics import Windows
 from kquota.quotas import ClientQuotaEntity, MeterKey
+from tests.kit.mutations import charge_mutation
 
 NOW = 1_700_000_000_000
 
@@ -163,13 +165,13 @@ def test_idle_meters_are_dropped(produce: RateQuotaManager) -> None:
 def test_strict_mutations_reject_only_when_tokens_are_missing(mutations: MutationQuotaManager) -> None:
     """The one that exhausts the bucket is accepted, however large, and nobody waits for it; nothing is counted then."""
     mutations.update_quota(entity("user=a"), 2)
-    assert mutations.record_strict("a", "c", 30, NOW) == (False, None)
-    rejected, throttle = mutations.record_strict("a", "c", 30, NOW)
-    assert rejected
+    assert charge_mutation(mutations, "a", "c", 30, NOW, strict=True) == Charged(None)
+    throttle, accepted = charge_mutation(mutations, "a", "c", 30, NOW, strict=True)
+    assert not accepted
     assert throttle is not None
     assert (throttle.throttle_ms, throttle.value) == (5000, -10.0)
-    assert mutations.record_strict("a", "c", 30, NOW + 4000).rejected
-    assert mutations.record_strict("a", "c", 30, NOW + 5000) == (False, None)
+    assert not charge_mutation(mutations, "a", "c", 30, NOW + 4000, strict=True).accepted
+    assert charge_mutation(mutations, "a", "c", 30, NOW + 5000, strict=True) == Charged(None)
     meter = mutations.meter("a", "c")
     assert meter is not None
     assert meter.measure(NOW + 5000) == -30
@@ -178,17 +180,17 @@ def test_strict_mutations_reject_only_when_tokens_are_missing(mutations: Mutatio
 def test_permissive_mutations_are_done_and_told_to_wait(mutations: MutationQuotaManager) -> None:
     """All is taken, and the wait grows."""
     mutations.update_quota(entity("user=a"), 2)
-    waits = [mutations.record_permissive("a", "c", 25, NOW), mutations.record_permissive("a", "c", 5, NOW)]
-    assert [wait and wait.throttle_ms for wait in waits] == [2500, 5000]
+    waits = [charge_mutation(mutations, "a", "c", partitions, NOW, strict=False) for partitions in (25, 5)]
+    assert [one.throttle and one.throttle.throttle_ms for one in waits] == [2500, 5000]
 
 
 def test_a_strict_client_that_is_only_rejected_starts_anew_after_an_hour(mutations: MutationQuotaManager) -> None:
     """A rejection is no record: the meter is idle, and its successor is full."""
     mutations.update_quota(entity("user=a"), 0.001)
-    mutations.record_strict("a", "c", 100, NOW)
-    assert mutations.record_strict("a", "c", 1, NOW + INACTIVE_MS).rejected
+    charge_mutation(mutations, "a", "c", 100, NOW, strict=True)
+    assert not charge_mutation(mutations, "a", "c", 1, NOW + INACTIVE_MS, strict=True).accepted
     mutations.expire(NOW + INACTIVE_MS + 1)
-    assert not mutations.record_strict("a", "c", 1, NOW + INACTIVE_MS + 1).rejected
+    assert charge_mutation(mutations, "a", "c", 1, NOW + INACTIVE_MS + 1, strict=True).accepted
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

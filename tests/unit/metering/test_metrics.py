@@ -17,6 +17,7 @@ from kquota.metering.metrics import Limit, Metric, read_limits, read_metrics
 from kquota.metering.partitions import PartitionQuotaCallback
 from kquota.metering.requests import RequestQuotas
 from kquota.quotas import ClientQuotaEntity
+from tests.kit.mutations import charge_mutation
 
 NOW = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -65,7 +66,7 @@ def test_a_client_has_its_rate_and_its_throttle_time() -> None:
     requests = RequestQuotas(found)
     assert requests.produce("alice", "etl", 20_000, 5.0, NOW).throttle_ms == 10_000
     assert requests.fetch("alice", "etl", 500, 5.0, NOW).throttle_ms == 0
-    found.controller_mutation.record_permissive("alice", "etl", 6, NOW)
+    charge_mutation(found.controller_mutation, "alice", "etl", 6, NOW, strict=False)
     found.request.record_exempt(30.0, NOW)
     shown = metrics(found)
     values = {
@@ -138,10 +139,10 @@ def test_throttle_times_outlive_a_meter_whose_requests_are_all_rejected() -> Non
     """A rejected mutation keeps no meter alive, and its throttle is noted all the same."""
     mbean = "kafka.server:type=ControllerMutation,user=alice"
     found = managers_of((MUTATION, entity(user="alice"), 1))
-    found.controller_mutation.record_strict("alice", "c", 10_000, NOW)
+    charge_mutation(found.controller_mutation, "alice", "c", 10_000, NOW, strict=True)
     last_ms = NOW + HOUR_MS - 1000
-    outcome = found.controller_mutation.record_strict("alice", "c", 1, last_ms)
-    assert outcome.rejected
+    outcome = charge_mutation(found.controller_mutation, "alice", "c", 1, last_ms, strict=True)
+    assert not outcome.accepted
     assert outcome.throttle is not None
     found.controller_mutation.note_throttle("alice", "c", outcome.throttle.throttle_ms, last_ms)
     found.expire(NOW + HOUR_MS + 1000)
@@ -149,7 +150,7 @@ def test_throttle_times_outlive_a_meter_whose_requests_are_all_rejected() -> Non
     assert told == outcome.throttle.throttle_ms
     assert with_client_tags(found, NOW + HOUR_MS + 1000) == {(mbean, "throttle-time")}
     # The bucket is a new one, and the average goes on.
-    assert not found.controller_mutation.record_strict("alice", "c", 1, NOW + HOUR_MS + 2000).rejected
+    assert charge_mutation(found.controller_mutation, "alice", "c", 1, NOW + HOUR_MS + 2000, strict=True).accepted
     shown = metrics(found, NOW + HOUR_MS + 2000)
     assert (shown[mbean, "tokens"].value, shown[mbean, "throttle-time"].value) == (10, told)
     found.expire(last_ms + HOUR_MS + 1)

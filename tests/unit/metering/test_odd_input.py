@@ -19,7 +19,7 @@ from kquota.metering.engine import QuotaManagers
 from kquota.metering.guard import CallbackGuard
 from kquota.metering.managers import INACTIVE_MS
 from kquota.metering.meters import UNLIMITED, BucketMeter, RateMeter, Throttle
-from kquota.metering.requests import NO_WAIT, RequestQuotas
+from kquota.metering.requests import NOT_THROTTLED, RequestQuotas
 from kquota.metering.statistics import Windows
 from kquota.metering.throttling import LONGEST_MS
 from kquota.quotas import ClientQuotaEntity, MeterKey, is_same_value
@@ -99,7 +99,7 @@ def test_a_negative_wait_is_none() -> None:
     """Where several quotas are met, and where traces are replayed."""
     managers = QuotaManagers(BrokerConfig())
     managers.update_quota("producer_byte_rate", ClientQuotaEntity({"user": "a"}), -5)
-    assert RequestQuotas(managers).produce("a", "c", 100, 0.0, NOW) == NO_WAIT
+    assert RequestQuotas(managers).produce("a", "c", 100, 0.0, NOW) == NOT_THROTTLED
 
 
 @pytest.mark.parametrize("backwards_ms", [1, 999, 1000, 2 * HOUR_MS])

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from kquota.config import BrokerConfig
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.engine import QuotaManagers
-from kquota.metering.requests import NO_WAIT, RequestQuotas, Wait
+from kquota.metering.requests import NOT_THROTTLED, RequestQuotas, RequestThrottle
 from kquota.quotas import ClientQuotaEntity
+from tests.kit.mutations import charge_mutation
 
 NOW = 1_700_000_000_000
 MUTATION, REQUEST = ClientQuotaType.CONTROLLER_MUTATION, ClientQuotaType.REQUEST
@@ -33,43 +34,43 @@ def throttle_time(found: RequestQuotas, quota_type: ClientQuotaType, now_ms: int
 
 def test_nobody_waits_within_all_quotas() -> None:
     found = quotas(producer_byte_rate=1000, consumer_byte_rate=1000, request_percentage=100)
-    assert found.produce("alice", "c", 5000, 1.0, NOW) == NO_WAIT
-    assert found.fetch("alice", "c", 5000, 1.0, NOW) == NO_WAIT
-    assert found.settle("alice", "c", REQUEST, None, 1.0, NOW) == NO_WAIT
+    assert found.produce("alice", "c", 5000, 1.0, NOW) == NOT_THROTTLED
+    assert found.fetch("alice", "c", 5000, 1.0, NOW) == NOT_THROTTLED
+    assert found.complete("alice", "c", REQUEST, None, 1.0, NOW) == NOT_THROTTLED
 
 
 def test_the_longer_wait_counts_and_only_it_is_noted() -> None:
     """RequestQuotaTest: of both violated, only the larger's metric moves."""
     found = quotas(producer_byte_rate=1000, request_percentage=1)
     # 1,050 B/s over 10 s are 500 ms; 11 % of 1 % would be a minute and a half, and is a second at most.
-    assert found.produce("alice", "c", 10_500, 110.0, NOW) == Wait(1000, REQUEST)
+    assert found.produce("alice", "c", 10_500, 110.0, NOW) == RequestThrottle(1000, REQUEST)
     assert throttle_time(found, ClientQuotaType.REQUEST, NOW) == 1000
     assert throttle_time(found, ClientQuotaType.PRODUCE, NOW) == pytest.approx(math.nan, nan_ok=True)
-    assert found.produce("alice", "c", 10_000, 0.0, NOW) == Wait(10_500, ClientQuotaType.PRODUCE)
+    assert found.produce("alice", "c", 10_000, 0.0, NOW) == RequestThrottle(10_500, ClientQuotaType.PRODUCE)
     assert throttle_time(found, ClientQuotaType.PRODUCE, NOW) == 10_500
 
 
 def test_ties_go_to_request_time() -> None:
     found = quotas(producer_byte_rate=1000, request_percentage=10)
-    assert found.produce("alice", "c", 11_000, 110.0, NOW) == Wait(1000, REQUEST)
+    assert found.produce("alice", "c", 11_000, 110.0, NOW) == RequestThrottle(1000, REQUEST)
 
 
 def test_without_an_answer_time_is_exempt() -> None:
     """Acks of 0: only its bytes can make it wait."""
     found = quotas(producer_byte_rate=1000, request_percentage=1)
-    assert found.produce("alice", "c", 10_500, 500.0, NOW, acks=0) == Wait(500, ClientQuotaType.PRODUCE)
+    assert found.produce("alice", "c", 10_500, 500.0, NOW, acks=0) == RequestThrottle(500, ClientQuotaType.PRODUCE)
     assert found.managers.request.exempt_request_time.measure(NOW) == pytest.approx(500 / 30)
-    assert found.settle("alice", "c", REQUEST, None, 1.0, NOW) == NO_WAIT
+    assert found.complete("alice", "c", REQUEST, None, 1.0, NOW) == NOT_THROTTLED
 
 
 def test_a_fetch_that_waits_is_taken_back() -> None:
     """Also when only the time of it was too much; the same fetch is told the same until it fits."""
     found = quotas(consumer_byte_rate=1000)
-    assert found.fetch("alice", "c", 15_000, 0.0, NOW) == Wait(5000, ClientQuotaType.FETCH)
-    assert found.fetch("alice", "c", 15_000, 0.0, NOW) == Wait(5000, ClientQuotaType.FETCH)
-    assert found.fetch("alice", "c", 10_000, 0.0, NOW) == NO_WAIT
+    assert found.fetch("alice", "c", 15_000, 0.0, NOW) == RequestThrottle(5000, ClientQuotaType.FETCH)
+    assert found.fetch("alice", "c", 15_000, 0.0, NOW) == RequestThrottle(5000, ClientQuotaType.FETCH)
+    assert found.fetch("alice", "c", 10_000, 0.0, NOW) == NOT_THROTTLED
     timed = quotas(consumer_byte_rate=1000, request_percentage=1)
-    assert timed.fetch("alice", "c", 10_000, 50.0, NOW) == Wait(1000, REQUEST)
+    assert timed.fetch("alice", "c", 10_000, 50.0, NOW) == RequestThrottle(1000, REQUEST)
     meter = timed.managers.fetch.meter("alice", "c")
     assert meter is not None
     assert meter.measure(NOW) == 0
@@ -87,31 +88,31 @@ def test_the_most_that_a_fetch_gets() -> None:
 @pytest.mark.parametrize(
     ("partitions", "percent", "wait"),
     [
-        (25, 0.0, Wait(1500, MUTATION)),
-        (25, 500.0, Wait(1500, MUTATION)),
-        (23, 500.0, Wait(1000, REQUEST)),
-        (22, 0.0, NO_WAIT),
+        (25, 0.0, RequestThrottle(1500, MUTATION)),
+        (25, 500.0, RequestThrottle(1500, MUTATION)),
+        (23, 500.0, RequestThrottle(1000, REQUEST)),
+        (22, 0.0, NOT_THROTTLED),
     ],
 )
-def test_mutations_and_their_time(partitions: int, percent: float, wait: Wait) -> None:
+def test_mutations_and_their_time(partitions: int, percent: float, wait: RequestThrottle) -> None:
     """KafkaApisTest.testKRaftControllerThrottleTimeEnforced: the longer of both."""
     found = quotas(controller_mutation_rate=2, request_percentage=1)
-    throttle = found.managers.controller_mutation.record_permissive("alice", "c", partitions, NOW)
-    assert found.settle("alice", "c", MUTATION, throttle, percent, NOW) == wait
+    throttle = charge_mutation(found.managers.controller_mutation, "alice", "c", partitions, NOW, strict=False).throttle
+    assert found.complete("alice", "c", MUTATION, throttle, percent, NOW) == wait
 
 
 def test_a_strict_rejection_is_told_how_long() -> None:
     found = quotas(controller_mutation_rate=2)
-    found.managers.controller_mutation.record_strict("alice", "c", 32, NOW)
-    outcome = found.managers.controller_mutation.record_strict("alice", "c", 1, NOW)
-    assert outcome.rejected
-    assert found.settle("alice", "c", MUTATION, outcome.throttle, 0.0, NOW) == Wait(5000, MUTATION)
+    charge_mutation(found.managers.controller_mutation, "alice", "c", 32, NOW, strict=True)
+    outcome = charge_mutation(found.managers.controller_mutation, "alice", "c", 1, NOW, strict=True)
+    assert not outcome.accepted
+    assert found.complete("alice", "c", MUTATION, outcome.throttle, 0.0, NOW) == RequestThrottle(5000, MUTATION)
 
 
 def test_the_time_of_sending_counts_for_what_comes_after() -> None:
     found = quotas(request_percentage=10)
     found.managers.request.record_no_throttle("alice", "c", 200.0, NOW)
-    assert found.settle("alice", "c", REQUEST, None, 0.0, NOW) == Wait(1000, REQUEST)
+    assert found.complete("alice", "c", REQUEST, None, 0.0, NOW) == RequestThrottle(1000, REQUEST)
 
 
 def tokens(found: RequestQuotas, now_ms: int) -> float:
@@ -126,29 +127,33 @@ def test_a_request_is_settled_later_than_its_bytes_were_counted() -> None:
     own = found.record_produce("alice", "c", 10_500, NOW)
     assert own is not None
     assert throttle_time(found, ClientQuotaType.PRODUCE, NOW) == pytest.approx(math.nan, nan_ok=True)
-    wait = found.settle("alice", "c", ClientQuotaType.PRODUCE, own, 1.0, NOW + 40)
-    assert wait == Wait(500, ClientQuotaType.PRODUCE)
+    wait = found.complete("alice", "c", ClientQuotaType.PRODUCE, own, 1.0, NOW + 40)
+    assert wait == RequestThrottle(500, ClientQuotaType.PRODUCE)
     assert throttle_time(found, ClientQuotaType.PRODUCE, NOW + 40) == 500
     assert throttle_time(found, ClientQuotaType.REQUEST, NOW + 40) == pytest.approx(math.nan, nan_ok=True)
 
 
 def test_time_that_is_not_known_is_not_counted() -> None:
     found = quotas(producer_byte_rate=1000, consumer_byte_rate=1000, controller_mutation_rate=1, request_percentage=1)
-    assert found.produce("alice", "c", 10_500, None, NOW) == Wait(500, ClientQuotaType.PRODUCE)
-    assert found.produce("alice", "c", 500, None, NOW, acks=0) == Wait(1000, ClientQuotaType.PRODUCE)
-    assert found.fetch("alice", "c", 10_500, None, NOW) == Wait(500, ClientQuotaType.FETCH)
-    assert found.settle("alice", "c", MUTATION, None, None, NOW) == NO_WAIT
-    assert found.settle("alice", "c", REQUEST, None, None, NOW) == NO_WAIT
+    assert found.produce("alice", "c", 10_500, None, NOW) == RequestThrottle(500, ClientQuotaType.PRODUCE)
+    assert found.produce("alice", "c", 500, None, NOW, acks=0) == RequestThrottle(1000, ClientQuotaType.PRODUCE)
+    assert found.fetch("alice", "c", 10_500, None, NOW) == RequestThrottle(500, ClientQuotaType.FETCH)
+    assert found.complete("alice", "c", MUTATION, None, None, NOW) == NOT_THROTTLED
+    assert found.complete("alice", "c", REQUEST, None, None, NOW) == NOT_THROTTLED
     assert list(found.managers.request.meters()) == []
     assert found.managers.request.exempt_request_time.measure(NOW) == 0
 
 
 def test_a_fetch_that_was_answered_stays_counted() -> None:
     found = quotas(consumer_byte_rate=1000)
-    assert found.fetch("alice", "c", 15_000, None, NOW, is_answered=True) == Wait(5000, ClientQuotaType.FETCH)
-    assert found.fetch("alice", "c", 15_000, None, NOW, is_answered=True) == Wait(20_000, ClientQuotaType.FETCH)
+    assert found.fetch("alice", "c", 15_000, None, NOW, is_answered=True) == RequestThrottle(
+        5000, ClientQuotaType.FETCH
+    )
+    assert found.fetch("alice", "c", 15_000, None, NOW, is_answered=True) == RequestThrottle(
+        20_000, ClientQuotaType.FETCH
+    )
     timed = quotas(consumer_byte_rate=1000, request_percentage=1)
-    assert timed.fetch("alice", "c", 10_000, 50.0, NOW, is_answered=True) == Wait(1000, REQUEST)
+    assert timed.fetch("alice", "c", 10_000, 50.0, NOW, is_answered=True) == RequestThrottle(1000, REQUEST)
     meter = timed.managers.fetch.meter("alice", "c")
     assert meter is not None
     assert meter.measure(NOW) == 1000
@@ -162,7 +167,7 @@ def test_the_topic_that_takes_the_last_tokens_is_accepted_and_those_after_it_are
     assert throttle is not None
     assert throttle.throttle_ms == 5000
     assert tokens(found, NOW) == -10
-    assert found.settle("alice", "c", MUTATION, throttle, None, NOW) == Wait(5000, MUTATION)
+    assert found.complete("alice", "c", MUTATION, throttle, None, NOW) == RequestThrottle(5000, MUTATION)
 
 
 def test_a_strict_request_that_takes_more_than_there_is_is_not_throttled_itself() -> None:

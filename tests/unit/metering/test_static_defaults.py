@@ -10,8 +10,8 @@ import pytest
 
 from kquota.config import BrokerConfig
 from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, DefaultQuotaCallback, KafkaPrincipal
-from kquota.metering.contract import CallbackProbe, Observations
-from kquota.metering.contract_check import ContractCheck, TrafficRecord
+from kquota.metering.callback_conformance import ConformanceCheck, TrafficRecord
+from kquota.metering.callback_probe import CallbackProbe, Observations
 from kquota.metering.engine import QuotaManagers
 from kquota.metering.guard import CallbackGuard
 from kquota.metering.loading import load_callback
@@ -71,7 +71,7 @@ def test_a_trace_gives_the_same_with_and_without_a_named_callback(name: str | No
 @pytest.mark.parametrize("name", INSTALLED)
 def test_a_trial_on_recorded_traffic_has_them(name: str) -> None:
     """As Kafka's own rules beside it."""
-    check = ContractCheck(lambda: load_callback(name), SETTINGS, {}, CONFIG, monotonic_ms=lambda: 0.0)
+    check = ConformanceCheck(lambda: load_callback(name), SETTINGS, {}, CONFIG, monotonic_ms=lambda: 0.0)
     check.broker(1, [TrafficRecord(NOW, ClientQuotaType.PRODUCE, "u", "c", 24_000.0)])
     [meter] = check.meters()
     assert (meter.lowest_limit, meter.callback.total_ms, meter.kafka.total_ms) == (1000, 14_000, 14_000)

@@ -71,7 +71,7 @@ def test_the_names_are_those_that_exporters_of_brokers_use() -> None:
     managers = managers_of(*((key, entity, 10) for key in keys), ("connection_creation_rate", {"ip": None}, 5))
     for manager in (managers.produce, managers.fetch, managers.request):
         manager.record("alice", "c", 1, NOW)
-    managers.controller_mutation.record_permissive("alice", "c", 1, NOW)
+    managers.controller_mutation.get_or_create_meter("alice", "c").record(1, NOW)
     managers.connections.accept("PLAINTEXT", "::1", NOW)
     page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
     names = {name for name, _ in read(managers)}

@@ -12,6 +12,7 @@ from kquota.metering.engine import QuotaManagers
 from kquota.metering.requests import RequestQuotas
 from kquota.policy import Finding, Severity, lint
 from kquota.quotas import CLIENT_ID, IP, USER, ClientQuotaEntity, QuotaResolver
+from tests.kit.mutations import charge_mutation
 from tests.kit.strategies import FEW_NAMES, any_names, crowded_entities, snapshots
 
 KEY = "producer_byte_rate"
@@ -212,9 +213,9 @@ def test_a_mutation_limit_is_too_low_where_a_full_bucket_holds_no_partition(num:
     managers = QuotaManagers(broker)
     managers.update_quota("controller_mutation_rate", entity("user=a"), limit)
     mutations = managers.controller_mutation
-    assert not mutations.record_strict("a", "c", 1, 10**12).rejected
-    second = mutations.record_strict("a", "c", 1, 10**12)
-    assert bool(findings) == second.rejected
+    assert charge_mutation(mutations, "a", "c", 1, 10**12, strict=True).accepted
+    second = charge_mutation(mutations, "a", "c", 1, 10**12, strict=True)
+    assert bool(findings) == (not second.accepted)
     if findings:
         enough = float(findings[0].message.rpartition("; set ")[2].split()[0])
         assert not found("user=a", key="controller_mutation_rate", value=enough, broker=broker)

@@ -8,7 +8,7 @@ import pytest
 
 from kquota.cli import run
 from kquota.files import read_quota_file
-from kquota.policy import traps
+from kquota.policy import side_effects
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "lint.md").read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def test_an_example_of_a_change(rule: str, example: list[str]) -> None:
     before, after = (read_quota_file(text, name="q.yaml").snapshot() for text in example[:2])
     said = [
         f"{one.severity}: {one.entity.to_text() if one.entity else ''} {one.key}: {one.message} [{one.rule}]\n"
-        for one in traps(before, after)
+        for one in side_effects(before, after)
     ]
     assert "".join(said) == example[2]
     assert f"[{rule}]" in example[2]

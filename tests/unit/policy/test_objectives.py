@@ -39,3 +39,8 @@ def test_what_is_none_is_refused(text: str, reason: str) -> None:
     """A share of 5 was meant as 5 %, and would allow everything."""
     with pytest.raises(InputError, match=reason):
         Objective.parse(text)
+
+
+@pytest.mark.parametrize("value, is_met", [(0.0, True), (0.01, True), (0.02, False), (None, False)])
+def test_what_is_not_known_meets_no_objective(value: float | None, is_met: bool) -> None:
+    assert Objective.parse("throttled_share<=1%").is_met(value) == is_met

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.policy import Severity, traps
+from kquota.policy import Severity, side_effects
 from kquota.quotas import CLIENT_ID, USER, ClientQuotaEntity, QuotaResolver
 from tests.kit.strategies import FEW_NAMES, crowded_entities, snapshots
 
@@ -23,7 +23,7 @@ def quotas(text: str) -> dict[ClientQuotaEntity, dict[str, float]]:
 
 def told(before: str, after: str) -> Told:
     """(trap, entity) of each."""
-    findings = traps(quotas(before), quotas(after))
+    findings = side_effects(quotas(before), quotas(after))
     assert all(one.key == KEY for one in findings)
     return {(one.rule, one.entity.to_text() if one.entity else "") for one in findings}
 
@@ -77,7 +77,7 @@ def test_traps(before: str, after: str, expected: Told) -> None:
 def test_what_is_said_about_rules_that_fall_silent() -> None:
     before = quotas("client-id=a client-id=b client-id=c client-id=d")
     after = before | quotas("user=<default>")
-    silences, everyone = sorted(traps(before, after), key=lambda one: one.rule, reverse=True)
+    silences, everyone = sorted(side_effects(before, after), key=lambda one: one.rule, reverse=True)
     assert silences.severity is Severity.WARNING
     assert silences.message.startswith(
         "stands above client-id=a; client-id=b; client-id=c and 1 more, which bind nobody from now on"
@@ -87,7 +87,7 @@ def test_what_is_said_about_rules_that_fall_silent() -> None:
 
 
 def test_what_is_said_about_other_meters() -> None:
-    (one,) = traps(quotas("client-id=<default>"), quotas("client-id=<default> user=a"))
+    (one,) = side_effects(quotas("client-id=<default>"), quotas("client-id=<default> user=a"))
     assert one.severity is Severity.INFO
     assert one.message.endswith(
         "which start empty: all clients of a user together; so far a client id together, whichever user has it"
@@ -97,9 +97,11 @@ def test_what_is_said_about_other_meters() -> None:
 def test_keys_are_looked_at_apart_and_addresses_not_at_all() -> None:
     client_id, everyone = ClientQuotaEntity({CLIENT_ID: "etl"}), ClientQuotaEntity({USER: None})
     before = {client_id: {KEY: 1.0}}
-    assert traps(before, {client_id: {KEY: 1.0}, everyone: {"consumer_byte_rate": 1.0}})[0].rule == "binds-everyone"
+    assert (
+        side_effects(before, {client_id: {KEY: 1.0}, everyone: {"consumer_byte_rate": 1.0}})[0].rule == "binds-everyone"
+    )
     ip = ClientQuotaEntity({"ip": None})
-    assert traps({}, {ip: {"connection_creation_rate": 5.0}}) == ()
+    assert side_effects({}, {ip: {"connection_creation_rate": 5.0}}) == ()
 
 
 rules = st.sets(crowded_entities, max_size=6)
@@ -121,7 +123,7 @@ def test_a_rule_falls_silent_exactly_where_the_resolver_gives_it_nobody_any_more
         }
 
     silent = {rule for rule in before & after if bound(rule, resolver_was) and not bound(rule, resolver_now)}
-    findings = traps(was, now)
+    findings = side_effects(was, now)
     causes = {one.entity for one in findings if one.rule == "silences"}
     assert bool(causes) == bool(silent)
     assert causes <= after - before
@@ -140,7 +142,7 @@ def test_what_is_told_of_limits_and_meters_happens_to_somebody(
         for user in USERS
         for client_id in CLIENT_IDS
     ]
-    for one in traps({rule: {KEY: 1.0} for rule in before}, {rule: {KEY: 1.0} for rule in after}):
+    for one in side_effects({rule: {KEY: 1.0} for rule in before}, {rule: {KEY: 1.0} for rule in after}):
         if one.rule == "lifts-limit":
             assert any(old.source == one.entity and new.source is None for old, new in pairs)
         elif one.rule == "binds-everyone":
@@ -160,7 +162,7 @@ def test_whoever_loses_the_only_limit_is_told(before: set[ClientQuotaEntity]) ->
         # Clients without a client id count only where the rule binds nobody else.
         bound = [one for one in (client_id, "") if QuotaResolver(was).resolve_key(KEY, user, one).source == rule]
         lost = bool(bound) and QuotaResolver(now).resolve_key(KEY, user, bound[0]).source is None
-        found = {one.rule for one in traps(was, now) if one.entity == rule}
+        found = {one.rule for one in side_effects(was, now) if one.entity == rule}
         assert ("lifts-limit" in found) == lost
 
 
@@ -168,8 +170,8 @@ def test_whoever_loses_the_only_limit_is_told(before: set[ClientQuotaEntity]) ->
 def test_any_change_can_be_looked_at(
     before: dict[ClientQuotaEntity, dict[str, float]], after: dict[ClientQuotaEntity, dict[str, float]]
 ) -> None:
-    assert traps(before, before) == ()
-    for one in traps(before, after):
+    assert side_effects(before, before) == ()
+    for one in side_effects(before, after):
         assert one.entity in before or one.entity in after
         assert one.message
 
@@ -179,8 +181,8 @@ def test_a_limit_that_becomes_nan_is_told() -> None:
     user, other = (ClientQuotaEntity({USER: name}) for name in "ab")
     before = {user: {KEY: 5.0}, other: {KEY: math.nan}}
     after = {user: {KEY: math.nan}, other: {KEY: math.nan}}
-    assert [(one.rule, one.entity, one.key, one.severity) for one in traps(before, after)] == [
+    assert [(one.rule, one.entity, one.key, one.severity) for one in side_effects(before, after)] == [
         ("nan-limit", user, KEY, Severity.WARNING)
     ]
-    assert traps(after, before) == traps(before, before) == ()
-    assert "nan-limit" in {one.rule for one in traps({}, after)}
+    assert side_effects(after, before) == side_effects(before, before) == ()
+    assert "nan-limit" in {one.rule for one in side_effects({}, after)}

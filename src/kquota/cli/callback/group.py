@@ -89,7 +89,7 @@ def test(
     both. A fetch that was held back counts nothing in the log, because its answer went out empty: fewer fetches wait
     here than did.
     """
-    from kquota.metering.contract_check import ContractCheck
+    from kquota.metering.callback_conformance import ConformanceCheck
     from kquota.metering.loading import load_callback
 
     broker = load_broker_config(broker_config, defines, has_callback=True)
@@ -99,7 +99,7 @@ def test(
     traffic = load_pipeline("dataset.traffic").RecordedTraffic.of(Path(dataset))
     found = leave_out_added(read_quotas(quotas)) if quotas is not None else traffic.quotas()
     clock = SystemClock()
-    check = ContractCheck(
+    check = ConformanceCheck(
         lambda: load_callback(name),
         callback_settings(broker_config, defines, callback_config, settings),
         {} if found is None else found.snapshot(),

@@ -11,8 +11,8 @@ from kquota.files import dump_json
 from kquota.quotas import MeterKey, format_number
 
 if TYPE_CHECKING:
-    from kquota.metering.contract import Finding
-    from kquota.metering.contract_check import ContractCheck, MeterOutcome, Waits
+    from kquota.metering.callback_conformance import ConformanceCheck, MeterOutcome, ThrottleTotals
+    from kquota.metering.callback_probe import Finding
 
 __all__ = ["print_json", "print_text"]
 
@@ -23,7 +23,7 @@ _ON_WIDE_TERMINALS: Final = ("requests", "amount", "longest")
 """Columns that a narrow one has no room for."""
 
 
-def print_json(name: str, dataset: str, traffic: Any, check: ContractCheck, findings: list[Finding]) -> None:
+def print_json(name: str, dataset: str, traffic: Any, check: ConformanceCheck, findings: list[Finding]) -> None:
     """Everything, as one object."""
     answer = {
         "callback": name,
@@ -64,9 +64,9 @@ def print_json(name: str, dataset: str, traffic: Any, check: ContractCheck, find
                 "amount": meter.amount,
                 "limit_min": meter.lowest_limit if meter.is_limited else None,
                 "limit_max": meter.highest_limit if meter.is_limited else None,
-                "callback": _waits_fields(meter.callback),
-                "kafka": _waits_fields(meter.kafka),
-                "logged": _waits_fields(meter.logged),
+                "callback": _throttle_fields(meter.callback),
+                "kafka": _throttle_fields(meter.kafka),
+                "logged": _throttle_fields(meter.logged),
             }
             for meter in check.meters()
         ],
@@ -74,16 +74,16 @@ def print_json(name: str, dataset: str, traffic: Any, check: ContractCheck, find
     sys.stdout.write(dump_json(answer) + "\n")
 
 
-def _waits_fields(waits: Waits) -> dict[str, int]:
+def _throttle_fields(throttles: ThrottleTotals) -> dict[str, int]:
     return {
-        "throttled_requests": waits.count,
-        "throttle_ms": waits.total_ms,
-        "throttle_max_ms": waits.longest_ms,
+        "throttled_requests": throttles.count,
+        "throttle_ms": throttles.total_ms,
+        "throttle_max_ms": throttles.longest_ms,
     }
 
 
 def print_text(
-    name: str, dataset: str, traffic: Any, check: ContractCheck, findings: list[Finding], *, has_quotas: bool
+    name: str, dataset: str, traffic: Any, check: ConformanceCheck, findings: list[Finding], *, has_quotas: bool
 ) -> None:
     """For people: the faults, the calls, and the meters that matter most."""
     console = wide_console()
@@ -131,7 +131,7 @@ def print_text(
         say(f"{others:,} {what} with shorter waits or none: --format json has all.")
 
 
-def _times_table(check: ContractCheck) -> Any:
+def _times_table(check: ConformanceCheck) -> Any:
     from rich.table import Table
 
     budget_ms = check.budget_ms
@@ -173,10 +173,10 @@ def _meters_table(meters: Iterable[MeterOutcome], *, several: bool, is_wide: boo
             "requests": f"{meter.requests:,}",
             "amount": f"{meter.amount:,.0f}",
             "limit": _limit(meter),
-            "told to wait": _waits(meter.callback),
+            "told to wait": _throttle_text(meter.callback),
             "longest": duration(meter.callback.longest_ms) if meter.callback.count else "-",
-            "by Kafka's rules": _waits(meter.kafka),
-            "logged": _waits(meter.logged),
+            "by Kafka's rules": _throttle_text(meter.kafka),
+            "logged": _throttle_text(meter.logged),
         }
         shown = [text for column, text in numbers.items() if is_wide or column not in _ON_WIDE_TERMINALS]
         cells = [_meter_name(meter.tags), meter.quota_type.key, *shown]
@@ -199,8 +199,8 @@ def _limit(meter: MeterOutcome) -> str:
     return f"{low if low == high else f'{low} to {high}'} {UNITS.get(meter.quota_type.key, '/s')}"
 
 
-def _waits(waits: Waits) -> str:
-    return f"{waits.count:,} {duration(waits.total_ms):>8}" if waits.count else "-"
+def _throttle_text(throttles: ThrottleTotals) -> str:
+    return f"{throttles.count:,} {duration(throttles.total_ms):>8}" if throttles.count else "-"
 
 
 def _fine(ms: float) -> str:

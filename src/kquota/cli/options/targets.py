@@ -15,9 +15,9 @@ from click.core import ParameterSource
 from kquota.cli.options.entity_types import current_model
 from kquota.cli.options.paths import as_path
 from kquota.cli.running import warn
-from kquota.errors import ApiError, InputError, failed
+from kquota.errors import ApiError, InputError
 from kquota.files import QuotaFile, read_quota_file
-from kquota.policy import is_plan
+from kquota.policy import PlanTarget, is_plan
 from kquota.quotas import ClientQuotaFilter
 
 if TYPE_CHECKING:
@@ -146,6 +146,12 @@ class Target:
             warn=lambda text: click.echo(f"kquota: warning: {text}", err=True),
         )
 
+    def for_plan(self, store: QuotaStore) -> PlanTarget:
+        """Whose quotas the store has that was opened, as a plan says it."""
+        # What is in memory is another store each time that it is opened.
+        identity = None if self.store == "memory:" else store.identity
+        return PlanTarget(identity, self.bootstrap_server or self.store or "")
+
     def read(self, quota_filter: ClientQuotaFilter | None = None) -> QuotaFile:
         """What matches, from wherever it is; without a filter all.
 
@@ -161,7 +167,7 @@ class Target:
         with self.open() as store:
             found = store.describe(quota_filter)
         if isinstance(found, ApiError):
-            raise failed(found)
+            raise found.to_exception()
         return QuotaFile.of(found)
 
 
@@ -309,7 +315,7 @@ def parse_quotas(content: bytes, name: str, *, tells_left_out: bool = True) -> Q
     file = read_quota_file(content, name=name, model=current_model())
     if tells_left_out:
         for left_out in file.left_out:
-            click.echo(f"kquota: warning: {left_out.told_of(name)}", err=True)
+            click.echo(f"kquota: warning: {left_out.to_text(name)}", err=True)
     return file
 
 

@@ -14,7 +14,7 @@ import click
 from kquota.cli.options.paths import as_path
 from kquota.cli.options.targets import Target, read_quotas
 from kquota.cli.pipeline.jobs import load_jobs, print_analysis, spark_options
-from kquota.errors import KquotaError, failed
+from kquota.errors import KquotaError
 from kquota.files import QuotaTimeline
 from kquota.policy import alterations, difference
 from kquota.quotas import MeterKey
@@ -97,7 +97,7 @@ def _apply(quotas: Path, server: Target) -> int:
         results = store.alter(alterations(difference({}, wanted)))
     for error in results.values():
         if error is not None:
-            raise failed(error)
+            raise error.to_exception()
     return len(results)
 
 

@@ -18,7 +18,6 @@ from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCEN
 
 if TYPE_CHECKING:
     from kquota.pipeline.jobs import Analysis
-    from kquota.pipeline.utilisation.worst_meters import UnexplainedThrottle, WorstMeter
 
 __all__ = [
     "UNITS",
@@ -293,7 +292,7 @@ def _repeated(logs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for log in logs[:_SHOWN_LOGS]:
         yield f"not counted: {log['file']}: all of it is in {log['of']}"
     if len(logs) > _SHOWN_LOGS:
-        yield f"not counted: {len(logs) - _SHOWN_LOGS:,} more copies of logs (`repeated` in summary.json)"
+        yield f"not counted: {len(logs) - _SHOWN_LOGS:,} more copies of logs (`duplicate_logs` in summary.json)"
 
 
 def _overlap(logs: Mapping[str, Any]) -> str:
@@ -333,7 +332,7 @@ def _calibration(calibration: Mapping[str, Any]) -> str:
     )
 
 
-def _meter_table(meters: "tuple[WorstMeter, ...]") -> Any:
+def _meter_table(meters: Sequence[Any]) -> Any:
     from rich.table import Table
 
     table = Table(title="Meters, worst first", title_justify="left", box=None, pad_edge=False, header_style="bold")
@@ -350,10 +349,10 @@ def _meter_table(meters: "tuple[WorstMeter, ...]") -> Any:
         cells = [
             line.meter,
             line.key,
-            f"{format_number(line.limit)} {UNITS.get(line.key, '/s')}",
+            f"{format_number(line['limit'])} {UNITS.get(line.key, '/s')}",
             f"{line.limit_source} (level {line.level})",
-            _share(line.rate_p95, line.limit) + (" (+)" if line.unknown_amounts else ""),
-            _share(line.rate_max, line.limit) + (" (+)" if line.unknown_amounts else ""),
+            _share(line.rate_p95, line["limit"]) + (" (+)" if line.unknown_amounts else ""),
+            _share(line.rate_max, line["limit"]) + (" (+)" if line.unknown_amounts else ""),
             f"{line.seconds_over_100:,} of {line.seconds_active:,} s",
             _throttled(line) + (" (?)" if line.ambiguous and line.episodes else ""),
             duration(line.throttle_ms) if line.throttle_ms else "-",
@@ -362,11 +361,11 @@ def _meter_table(meters: "tuple[WorstMeter, ...]") -> Any:
     return table
 
 
-def _requests(line: "UnexplainedThrottle") -> str:
+def _requests(line: Any) -> str:
     return "requests" if line.throttled_requests is None else f"{line.throttled_requests:,} requests"
 
 
-def _throttled(line: "WorstMeter") -> str:
+def _throttled(line: Any) -> str:
     if line.throttled_requests is None:
         return "yes"
     return f"{line.throttled_requests:,}" if line.throttled_requests else "-"

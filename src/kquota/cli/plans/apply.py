@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from pathlib import Path
 
 import click
 
-from kquota.cli.options.targets import QUOTA_FILE, Target, target_options
+from kquota.cli.options.targets import QUOTA_FILE, Target, parse_quotas, read_file, target_options
 from kquota.cli.output import format_option
-from kquota.cli.plans.outcomes import outcomes, write_outcomes
-from kquota.cli.plans.planning import (
-    all_quotas,
-    carry_out,
-    check_target,
-    count_entities,
-    drift_lines,
-    print_summary,
-    read_given,
-    target_of,
-)
-from kquota.cli.plans.rollback_file import keep_rollback_file
-from kquota.errors import KquotaError
+from kquota.cli.plans.outcomes import print_progress, print_summary, write_outcomes
+from kquota.errors import InputError
 from kquota.files import QuotaFile
-from kquota.policy import Plan, difference
-from kquota.quotas import ClientQuotaEntity, QuotaChange, QuotaSnapshot
+from kquota.policy import Plan, is_plan, read_plan
+from kquota.stores.plans import PreparedChanges, prepare_plan, prepare_quotas
+from kquota.stores.rollback_file import RollbackFileError, write_rollback_file
 
 __all__ = ["apply"]
 
@@ -64,43 +54,33 @@ def apply(
     no_rollback_file: bool,
     format: str,
 ) -> int:
-    """Carry out a plan that kquota plan made, or set what a quota file says and is not set so yet. What is right
-    already is left alone, and so is, without --prune, what a quota file does not name.
+    """Carry out a plan that kquota plan made, or set what a quota file says and is not set yet. What is as it should be
+    is left alone, and so is, without --prune, what a quota file does not name.
 
-    A plan is carried out only if what it touches has not moved since it was made. What kquota rollback needs to undo
-    it all is written first.
+    A plan is carried out only if nobody has changed what it touches since it was made. What kquota rollback needs to
+    undo it all is written first.
 
-    Each entity is changed as a whole or not at all, and told by itself. After a failure, or an end midway, the same
-    command does the rest.
+    Each entity is changed as a whole or not at all, and has its own result. After a failure, or an end midway, run the
+    same command again: it resumes.
     """
     path = _one_of(plan, file)
     if rollback_file is not None and no_rollback_file:
         raise click.UsageError("Give --rollback-file or --no-rollback-file, not both.")
-    given = read_given(path)
+    given = _read(path)
     if isinstance(given, Plan) and prune:
         raise click.UsageError("--prune goes with a quota file; what a plan removes was decided when it was made.")
-    # A plan was made from a store that was there.
+    # A plan was made from a store that existed.
     with target.open(writes=not dry_run, creates=isinstance(given, QuotaFile)) as store:
-        current = all_quotas(store)
-        entities: Iterable[ClientQuotaEntity]
-        changes: tuple[QuotaChange, ...]
+        here = target.for_plan(store)
         if isinstance(given, Plan):
-            check_target(given, target_of(target, store), path)
-            entities, changes = given.entities, _pending(given, current, path)
+            prepared = prepare_plan(store, given, target=here, name=path)
         else:
-            entities = wanted = given.snapshot()
-            changes = difference(current, wanted, prune=prune)
-        if changes and not dry_run and not no_rollback_file:
-            kept = keep_rollback_file(
-                Plan.of(target_of(target, store), current, changes),
-                source=path,
-                chosen=rollback_file,
-                reviewed=given if isinstance(given, Plan) else None,
-            )
-            click.echo(f"to undo this: kquota rollback {shlex.quote(str(kept))}", err=True)
-        results = carry_out(store, changes, current, dry_run=dry_run)
-    code = write_outcomes(outcomes(entities, changes, results, dry_run=dry_run), format)
-    print_summary(results, sum(entity not in results for entity in entities), done="changed", dry_run=dry_run)
+            prepared = prepare_quotas(store, given.snapshot(), target=here, prune=prune)
+        if prepared.changes and not dry_run and not no_rollback_file:
+            _write_rollback_file(prepared, path, rollback_file, given if isinstance(given, Plan) else None)
+        found = prepared.carry_out(dry_run=dry_run, report=print_progress)
+    code = write_outcomes(found, format)
+    print_summary(found, done="changed", dry_run=dry_run)
     return code
 
 
@@ -113,18 +93,25 @@ def _one_of(plan: str | None, file: str | None) -> str:
     return given
 
 
-def _pending(plan: Plan, current: QuotaSnapshot, path: str) -> tuple[QuotaChange, ...]:
-    """What is left to be done of a plan.
+def _read(path: str) -> Plan | QuotaFile:
+    """The plan or quota file at ``path``, whichever it is; - is standard input.
 
-    :raises KquotaError: what it touches has moved.
+    :raises InputError: it is neither.
     """
-    status = plan.status(current)
-    if status.moved:
-        number = len({one.entity for one in status.moved})
-        raise KquotaError(
-            f"{path} is out of date, so nothing was changed: {count_entities(number)} that it touches "
-            f"{'is' if number == 1 else 'are'} not as planned any more:\n  "
-            + "\n  ".join(drift_lines(status.moved))
-            + "\nMake a new plan with kquota plan."
+    content, name = read_file(path)
+    return read_plan(content, name=name) if is_plan(content) else parse_quotas(content, name)
+
+
+def _write_rollback_file(prepared: PreparedChanges, source: str, chosen: str | None, reviewed: Plan | None) -> None:
+    try:
+        written = write_rollback_file(
+            prepared.plan,
+            source=Path("quotas" if source == "-" else source),
+            path=None if chosen is None else Path(chosen),
+            reviewed=reviewed,
         )
-    return status.pending
+    except RollbackFileError as error:
+        raise InputError(
+            f"{error}. Name another place with --rollback-file, or go without it: --no-rollback-file"
+        ) from None
+    click.echo(f"to undo this: kquota rollback {shlex.quote(str(written))}", err=True)

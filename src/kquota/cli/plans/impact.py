@@ -1,111 +1,58 @@
-"""What a plan would have done to recorded traffic: asked for, and told."""
+"""What a plan would have done to recorded traffic: asked of the pipeline, and in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kquota.cli.options.arrivals import ArrivalChoice
 from kquota.cli.pipeline.jobs import duration, load_pipeline
 from kquota.config import BrokerConfig
-from kquota.policy import NO_IMPACT, Impact, Objective, Plan, PlannedChange
+from kquota.policy import NO_IMPACT, Impact, Objective, Plan, PlanImpact
 from kquota.printable import printable
-from kquota.quotas import ClientQuotaEntity, QuotaSnapshot, apply_changes
+from kquota.quotas import QuotaSnapshot
 
-if TYPE_CHECKING:
-    from kquota.pipeline.advice.what_if_job import PlanImpacts
-
-__all__ = ["ImpactSource", "PlanImpact", "broken_lines", "impact_lines"]
-
-Change = tuple[ClientQuotaEntity, str]
+__all__ = ["check_directory", "exceeded_lines", "impact_lines", "simulate", "summary"]
 
 
-@dataclass(frozen=True, slots=True)
-class ImpactSource:
-    """The recorded traffic that a plan is tried on, and how."""
+def check_directory(directory: str) -> None:
+    """Refuse a directory without usage, also where there will be nothing to simulate.
 
-    directory: str
-    arrivals: ArrivalChoice
-    broker_config: BrokerConfig
-    spark: Mapping[str, Any]
-
-    def check(self) -> None:
-        """Refuse a directory that is none, also where there will be nothing to replay.
-
-        :raises InputError: it is not one that kquota wrote.
-        """
-        load_pipeline("dataset.output_directory").OutputDirectory.existing(Path(self.directory))
-
-    def replay(self, plan: Plan, current: QuotaSnapshot) -> PlanImpact:
-        """Try a plan that leads away from `current`.
-
-        :raises KquotaError: it could not be replayed.
-        """
-        wanted = apply_changes(current, plan.changes)
-        changes = [(change.entity.to_text(), change.key) for change in plan.changes]
-        options = load_pipeline("jobs").JobOptions(
-            out=Path(self.directory), broker_config=self.broker_config, **self.spark
-        )
-        found: PlanImpacts = load_pipeline("advice.what_if_job").change_impacts(
-            Path(self.directory),
-            current,
-            wanted,
-            changes,
-            options,
-            self.arrivals.load(),
-        )
-        by_change = {
-            (change.entity, change.key): found.impacts[change.entity.to_text(), change.key] for change in plan.changes
-        }
-        return PlanImpact(by_change, found.grain, found.model, found.seconds)
+    :raises InputError: it is not one that kquota wrote.
+    """
+    load_pipeline("dataset.output_directory").OutputDirectory.existing(Path(directory))
 
 
-@dataclass(frozen=True, slots=True)
-class PlanImpact:
-    """What came of it."""
+def simulate(
+    directory: str,
+    plan: Plan,
+    current: QuotaSnapshot,
+    arrivals: ArrivalChoice,
+    config: BrokerConfig,
+    spark: Mapping[str, Any],
+) -> PlanImpact:
+    """Simulate the usage of a directory under `current` and under what the plan makes of them.
 
-    impacts: Mapping[Change, Impact]
-    grain: str
-    model: str
-    seconds: float
-
-    def of(self, change: PlannedChange) -> Impact:
-        """What one change would have done."""
-        return self.impacts.get((change.entity, change.key), NO_IMPACT)
-
-    def put_into(self, plan: Plan) -> Plan:
-        """The plan with it."""
-        return plan.with_impacts({change: impact.to_json() for change, impact in self.impacts.items()})
-
-    def worst_first(self, plan: Plan) -> list[list[PlannedChange]]:
-        """The changes of each entity, and the entities in the order of the harm that they do."""
-        of_entity: dict[ClientQuotaEntity, list[PlannedChange]] = {}
-        for change in plan.changes:
-            of_entity.setdefault(change.entity, []).append(change)
-        return sorted(of_entity.values(), key=lambda changes: min(_order(self.of(change)) for change in changes))
-
-    def summary(self) -> str:
-        """What it was tried on."""
-        impacts = self.impacts.values()
-        newly_throttled = sum(one.newly_throttled for one in impacts)
-        no_longer_throttled = sum(one.no_longer_throttled for one in impacts)
-        taken_over = sum(one.taken_over for one in impacts)
-        return (
-            f"on {duration(self.seconds * 1000)} of recorded traffic, per {self.grain}, {self.model} model: "
-            f"{_meters(newly_throttled)} newly throttled, {no_longer_throttled:,} no longer throttled, "
-            f"{taken_over:,} take over clients of other meters"
-        )
+    :raises KquotaError: it could not be simulated.
+    """
+    options = load_pipeline("jobs").JobOptions(out=Path(directory), broker_config=config, **spark)
+    found: PlanImpact = load_pipeline("advice.plan_impact").plan_impact(
+        Path(directory), plan, current, options, arrivals.load()
+    )
+    return found
 
 
-def _order(impact: Impact) -> tuple[float, ...]:
+def summary(found: PlanImpact) -> str:
+    """What was simulated, and what it came to."""
+    newly_throttled, no_longer_throttled, taken_over = (
+        sum(getattr(one, name) for one in found.impacts.values())
+        for name in ("newly_throttled", "no_longer_throttled", "taken_over")
+    )
     return (
-        -(impact.newly_throttled > 0),
-        -impact.throttled_share,
-        -impact.total_delay_ms,
-        -impact.no_longer_throttled,
-        -impact.taken_over,
+        f"on {duration(found.seconds * 1000)} of recorded traffic, per {found.grain}, {found.model} model: "
+        f"{_meters(newly_throttled)} newly throttled, {no_longer_throttled:,} no longer throttled, "
+        f"{taken_over:,} take over clients of other meters"
     )
 
 
@@ -135,15 +82,15 @@ def impact_lines(impact: Impact) -> Iterator[str]:
         yield f"not known: {', '.join(impact.unknowns)}"
 
 
-def broken_lines(plan: Plan, replayed: PlanImpact, objectives: Sequence[Objective]) -> list[str]:
+def exceeded_lines(plan: Plan, objectives: Sequence[Objective]) -> list[str]:
     """Which changes do more than is allowed."""
     return [
         f"{change.entity.to_text()} {printable(change.key)}: {objective.name} is {getattr(impact, objective.name):g}, "
         f"more than {objective.most:g}"
         for change in plan.changes
-        for impact in (replayed.of(change),)
+        for impact in (change.impact or NO_IMPACT,)
         for objective in objectives
-        if not objective.is_met(impact)
+        if not objective.is_met(getattr(impact, objective.name))
     ]
 
 

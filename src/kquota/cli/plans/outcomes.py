@@ -1,58 +1,24 @@
-"""What came of changes, told for each entity, and the exit code that follows."""
+"""What came of changes, in words and records for each entity, and the exit code that follows."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 import click
 
 from kquota.cli.options.entity_types import current_model
 from kquota.cli.output import Layout, align, write_records
-from kquota.errors import ApiError, KquotaError, failed
-from kquota.quotas import ClientQuotaEntity, QuotaChange, format_number
+from kquota.errors import ApiError, KquotaError
+from kquota.quotas import format_number
+from kquota.stores.changes import Outcome
 
-__all__ = ["Outcome", "outcomes", "write_outcomes"]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One entity: what was to change, and what came of it."""
-
-    entity: ClientQuotaEntity
-    changes: tuple[QuotaChange, ...]
-    error: ApiError | None
-    dry_run: bool
-
-    @property
-    def status(self) -> str:
-        """One word: done, unchanged (there was nothing to do, or it is a dry run), failed or unknown."""
-        if self.error is None:
-            return "unchanged" if self.dry_run or not self.changes else "done"
-        return "unknown" if self.error.is_unknown else "failed"
+__all__ = ["count_entities", "print_progress", "print_summary", "write_outcomes"]
 
 
-def outcomes(
-    entities: Iterable[ClientQuotaEntity],
-    changes: Iterable[QuotaChange],
-    results: Mapping[ClientQuotaEntity, ApiError | None],
-    *,
-    dry_run: bool,
-) -> list[Outcome]:
-    """What became of `entities`, in their order, and of others that were changed.
-
-    :param results: by entity that was sent; the others were right already.
-    """
-    by_entity: dict[ClientQuotaEntity, list[QuotaChange]] = {entity: [] for entity in (*entities, *results)}
-    for change in changes:
-        by_entity[change.entity].append(change)
-    return [Outcome(entity, tuple(own), results.get(entity), dry_run) for entity, own in by_entity.items()]
-
-
-def write_outcomes(found: list[Outcome], format: str) -> int:
-    """Print them, and what failed to standard error too; the exit code. Text leaves out what was right already."""
+def write_outcomes(found: Sequence[Outcome], format: str) -> int:
+    """Print them, and what failed to standard error too; the exit code. Text leaves out what had no change."""
     if format == "text":
         rows = [row for one in found if one.changes or one.error or len(found) == 1 for row in _text_rows(one)]
         sys.stdout.write("".join([line + "\n" for line in align(rows)]))
@@ -61,12 +27,45 @@ def write_outcomes(found: list[Outcome], format: str) -> int:
     errors = [(one, one.error) for one in found if one.error is not None]
     for one, error in errors:
         click.echo(f"kquota: error: {one.entity.to_text()}: {error}{_hint(one, error)}", err=True)
-    codes = {failed(error).exit_code for _, error in errors}
+    codes = {error.to_exception().exit_code for _, error in errors}
     if not codes:
         return 0
     # Some done, or for several reasons: the work failed. All for one reason: that is what the caller can act on.
     is_all = len(errors) == sum(bool(one.changes or one.error) for one in found)
     return codes.pop() if is_all and len(codes) == 1 else KquotaError.exit_code
+
+
+def print_summary(
+    found: Sequence[Outcome], *, done: str, dry_run: bool, drifted: int = 0, more_unchanged: int = 0
+) -> None:
+    """How many entities were `done` and how many were not, on standard error.
+
+    :param drifted: how many of the failures are because somebody else has changed the entity.
+    :param more_unchanged: how many entities had no change to make and are not in `found`.
+    """
+    unknown = sum(one.status == "unknown" for one in found)
+    failures = sum(one.status == "failed" for one in found) - drifted
+    successes = sum(bool(one.changes) and one.error is None for one in found)
+    unchanged = len(found) - unknown - failures - drifted - successes + more_unchanged
+    click.echo(
+        f"{count_entities(successes)} {'would be ' if dry_run else ''}{done}, {unchanged} unchanged"
+        + (f", {drifted} changed by somebody else since (--force restores them too)" if drifted else "")
+        + (f", {failures} failed" if failures else "")
+        + (f", {unknown} unknown" if unknown else ""),
+        err=True,
+    )
+    if (failures or unknown) and not dry_run:
+        click.echo("fix the cause and run it again: it resumes", err=True)
+
+
+def print_progress(done: int, of: int) -> None:
+    """How many entities are done, on standard error."""
+    click.echo(f"{done} of {count_entities(of)}", err=True)
+
+
+def count_entities(number: int) -> str:
+    """``1 entity``, ``2 entities``."""
+    return f"{number} {'entity' if number == 1 else 'entities'}"
 
 
 def _hint(one: Outcome, error: ApiError) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,13 +15,14 @@ from kquota.cli.options.paths import as_path
 from kquota.cli.options.targets import Target, broker_options, read_quotas, target_options
 from kquota.cli.output import align, check_writable
 from kquota.cli.pipeline.jobs import spark_options
-from kquota.cli.plans.impact import ImpactSource, PlanImpact, broken_lines, impact_lines
-from kquota.cli.plans.planning import all_quotas, count_entities, target_of
+from kquota.cli.plans.impact import check_directory, exceeded_lines, impact_lines, simulate, summary
+from kquota.cli.plans.outcomes import count_entities
 from kquota.config import load_broker_config
 from kquota.errors import InputError
-from kquota.policy import OBJECTIVES, Objective, Plan, PlannedChange, PlanTarget, difference, traps, write_plan
+from kquota.policy import OBJECTIVES, Objective, Plan, PlannedChange, PlanTarget, write_plan
 from kquota.printable import printable
-from kquota.quotas import KAFKA, QuotaSnapshot, apply_changes, format_number
+from kquota.quotas import KAFKA, QuotaSnapshot, format_number
+from kquota.stores.plans import all_quotas
 
 __all__ = ["plan"]
 
@@ -88,7 +88,7 @@ def plan(
     """Say what kquota apply would change, and change nothing. What the file does not name is left out, without --prune.
 
     With --out the plan is kept, to be reviewed; kquota apply carries out exactly that, or nothing if the quotas have
-    moved since.
+    changed since.
 
     With --dataset each change is tried on recorded traffic: who would have been throttled, and for how long, the worst
     first.
@@ -97,37 +97,36 @@ def plan(
     objectives = [Objective.parse(text) for text in allowed]
     if dataset is None and objectives:
         raise click.UsageError("--fail-on-impact goes with --dataset URL: there is no impact without traffic.")
-    recorded = None if dataset is None else ImpactSource(dataset, arrivals, config, spark)
-    if recorded is not None:
-        recorded.check()
+    if dataset is not None:
+        check_directory(dataset)
         check_writable(out, "--out")
-    wanted = read_quotas(file).snapshot()
+    desired = read_quotas(file).snapshot()
     current: QuotaSnapshot
     if target.quotas is not None:
         current, here = read_quotas(target.quotas).snapshot(), PlanTarget(None, target.quotas)
     else:
         with target.open() as store:
-            current, here = all_quotas(store), target_of(target, store)
-    changes = difference(current, wanted, prune=prune)
-    made = Plan.of(here, current, changes).with_warnings(traps(current, apply_changes(current, changes)))
-    replayed = recorded.replay(made, current) if recorded is not None and made.changes else None
-    if replayed is not None:
-        made = replayed.put_into(made)
+            current, here = all_quotas(store), target.for_plan(store)
+    made = Plan.between(here, current, desired, prune=prune)
+    found = None
+    if dataset is not None and made.changes:
+        found = simulate(dataset, made, current, arrivals, config, spark)
+        made = made.with_impacts(found.impacts)
     if out is not None:
         _write(out, write_plan(made))
     if format == "json":
         sys.stdout.write(write_plan(made))
     else:
-        sys.stdout.write("".join([line + "\n" for line in _text_lines(made, current, replayed)]))
+        sys.stdout.write("".join([line + "\n" for line in _text_lines(made, current)]))
     click.echo(_summary(made), err=format == "json")
-    if replayed is not None:
-        click.echo(replayed.summary(), err=format == "json")
+    if found is not None:
+        click.echo(summary(found), err=format == "json")
     if not objectives:
         return CHANGES_PENDING if made.changes else 0
-    broken = [] if replayed is None else broken_lines(made, replayed, objectives)
-    for line in broken:
+    exceeded = exceeded_lines(made, objectives)
+    for line in exceeded:
         click.echo(f"kquota: too much: {line}", err=True)
-    return CHANGES_PENDING if broken else 0
+    return CHANGES_PENDING if exceeded else 0
 
 
 def _write(path: str, text: str) -> None:
@@ -137,24 +136,16 @@ def _write(path: str, text: str) -> None:
         raise InputError(f"--out {path}: cannot write the plan: {error.strerror}") from None
 
 
-def _text_lines(made: Plan, current: QuotaSnapshot, replayed: PlanImpact | None) -> Iterator[str]:
-    by_entity = (
-        [list(own) for _, own in groupby(made.changes, key=lambda change: change.entity)]
-        if replayed is None
-        else replayed.worst_first(made)
-    )
-    for changes in by_entity:
+def _text_lines(made: Plan, current: QuotaSnapshot) -> Iterator[str]:
+    for changes in made.by_entity():
         entity = changes[0].entity
         is_new = entity not in current
         is_gone = entity not in made.unchanged and all(change.after is None for change in changes)
         yield entity.to_text() + (" (new)" if is_new else " (removed)" if is_gone else "")
-        rows = align([_row(change) for change in changes], indent="  ")
-        if replayed is None:
-            yield from rows
-        else:
-            for change, row in zip(changes, rows, strict=True):
-                yield row
-                yield from (f"      {line}" for line in impact_lines(replayed.of(change)))
+        for change, row in zip(changes, align([_row(change) for change in changes], indent="  "), strict=True):
+            yield row
+            if change.impact is not None:
+                yield from (f"      {line}" for line in impact_lines(change.impact))
         yield from (
             printable(f"  ! {warning.rule}: {warning.key} {warning.message}")
             for change in changes

@@ -8,8 +8,8 @@ import click
 
 from kquota.cli.options.targets import Target, parse_name, target_options
 from kquota.cli.output import format_option
-from kquota.cli.plans.outcomes import outcomes, write_outcomes
-from kquota.errors import ApiError, IllegalArgumentError, InputError, failed
+from kquota.cli.plans.outcomes import write_outcomes
+from kquota.errors import ApiError, IllegalArgumentError, InputError
 from kquota.quotas import (
     ClientQuotaAlteration,
     ClientQuotaEntity,
@@ -19,8 +19,9 @@ from kquota.quotas import (
     is_same_value,
     parse_quantity,
 )
+from kquota.stores.changes import local_principal, to_outcomes
 
-__all__ = ["alter", "local_principal"]
+__all__ = ["alter"]
 
 Op = ClientQuotaAlteration.Op
 
@@ -72,7 +73,7 @@ def alter(
     with target.open(writes=not dry_run, creates=bool(added)) as store:
         current = store.describe(_only(entity))
         if isinstance(current, ApiError):
-            raise failed(current)
+            raise current.to_exception()
         values = current.get(entity, {})
         results = store.alter([ClientQuotaAlteration(entity, ops)], validate_only=dry_run, principal=local_principal())
     changes = [
@@ -80,17 +81,7 @@ def alter(
         for op in ops
         if not is_same_value(values.get(op.key), op.value)
     ]
-    return write_outcomes(outcomes([entity], changes, results, dry_run=dry_run), format)
-
-
-def local_principal() -> str:
-    """Who changes a store from here, for its history: there is no connection to tell."""
-    from getpass import getuser
-
-    try:
-        return f"local:{getuser()}".encode(errors="replace").decode()
-    except (OSError, KeyError, ImportError):
-        return "local:"
+    return write_outcomes(to_outcomes([entity], changes, results, dry_run=dry_run), format)
 
 
 def _entity(names: Iterable[str], defaults: Iterable[str]) -> ClientQuotaEntity:

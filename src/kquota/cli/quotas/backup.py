@@ -30,7 +30,7 @@ def backup(*, store: str, out: str) -> None:
     The file is a store itself: every command reads it with --store, and kquota restore takes it. A plain copy of a file
     in use would lack what is only in its log.
     """
-    from kquota.cli.plans.planning import count_entities
+    from kquota.cli.plans.outcomes import count_entities
     from kquota.stores.backup import back_up
 
     made = back_up(store, Path(out))

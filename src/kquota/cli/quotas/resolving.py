@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kquota.cli.options.entity_types import current_model
 from kquota.cli.options.targets import Target
-from kquota.errors import ApiError, failed
+from kquota.errors import ApiError
 from kquota.quotas import CLIENT_ID, IP, KAFKA, USER, Candidate, ClientQuotaEntity, QuotaResolver, ResolvedQuota
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _here(resolver: QuotaResolver) -> Resolving:
         for client in clients:
             found = resolver.resolve_client(client.named())
             if isinstance(found, ApiError):
-                raise failed(found)
+                raise found.to_exception()
             yield client, found
 
     return resolve

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kquota.cli.output import format_option
-from kquota.cli.plans.outcomes import outcomes, write_outcomes
+from kquota.cli.plans.outcomes import print_summary, write_outcomes
 from kquota.cli.quotas.backup import store_option
 from kquota.errors import InputError
 
@@ -34,12 +34,12 @@ def restore(*, store: str, source: str, dry_run: bool, format: str) -> int:
     What differs is changed, in one commit: nothing of the history is lost, and kquota history tells of it.
     """
     from kquota.cli.options.targets import Target
-    from kquota.cli.plans.planning import all_quotas, print_summary
-    from kquota.cli.quotas.alter import local_principal
     from kquota.policy import alterations, difference
     from kquota.stores.backup import read_backup
+    from kquota.stores.changes import local_principal, to_outcomes
     from kquota.stores.host_names import hosts_of
     from kquota.stores.local import LocalStore
+    from kquota.stores.plans import all_quotas
 
     with closing(read_backup(Path(source))) as backup, Target(store=store).open(writes=not dry_run) as opened:
         assert isinstance(opened, LocalStore)
@@ -48,8 +48,8 @@ def restore(*, store: str, source: str, dry_run: bool, format: str) -> int:
                 f"{source} is a backup of another store (its id is {backup.identity}, and this is {opened.identity}); "
                 "to take over its quotas all the same: kquota export --store and kquota apply --prune"
             )
-        current, wanted = all_quotas(opened), backup.read().snapshot
-        changes = difference(current, wanted, prune=True)
+        current, desired = all_quotas(opened), backup.read().snapshot
+        changes = difference(current, desired, prune=True)
         asked = alterations(changes)
         # They were found when they were set.
         hosts = dict.fromkeys(hosts_of(asked), True)
@@ -57,6 +57,7 @@ def restore(*, store: str, source: str, dry_run: bool, format: str) -> int:
             results = opened.alter(asked, validate_only=True, hosts=hosts)
         else:
             results = opened.compare_and_alter(asked, current, principal=local_principal(), hosts=hosts)
-    code = write_outcomes(outcomes([], changes, results, dry_run=dry_run), format)
-    print_summary(results, len(wanted.keys() - results.keys()), done="restored", dry_run=dry_run)
+    found = to_outcomes([], changes, results, dry_run=dry_run)
+    code = write_outcomes(found, format)
+    print_summary(found, done="restored", dry_run=dry_run, more_unchanged=len(desired.keys() - results.keys()))
     return code

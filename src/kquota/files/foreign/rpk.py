@@ -119,8 +119,8 @@ def _values(node: Node, where: str, entity: ClientQuotaEntity | None, checker: C
     return values
 
 
-def _items(node: Node, where: str, wanted: str, checker: Checker) -> list[Node]:
+def _items(node: Node, where: str, expected: str, checker: Checker) -> list[Node]:
     if isinstance(node, nodes.Sequence):
         return node.items
-    checker.report(node, where, f"{wanted} is expected, not {kind(node)}")
+    checker.report(node, where, f"{expected} is expected, not {kind(node)}")
     return []

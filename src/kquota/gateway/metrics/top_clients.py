@@ -47,9 +47,9 @@ class TopClients:
                 usage = meter.rate.measure(now_ms)
         elif now_ms - meter.last_ms < self._windows.span_ms:
             usage = meter.rate.measure(now_ms)
-        if meter.waits_until_ms > 0 and now_ms - meter.waits_until_ms < 2 * THROTTLE_TIME_WINDOWS.span_ms:
+        if meter.throttled_until_ms > 0 and now_ms - meter.throttled_until_ms < 2 * THROTTLE_TIME_WINDOWS.span_ms:
             throttle_ms = meter.throttle_times.measure(now_ms)
-            self.throttled += meter.waits_until_ms > now_ms
+            self.throttled += meter.throttled_until_ms > now_ms
         self._usage += usage
         by_usage, by_throttle = self._by_usage, self._by_throttle
         is_throttled = not isnan(throttle_ms)

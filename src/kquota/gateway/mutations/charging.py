@@ -98,9 +98,9 @@ async def mutate(
         accepted = {key: cost for key, cost in costs.items() if key not in over}
         owed = sum(_done(request, response, accepted).values()) - sum(accepted.values())
         _follow(request, response, counts, at_ms)
-        throttle = _settle(enforcement.requests, client, throttle, owed, at_ms, strict=request.is_strict)
+        throttle = _charge_difference(enforcement.requests, client, throttle, owed, at_ms, strict=request.is_strict)
     answer = bytearray(write_answer(request, response, refused))
-    throttle_ms = enforcement.settle_mutation(client, throttle, at_ms)
+    throttle_ms = enforcement.complete_mutation(client, throttle, at_ms)
     if throttle_ms > 0:
         write_throttle(answer, action, throttle_ms)
     return Mutated(answer, throttle_ms, len(over))
@@ -160,7 +160,7 @@ def _follow(request: MutationRequest, response: MutationResponse, counts: Partit
             counts.put((result.key, result.topic_id), partitions, now_ms)
 
 
-def _settle(
+def _charge_difference(
     requests: RequestQuotas, client: Client, throttle: Throttle | None, owed: float, now_ms: int, *, strict: bool
 ) -> Throttle | None:
     """Charge what was too little and give back what was too much; the wait that is left then.

@@ -66,7 +66,7 @@ class Enforcement:
             return None
         if self.is_shadow or not (self.estimates_time and head.has_answer):
             # Otherwise the answer decides which of its quotas makes the client wait. In shadow mode both would count.
-            self._settle(client, ClientQuotaType.PRODUCE, throttle, None, now_ms)
+            self._complete(client, ClientQuotaType.PRODUCE, throttle, None, now_ms)
         return None if self.is_shadow else throttle
 
     def max_fetch_bytes(self, client: Client) -> int | None:
@@ -89,9 +89,9 @@ class Enforcement:
         percent = None
         if self._request_times is not None:
             percent = self._request_times.percent(_FETCH_KEY, response_bytes, elapsed_ms)
-        return self._settle(client, ClientQuotaType.FETCH, own, percent, now_ms)
+        return self._complete(client, ClientQuotaType.FETCH, own, percent, now_ms)
 
-    def settle(self, one: Expected, now_ms: int) -> int:
+    def complete(self, one: Expected, now_ms: int) -> int:
         """Charge the time of any other request, now that its answer comes; how long its client is to wait.
 
         Only where time is estimated. A produce request's own throttle counts with what is left of it.
@@ -104,14 +104,14 @@ class Enforcement:
         percent = self._request_times.percent(action.api_key, 0, elapsed_ms)
         if own is not None:
             own = own._replace(throttle_ms=max(0, own.throttle_ms - elapsed_ms))
-        return self._settle(client, _TYPES.get(action.kind, ClientQuotaType.REQUEST), own, percent, now_ms)
+        return self._complete(client, _TYPES.get(action.kind, ClientQuotaType.REQUEST), own, percent, now_ms)
 
-    def settle_mutation(self, client: Client, throttle: Throttle | None, now_ms: int) -> int:
+    def complete_mutation(self, client: Client, throttle: Throttle | None, now_ms: int) -> int:
         """For how long the client of a request that creates or deletes partitions is to wait, in milliseconds.
 
         :param throttle: what came of charging it, by :attr:`requests`.
         """
-        return self._settle(client, ClientQuotaType.CONTROLLER_MUTATION, throttle, None, now_ms)
+        return self._complete(client, ClientQuotaType.CONTROLLER_MUTATION, throttle, None, now_ms)
 
     def accept(self, listener: str, ip: str, now_ms: int) -> float | None:
         """Count a new connection (KIP-612); if it is one too many, for how many seconds it is kept, and not served."""
@@ -123,11 +123,11 @@ class Enforcement:
             self.throttles.note(CONNECTION, source.to_text(), throttle.throttle_ms)
         return None if self.is_shadow else throttle.throttle_ms / 1000
 
-    def _settle(
+    def _complete(
         self, client: Client, quota_type: ClientQuotaType, own: Throttle | None, percent: float | None, now_ms: int
     ) -> int:
         """For how long a client's channel is to be muted, in milliseconds; its throttle is counted."""
-        throttle_ms, throttled_by = self.requests.settle(*client, quota_type, own, percent, now_ms)
+        throttle_ms, throttled_by = self.requests.complete(*client, quota_type, own, percent, now_ms)
         if throttle_ms <= 0 or throttled_by is None:
             return 0
         manager = self.managers.of(throttled_by)

@@ -18,7 +18,7 @@ from typing import Final
 
 from kquota.gateway.relay.action_table import ROWS, Row
 
-__all__ = ["ACTIONS", "Action", "Kind", "action_of"]
+__all__ = ["ACTIONS", "Action", "Kind"]
 
 _SIZE_AND_CORRELATION_ID: Final = 8
 
@@ -112,8 +112,3 @@ ACTIONS: Final[Mapping[int, Action]] = MappingProxyType(
     {action.api_key << 16 | action.version: action for row in ROWS for action in _actions_of(row)}
 )
 """By ``api_key << 16 | version``: the first four bytes of a request, after its size, as one number."""
-
-
-def action_of(api_key: int, version: int) -> Action | None:
-    """What to do with this version of this API; None where it is not forwarded."""
-    return ACTIONS.get(api_key << 16 | version)

@@ -56,7 +56,7 @@ def throttled(client: ClientConnection, one: Expected, frame: bytearray) -> byte
     _, head, sent_ms, throttle = one
     throttle_ms = 0
     if enforcement.estimates_time and head.client is not None:
-        throttle_ms = enforcement.settle(one, client.now_ms)
+        throttle_ms = enforcement.complete(one, client.now_ms)
         if throttle_ms > 0:
             client.mute(throttle_ms, client.now_ms)
     elif throttle is not None:

@@ -320,7 +320,7 @@ class BrokerConnection(asyncio.Protocol):
                 if estimates_time and kind is not _FETCH and head.client is not None:
                     if action.throttle_at is not None and end - at < min(total, action.throttle_at + 4):
                         break
-                    throttle_ms = enforcement.settle(one, client.now_ms)
+                    throttle_ms = enforcement.complete(one, client.now_ms)
                 if throttle_ms > 0:
                     client.mute(throttle_ms, client.now_ms)
                     where = action.throttle_at

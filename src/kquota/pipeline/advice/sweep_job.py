@@ -198,10 +198,7 @@ def _needed(found: _Recording, meters: DataFrame, goal: RecommendationGoal, grid
 
 
 def _is_unmet(row: Row, objectives: Sequence[Objective]) -> bool:
-    if row.value_new is None:
-        return True
-    predicted = ((row[f"predicted_{one.name}"], one.most) for one in objectives)
-    return any(value is not None and value > most for value, most in predicted)
+    return row.value_new is None or not all(one.is_met(row[f"predicted_{one.name}"]) for one in objectives)
 
 
 def _as_file(rows: Sequence[Row], quotas: QuotaFile) -> tuple[QuotaFile, dict[ClientQuotaEntity, list[str]]]:

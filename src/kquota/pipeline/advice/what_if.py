@@ -17,7 +17,19 @@ from kquota.quotas import CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, QuotaSnapshot
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["NEW", "OLD", "UNKNOWNS", "changed", "to_bindings", "to_what_if", "under_new", "under_old"]
+__all__ = [
+    "NEW",
+    "OLD",
+    "UNKNOWNS",
+    "changed",
+    "is_changed",
+    "to_bindings",
+    "to_totals",
+    "to_what_if",
+    "under_new",
+    "under_old",
+    "worst_first",
+]
 
 UNKNOWNS: Final[Mapping[str, str]] = {
     "shared-meter": "how the meter splits between its clients",
@@ -151,6 +163,37 @@ def to_what_if(
         )
     )
     return WHATIF.conform(table)
+
+
+def is_changed() -> Column:
+    """Whether the new limits touch a row of `whatif`: its limit is another one, or it has clients of other meters."""
+    return ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("previous_meters").isNotNull()
+
+
+def to_totals(what_if: DataFrame) -> DataFrame:
+    """One row of counts of meters: meters, throttled, newly_throttled, no_longer_throttled, taken_over, changed.
+
+    :param what_if: rows of the `whatif` table.
+    """
+    return what_if.agg(
+        F.count(F.lit(1)).alias("meters"),
+        F.count_if(F.col("throttled_requests") > 0).alias("throttled"),
+        F.count_if("newly_throttled").alias("newly_throttled"),
+        F.count_if("no_longer_throttled").alias("no_longer_throttled"),
+        F.count_if(F.col("previous_meters").isNotNull()).alias("taken_over"),
+        F.count_if(is_changed()).alias("changed"),
+    )
+
+
+def worst_first(what_if: DataFrame) -> DataFrame:
+    """Rows of the `whatif` table in the order to read them: newly throttled, muted longest, no longer throttled."""
+    return what_if.orderBy(
+        F.desc("newly_throttled"),
+        F.desc("throttled_share"),
+        F.desc("total_delay_ms"),
+        F.desc("no_longer_throttled"),
+        *("cluster", "meter", "key", "broker_id"),
+    )
 
 
 def _unknowns(grain: str, *, was_shaped: Column) -> Column:

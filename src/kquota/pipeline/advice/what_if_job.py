@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,18 @@ from pyspark.sql import functions as F
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
 from kquota.files import QuotaFile
-from kquota.pipeline.advice.impact import to_impacts
-from kquota.pipeline.advice.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
+from kquota.pipeline.advice.what_if import (
+    NEW,
+    OLD,
+    changed,
+    is_changed,
+    to_bindings,
+    to_totals,
+    to_what_if,
+    under_new,
+    under_old,
+    worst_first,
+)
 from kquota.pipeline.analysis import read_table, read_usage, write_summary
 from kquota.pipeline.dataset.output_directory import OutputDirectory
 from kquota.pipeline.dataset.quotas import latest_quotas
@@ -27,7 +37,6 @@ from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulat
 from kquota.pipeline.simulation.request_frames import simulate_request_frames
 from kquota.pipeline.simulation.simulated import Recording, recording_spans
 from kquota.pipeline.spark.persisted_frames import keep
-from kquota.policy import NO_IMPACT, Impact
 from kquota.quotas import QuotaSnapshot
 
 if TYPE_CHECKING:
@@ -36,7 +45,7 @@ if TYPE_CHECKING:
     from kquota.pipeline.progress import Progress
     from kquota.pipeline.simulation.callback import CallbackSetup
 
-__all__ = ["WORST_SHOWN", "PlanImpacts", "WhatIf", "change_impacts", "recorded_clients", "what_if"]
+__all__ = ["WORST_SHOWN", "WhatIf", "recorded_clients", "what_if"]
 
 WORST_SHOWN = 30
 
@@ -101,59 +110,6 @@ def what_if(
                 output.publish(name)
             output.remove_others(("whatif", "summary.json"))
     return WhatIf(options.out, part, rows)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanImpacts:
-    """What changes would have done to recorded usage, and what the recording is."""
-
-    impacts: Mapping[tuple[str, str], Impact]
-    """By canonical text of the entity, and key; :data:`~kquota.files.NO_IMPACT` where nobody is bound."""
-    grain: str
-    model: str
-    seconds: float
-    """How long the recording is."""
-
-
-def change_impacts(
-    usage: Path,
-    old: QuotaSnapshot,
-    new: QuotaSnapshot,
-    changes: Sequence[tuple[str, str]],
-    options: JobOptions,
-    arrivals: Arrivals,
-) -> PlanImpacts:
-    """What each of the changes that lead from `old` to `new` would have done to the usage of a directory.
-
-    Nothing is written there.
-
-    :param changes: canonical text of the entity, and key.
-    """
-    progress = options.progress()
-    OutputDirectory.existing(usage)
-    with spark_for(options, progress, usage) as spark:
-        change = Change(old, new, arrivals, is_recorded=False, only_changed=True)
-        replayed = simulate_both(spark, usage, change, options.broker_config, progress)
-        with progress.stage("tell what each change does"):
-            rows = to_impacts(replayed.what_if, replayed.bindings, changes).collect()
-        first_ms = min((first for first, _ in replayed.replay.spans.values()), default=0)
-        last_ms = max((last for _, last in replayed.replay.spans.values()), default=0)
-    found = {(row.entity, row.key): _impact(row) for row in rows}
-    return PlanImpacts(
-        {change: found.get(change, NO_IMPACT) for change in changes},
-        replayed.grain,
-        arrivals.model.value,
-        (last_ms - first_ms) / 1000,
-    )
-
-
-def _impact(row: Row) -> Impact:
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in row.asDict().items()
-        if name not in ("entity", "key")
-    }
-    return Impact(**values)
 
 
 def recorded_clients(spark: SparkSession, directory: Path) -> DataFrame:
@@ -249,20 +205,7 @@ def what_if_step(
         with progress.stage("compare with cells"):
             cells = simulate_cell_frames(read_usage(spark, directory), under_new(replayed.bindings), replayed.replay)
             difference = grain_difference(replayed.held, cells)
-    totals = replayed.what_if.agg(
-        F.count(F.lit(1)).alias("meters"),
-        *(
-            F.count_if(condition).alias(name)
-            for name, condition in {
-                "throttled": F.col("throttled_requests") > 0,
-                "newly_throttled": F.col("newly_throttled"),
-                "no_longer_throttled": F.col("no_longer_throttled"),
-                "taken_over": F.col("previous_meters").isNotNull(),
-                "changed": ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("previous_meters").isNotNull(),
-            }.items()
-        ),
-    )
-    found = totals.first()
+    found = to_totals(replayed.what_if).first()
     assert found is not None
     return {
         "model": change.arrivals.model.value,
@@ -299,21 +242,10 @@ def grain_difference(by_requests: DataFrame, by_cells: DataFrame) -> dict[str, A
 
 
 def worst_rows(table: DataFrame, count: int) -> tuple[Row, ...]:
-    """Rows of `whatif` that say most: newly throttled, throttled longest, no longer throttled, taken over.
+    """The `count` worst rows of `whatif` that are throttled, were, or have clients of other meters.
 
-    Those that nothing changes for are left out, unless that is all of them.
+    Rows that the change does not touch are left out, unless there are no others.
     """
-    is_changed = ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | F.col("previous_meters").isNotNull()
-    said = (F.col("throttled_requests") > 0) | F.col("no_longer_throttled") | F.col("previous_meters").isNotNull()
-    order: Sequence[Any] = (
-        F.desc("newly_throttled"),
-        F.desc("throttled_share"),
-        F.desc("total_delay_ms"),
-        F.desc("no_longer_throttled"),
-        "meter",
-        "key",
-        "broker_id",
-    )
-    some_changed = not table.where(is_changed).isEmpty()
-    shown = table.where(said & is_changed) if some_changed else table.where(said)
-    return tuple(shown.orderBy(*order).limit(count).collect())
+    is_news = (F.col("throttled_requests") > 0) | F.col("no_longer_throttled") | F.col("previous_meters").isNotNull()
+    touched = table.where(is_changed())
+    return tuple(worst_first((table if touched.isEmpty() else touched).where(is_news)).limit(count).collect())

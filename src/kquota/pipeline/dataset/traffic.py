@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from kquota.errors import InputError
 from kquota.files import QuotaFile, read_quota_file
 from kquota.metering.callback import ClientQuotaType
-from kquota.metering.contract_check import TrafficRecord
+from kquota.metering.callback_conformance import TrafficRecord
 from kquota.metering.requests import is_strict
 from kquota.pipeline.dataset.output_directory import MARKER
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
-from kquota.pipeline.advice.what_if import UNKNOWNS
+from kquota.pipeline.advice.what_if import UNKNOWNS, is_changed, to_totals, worst_first
 from kquota.pipeline.report import model
 
 if TYPE_CHECKING:
@@ -17,29 +15,9 @@ __all__ = ["what_if_of"]
 
 def what_if_of(table: DataFrame, bounds: model.Bounds) -> model.WhatIf:
     """The counts of the table, and the worst of its rows that are changed: throttled anew, then muted longest."""
-    is_moved = F.col("previous_meters").isNotNull()
-    is_changed = ~F.col("limit_old").eqNullSafe(F.col("limit_new")) | is_moved
-    counts = table.agg(
-        F.count(F.lit(1)).alias("meters"),
-        F.count_if(is_changed).alias("changed"),
-        F.count_if(F.col("throttled_requests") > 0).alias("throttled"),
-        F.count_if("newly_throttled").alias("newly_throttled"),
-        F.count_if("no_longer_throttled").alias("no_longer_throttled"),
-        F.count_if(is_moved).alias("taken_over"),
-    ).first()
+    counts = to_totals(table).first()
     assert counts is not None  # an aggregate without groups always has its row
-    rows = (
-        table.where(is_changed)
-        .orderBy(
-            F.desc("newly_throttled"),
-            F.desc("throttled_share"),
-            F.desc("total_delay_ms"),
-            F.desc("no_longer_throttled"),
-            *("cluster", "meter", "key", "broker_id"),
-        )
-        .limit(bounds.what_if)
-        .collect()
-    )
+    rows = worst_first(table.where(is_changed())).limit(bounds.what_if).collect()
     used = {name for row in rows for name in row.unknowns or ()}
     known = [name for name in UNKNOWNS if name in used]
     return model.WhatIf(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kquota.errors import InputError
 from kquota.metering.callback import ClientQuotaType
-from kquota.metering.contract_check import TrafficRecord
+from kquota.metering.callback_conformance import TrafficRecord
 from kquota.pipeline.dataset.output_directory import MARKER
 from kquota.pipeline.dataset.traffic import RecordedTraffic
 from kquota.pipeline.ingest.chunks import REQUESTS_SCHEMA

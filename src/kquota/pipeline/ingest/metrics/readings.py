@@ -91,7 +91,7 @@ class MetricOptions:
 
 
 class MetricManifest(Struct, kw_only=True):
-    """What one file had. `other` counts series by metrics that are none of a quota's; `beside` those that are quotas'
+    """What one file had. `other` counts series by metrics that are none of a quota's; `related` those that are quotas'
     and no usage; `untagged` and `foreign` those whose meter cannot be told.
     """
 

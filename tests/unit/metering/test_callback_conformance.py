@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
-from kquota.metering import contract, contract_check
+from kquota.metering import callback_conformance, callback_probe
 from kquota.metering.callback import (
     ClientQuotaCallback,
     ClientQuotaType,
@@ -21,8 +21,8 @@ from kquota.metering.callback import (
     DefaultQuotaCallback,
     MeterUsage,
 )
-from kquota.metering.contract import CallTimes, Fault
-from kquota.metering.contract_check import ContractCheck, MeterOutcome, TrafficRecord
+from kquota.metering.callback_conformance import ConformanceCheck, MeterOutcome, TrafficRecord
+from kquota.metering.callback_probe import CallTimes, Fault
 from kquota.metering.fair_share import FairShareCallback
 from kquota.metering.groups import GROUPS_SETTING, GroupQuotaCallback
 from kquota.metering.partitions import PartitionQuotaCallback
@@ -61,8 +61,8 @@ def checked(
     clock: Clock | None = None,
     configs: Mapping[str, str] | None = None,
     **options: Any,
-) -> ContractCheck:
-    check = ContractCheck(
+) -> ConformanceCheck:
+    check = ConformanceCheck(
         make, configs or {}, options.pop("quotas", QUOTAS), BrokerConfig(), monotonic_ms=clock or Clock(), **options
     )
     check.broker(1, traffic)
@@ -357,7 +357,7 @@ def test_a_callback_is_made_for_each_broker_and_told_which_it_is() -> None:
         def configure(self, configs: Mapping[str, str]) -> None:
             made.append(configs)
 
-    check = ContractCheck(Tells, {"a": "b"}, {}, BrokerConfig(), monotonic_ms=Clock())
+    check = ConformanceCheck(Tells, {"a": "b"}, {}, BrokerConfig(), monotonic_ms=Clock())
     check.broker(1, TRAFFIC)
     check.broker(7, TRAFFIC)
     assert made == [{"broker.id": text, "node.id": text, "a": "b"} for text in ("1", "7")]
@@ -365,12 +365,12 @@ def test_a_callback_is_made_for_each_broker_and_told_which_it_is() -> None:
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contract_check, "KEPT_METERS", 3)
-    monkeypatch.setattr(contract, "REMEMBERED", 3)
+    monkeypatch.setattr(callback_conformance, "KEPT_METERS", 3)
+    monkeypatch.setattr(callback_probe, "REMEMBERED", 3)
     check = checked(Turning)
     assert len(check.meters()) == 3 + 2, "one more of each type"
     assert sum(meter.requests for meter in check.meters()) == len(TRAFFIC)
-    assert any(meter.tags == contract_check.OTHER_METERS for meter in check.meters())
+    assert any(meter.tags == callback_conformance.OTHER_METERS for meter in check.meters())
 
 
 def test_usage_is_told_by_the_time_of_the_traffic() -> None:
@@ -402,7 +402,7 @@ def test_a_cluster_is_told_of_without_partitions() -> None:
 def test_limits_follow_a_cluster_that_is_given() -> None:
     """Each broker is its own part of it."""
     entity = ClientQuotaEntity({"user": "acme_"})
-    check = ContractCheck(
+    check = ConformanceCheck(
         PartitionQuotaCallback,
         {},
         {entity: {"producer_byte_rate": 800.0}},

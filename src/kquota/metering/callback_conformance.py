@@ -14,15 +14,15 @@ from typing import Final, NamedTuple
 
 from kquota.config import BrokerConfig
 from kquota.errors import CallbackRefusedError, InputError
-from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, Cluster, KafkaPrincipal
-from kquota.metering.contract import CallbackProbe, CallTimes, Finding, Observations
+from kquota.metering.callback import ClientQuotaCallback, ClientQuotaType, Cluster
+from kquota.metering.callback_probe import CallbackProbe, CallTimes, Finding, Observations
 from kquota.metering.engine import PeriodicTasks, QuotaManagers, client_quotas
 from kquota.metering.guard import CallbackGuard, Tags
-from kquota.metering.meters import BucketMeter
+from kquota.metering.meters import BucketMeter, Meter
 from kquota.metering.requests import charge
 from kquota.quotas import QuotaSnapshot
 
-__all__ = ["OTHER_METERS", "ContractCheck", "MeterOutcome", "TrafficRecord", "Waits"]
+__all__ = ["OTHER_METERS", "ConformanceCheck", "MeterOutcome", "ThrottleTotals", "TrafficRecord"]
 
 KEPT_METERS: Final = 100_000
 OTHER_METERS: Final[Mapping[str, str]] = {"": "other meters"}
@@ -46,7 +46,7 @@ class TrafficRecord(NamedTuple):
 
 
 @dataclass(slots=True)
-class Waits:
+class ThrottleTotals:
     """Who was told to wait, and how long."""
 
     count: int = 0
@@ -72,10 +72,10 @@ class MeterOutcome:
     amount: float = 0.0
     lowest_limit: float = inf
     highest_limit: float = 0.0
-    callback: Waits = field(default_factory=Waits)
-    kafka: Waits = field(default_factory=Waits)
+    callback: ThrottleTotals = field(default_factory=ThrottleTotals)
+    kafka: ThrottleTotals = field(default_factory=ThrottleTotals)
     """What Kafka's own rules make of the same requests."""
-    logged: Waits = field(default_factory=Waits)
+    logged: ThrottleTotals = field(default_factory=ThrottleTotals)
 
     @property
     def is_limited(self) -> bool:
@@ -83,19 +83,7 @@ class MeterOutcome:
         return self.lowest_limit < inf
 
 
-class _Answers(CallbackGuard):
-    """A guard without a breaker, which knows the tags it gave last."""
-
-    def __init__(self, callback: ClientQuotaCallback) -> None:
-        super().__init__(callback, monotonic_ms=lambda: 0.0, breaker_after=maxsize)
-        self.last_tags: Tags = {}
-
-    def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Tags:
-        self.last_tags = super().quota_metric_tags(quota_type, principal, client_id)
-        return self.last_tags
-
-
-class ContractCheck:
+class ConformanceCheck:
     """Give it the traffic of one broker after the other; then it knows what to say."""
 
     def __init__(
@@ -151,10 +139,10 @@ class ContractCheck:
         :raises InputError: the callback refuses its settings.
         """
         probe = CallbackProbe(self._make(), self._seen, monotonic_ms=self._monotonic_ms)
-        answers = _Answers(probe)
+        guard = CallbackGuard(probe, monotonic_ms=lambda: 0.0, breaker_after=maxsize)
         ours, kafkas = QuotaManagers(self._broker_config), QuotaManagers(self._broker_config)
         try:
-            ours.swap_callback(answers, {"broker.id": str(broker_id), "node.id": str(broker_id), **self._configs})
+            ours.swap_callback(guard, {"broker.id": str(broker_id), "node.id": str(broker_id), **self._configs})
         except CallbackRefusedError as error:
             if isinstance(error.__cause__, InputError):
                 raise error.__cause__ from None
@@ -162,16 +150,17 @@ class ContractCheck:
         ours.update_cluster_metadata(self._cluster)
         for managers in (ours, kafkas):
             managers.update_quotas(client_quotas(self._quotas))
-        chores = PeriodicTasks(ours, kafkas)
+        tasks = PeriodicTasks(ours, kafkas)
         for record in traffic:
-            chores.run_until(record.now_ms)
-            wait_ms = _charge(ours, record)
-            tags = answers.last_tags
+            tasks.run_until(record.now_ms)
+            meter, throttle_ms = _charge(ours, record)
+            assert meter is not None  # where the callback is not Kafka's own, everything is counted
             # Asked anew for each record, though a broker would not: a limit that wavers shows.
-            limit = answers.quota_limit(record.quota_type, tags)
-            self._note(broker_id, record, tags, limit, wait_ms, _charge(kafkas, record))
+            limit = guard.quota_limit(record.quota_type, meter.tags)
+            _, kafkas_throttle_ms = _charge(kafkas, record)
+            self._note(broker_id, record, meter.tags, limit, throttle_ms, kafkas_throttle_ms)
         probe.ask_again()
-        answers.close()
+        guard.close()
 
     def _note(
         self,
@@ -179,8 +168,8 @@ class ContractCheck:
         record: TrafficRecord,
         tags: Tags,
         limit: float | None,
-        wait_ms: int,
-        kafkas_wait_ms: int,
+        throttle_ms: int,
+        kafkas_throttle_ms: int,
     ) -> None:
         self.records += 1
         self.first_ms = record.now_ms if self.first_ms is None else min(self.first_ms, record.now_ms)
@@ -191,8 +180,8 @@ class ContractCheck:
         if limit is not None:
             meter.lowest_limit = min(meter.lowest_limit, limit)
             meter.highest_limit = max(meter.highest_limit, limit)
-        meter.callback.add(wait_ms)
-        meter.kafka.add(kafkas_wait_ms)
+        meter.callback.add(throttle_ms)
+        meter.kafka.add(kafkas_throttle_ms)
         meter.logged.add(record.throttle_ms, count=record.throttled_requests, longest_ms=record.throttle_max_ms)
 
     def _meter(self, broker_id: int, quota_type: ClientQuotaType, tags: Tags) -> MeterOutcome:
@@ -205,11 +194,11 @@ class ContractCheck:
         return meter
 
 
-def _charge(managers: QuotaManagers, record: TrafficRecord) -> int:
-    """How long the client is throttled, in milliseconds."""
+def _charge(managers: QuotaManagers, record: TrafficRecord) -> tuple[Meter | None, int]:
+    """The meter that is charged, and for how many milliseconds the client is throttled."""
     meter = managers.of(record.quota_type).meter(record.user, record.client_id)
     charged = charge(meter, record.quota_type, record.amount, record.now_ms, strict=record.strict)
     if isinstance(meter, BucketMeter) and not charged.accepted:
         # What was accepted then is counted, though it be refused now: its client would have come back with it.
         meter.record_unchecked(record.amount, record.now_ms)
-    return 0 if charged.throttle is None else max(0, charged.throttle.throttle_ms)
+    return meter, 0 if charged.throttle is None else max(0, charged.throttle.throttle_ms)

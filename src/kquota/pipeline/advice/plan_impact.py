@@ -1,0 +1,52 @@
+"""What each change of a plan would have done to the usage of a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kquota.pipeline.advice.impact import to_impacts
+from kquota.pipeline.advice.what_if_job import Change, simulate_both
+from kquota.pipeline.dataset.output_directory import OutputDirectory
+from kquota.pipeline.jobs import spark_for
+from kquota.policy import NO_IMPACT, Impact, Plan, PlanImpact
+from kquota.quotas import ClientQuotaEntity, QuotaSnapshot, apply_changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+    from kquota.pipeline.jobs import JobOptions
+    from kquota.pipeline.simulation.arrivals import Arrivals
+
+__all__ = ["plan_impact"]
+
+
+def plan_impact(usage: Path, plan: Plan, current: QuotaSnapshot, options: JobOptions, arrivals: Arrivals) -> PlanImpact:
+    """Simulate the usage of a directory under the quotas `current`, and under those that `plan` makes of them.
+
+    Nothing is written there.
+
+    :raises InputError: it is no directory that kquota wrote.
+    """
+    progress = options.progress()
+    OutputDirectory.existing(usage)
+    with spark_for(options, progress, usage) as spark:
+        change = Change(current, apply_changes(current, plan.changes), arrivals, is_recorded=False, only_changed=True)
+        simulated = simulate_both(spark, usage, change, options.broker_config, progress)
+        with progress.stage("tell what each change does"):
+            places = [(one.entity.to_text(), one.key) for one in plan.changes]
+            rows = to_impacts(simulated.what_if, simulated.bindings, places).collect()
+    spans = simulated.replay.spans.values()
+    first_ms, last_ms = min((first for first, _ in spans), default=0), max((last for _, last in spans), default=0)
+    return PlanImpact(_by_change(plan, rows), simulated.grain, arrivals.model.value, (last_ms - first_ms) / 1000)
+
+
+def _by_change(plan: Plan, rows: list[Row]) -> dict[tuple[ClientQuotaEntity, str], Impact]:
+    found: dict[tuple[str, str], Impact] = {}
+    for row in rows:
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in row.asDict().items()
+        }
+        place = values.pop("entity"), values.pop("key")
+        found[place] = Impact(**values)
+    return {(one.entity, one.key): found.get((one.entity.to_text(), one.key), NO_IMPACT) for one in plan.changes}

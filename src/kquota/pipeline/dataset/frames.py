@@ -1,0 +1,84 @@
+"""Tables of a dataset in Spark: the one module here that knows it, and only once it is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pyarrow as pa
+
+from kquota.pipeline.dataset.manifest import DataFile
+from kquota.pipeline.dataset.storage import Storage
+from kquota.pipeline.dataset.tables import Table
+from kquota.pipeline.dataset.writing import TableWriter
+from kquota.pipeline.spark.workers import drop_zip_importers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from kquota.pipeline.spark.parquet_source import ParquetSource
+
+__all__ = ["spark_schema", "table_frame", "table_source", "write_frame"]
+
+_FILE_ROWS: Final = 1_000_000
+"""A task writes a file for about so many rows, and has no more of them in memory."""
+_GLOB: Final = re.compile(r"([\\*?\[\]{}])")
+"""What Spark takes for a pattern in a path."""
+_DESCRIBED: Final = pa.schema([("file", pa.binary())])
+
+_Batches = Iterable[pa.RecordBatch]
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """An Arrow schema as Spark's."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
+
+
+def table_frame(spark: SparkSession, storage: Storage, table: Table, files: Sequence[DataFile]) -> DataFrame:
+    """A table that consists of these files."""
+    if not files:
+        return spark.createDataFrame([], table.schema)
+    paths = [_GLOB.sub(r"\\\1", storage.spark_url(file.path)) for file in files]
+    base = storage.spark_url(table.name)
+    return spark.read.schema(table.schema).option("basePath", base).parquet(*paths).select(*table.columns)
+
+
+def table_source(spark: SparkSession, storage: Storage, table: Table, files: Sequence[DataFile]) -> ParquetSource:
+    """Arrow batches of these files, without the columns that their paths say."""
+    from kquota.pipeline.spark.parquet_source import ParquetSource
+
+    paths = [Path(storage.spark_url(file.path).removeprefix("file://")) for file in files]
+    return ParquetSource(spark, paths, spark_schema(table.file_schema))
+
+
+def write_frame(frame: DataFrame, writer: TableWriter) -> list[DataFile]:
+    """Let workers write the rows of a frame; each task writes its own files."""
+    assert writer.table is not None
+    rows = writer.table.conform(frame).mapInArrow(_writing(writer), spark_schema(_DESCRIBED)).collect()
+    return [msgspec.json.decode(row.file, type=DataFile) for row in rows]
+
+
+def _writing(writer: TableWriter) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:
+    def work(batches: _Batches) -> Iterator[pa.RecordBatch]:
+        drop_zip_importers()
+        waiting: list[pa.RecordBatch] = []
+        for batch in batches:
+            waiting.append(batch)
+            if sum(one.num_rows for one in waiting) >= _FILE_ROWS:
+                yield _described(writer, waiting)
+                waiting = []
+        if waiting:
+            yield _described(writer, waiting)
+
+    return work
+
+
+def _described(writer: TableWriter, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    files = writer.write(pa.Table.from_batches(batches))
+    return pa.RecordBatch.from_arrays([pa.array(map(msgspec.json.encode, files), pa.binary())], schema=_DESCRIBED)
