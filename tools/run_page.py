@@ -21,7 +21,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import unified_diff
+from difflib import SequenceMatcher, unified_diff
+from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
@@ -63,14 +64,32 @@ def console_commands(block: str) -> list[Command]:
 
 
 def merged(expected: list[str], printed: list[str]) -> list[str]:
-    """What a page should say of `printed`: all of it, or with `expected` as many lines before and after its elision."""
+    """What a page should say of `printed`: all of it, or between elisions as many lines as `expected` has there.
+
+    Lines before the first elision begin the output, those after the last one end it; others are looked for where they
+    fit best.
+    """
     if ELISION not in expected:
         return printed
-    head = expected.index(ELISION)
-    tail = len(expected) - head - 1
-    if len(printed) <= head + tail:
-        return printed
-    return [*printed[:head], ELISION, *printed[len(printed) - tail :]]
+    parts: list[list[str]] = [[]]
+    for line in expected:
+        if line == ELISION:
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    first, *middle, last = parts
+    shown, position = [*printed[: len(first)], ELISION], len(first)
+    for lines in middle:
+        position = max(range(position, len(printed) - len(lines) + 1), key=partial(likeness, lines, printed))
+        shown += [*printed[position : position + len(lines)], ELISION]
+        position += len(lines)
+    return shown + printed[max(position, len(printed) - len(last)) :] if last else shown
+
+
+def likeness(lines: list[str], printed: list[str], position: int) -> float:
+    """How much `lines` are like those at `position`, from 0 to 1."""
+    there = "\n".join(printed[position : position + len(lines)])
+    return SequenceMatcher(None, "\n".join(lines), there, autojunk=False).ratio()
 
 
 class Shell:
@@ -104,7 +123,7 @@ class Shell:
         lines: list[str] = []
         code: int | None = None
         for line in stdout:
-            printed = line.rstrip("\n").replace(self._server, SERVER)
+            printed = line.rstrip().replace(self._server, SERVER)
             if printed.startswith(self.END):
                 code = int(printed.removeprefix(self.END))
                 if lines and not lines[-1]:

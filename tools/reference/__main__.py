@@ -14,6 +14,7 @@ from tools.reference.commands import commands_page
 from tools.reference.exit_codes import exit_codes_page
 from tools.reference.lint_rules import lint_rules_page
 from tools.reference.settings import settings_page
+from tools.reference.tables import tables_page
 
 TARGET: Final = Path(__file__).parents[2] / "docs" / "reference"
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
@@ -21,6 +22,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "exit-codes.md": exit_codes_page,
     "lint-rules.md": lint_rules_page,
     "settings.md": settings_page,
+    "tables.md": tables_page,
 }
 HEADER: Final = "<!-- Written by `make docs` from the code: change that, not this page. -->\n\n"
 

@@ -23,6 +23,11 @@ def code(text: str) -> str:
     return f"`{text}`"
 
 
+def listed(names: Iterable[str]) -> str:
+    """Names in the font of code, with commas."""
+    return ", ".join(map(code, names))
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of Markdown, in which a pipe is text; a column whose header ends in `>` is aligned to the right."""
     titles = [title.removesuffix(">") for title in header]

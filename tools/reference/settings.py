@@ -14,7 +14,7 @@ from kquota.gateway.identity.sasl_observer import (
 )
 from kquota.gateway.settings import GatewaySettings
 from tools.reference.commands import shared_options, taking
-from tools.reference.markdown import attribute_docs, code, table
+from tools.reference.markdown import attribute_docs, code, listed, table
 
 PREFIX = "gateway."
 OFF = code("off")
@@ -69,10 +69,6 @@ def settings_page() -> str:
         callback=CALLBACK_SETTING,
         shared=listed(shared_options()),
     )
-
-
-def listed(names: list[str]) -> str:
-    return ", ".join(map(code, names))
 
 
 def shown(value: object) -> str:
