@@ -13,6 +13,7 @@ from typing import Final
 from tools.reference.commands import commands_page
 from tools.reference.exit_codes import exit_codes_page
 from tools.reference.lint_rules import lint_rules_page
+from tools.reference.metrics import metrics_page
 from tools.reference.settings import settings_page
 from tools.reference.tables import tables_page
 
@@ -21,6 +22,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "commands.md": commands_page,
     "exit-codes.md": exit_codes_page,
     "lint-rules.md": lint_rules_page,
+    "metrics.md": metrics_page,
     "settings.md": settings_page,
     "tables.md": tables_page,
 }

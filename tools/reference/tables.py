@@ -5,9 +5,9 @@ from typing import Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pyarrow as pa
+
 from kquota.pipeline.dataset.steps import ANALYZE_STEP, DOCUMENTS, STEPS, written_by
 from kquota.pipeline.dataset.summary import Summary
-
 from kquota.pipeline.dataset.tables import OCCASIONAL, TABLES, Table
 from tools.reference.markdown import attribute_docs, code, escaped, listed, summary_of, table
 
