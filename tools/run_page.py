@@ -5,8 +5,10 @@
 
 In a block of `console` a line that begins with `$ ` is a command (continued by a backslash), the lines below it are
 what it prints; `...` alone on a line stands for any number of lines. All commands run in one shell, in a folder of
-their own that has the examples of the checkout, and have to end with 0. A block of `python` runs as it is; a block of
-`text` right below it is what it prints. Other blocks are not run.
+their own that has the examples of the checkout, and may fail only where the page shows an error. A block of `python`
+runs as it is; a block of `text` right below it is what it prints. Other blocks are not run, and neither is one below
+`<!-- not run: WHY -->`. What the commands need and the page does not show is in comments: `<!-- before`, commands line
+by line, `-->`.
 """
 
 from __future__ import annotations
@@ -28,11 +30,18 @@ from typing import IO, Final
 
 ROOT: Final = Path(__file__).parents[1]
 ELISION: Final = "..."
+CHANGES_PENDING: Final = 3
+"""What `kquota plan` ends with where there is something to do."""
 SERVER: Final = "127.0.0.1:9092"
 """The address of the server in pages: another, free one is used, and shown as this."""
 NOISE: Final = ("WARNING: Using incubator modules: jdk.incubator.vector",)
 """What some Javas say at their start."""
-BLOCK: Final = re.compile(r"^```(console|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+BLOCK: Final = re.compile(
+    r"^<!-- before\n(?P<before>.*?)^-->$"
+    r"|^<!-- not run: .*? -->\n```.*?^```$"
+    r"|^```(?P<kind>console|python)\n(?P<body>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +173,23 @@ def opened_shell() -> Iterator[Shell]:
 def run_page(text: str, shell: Shell) -> str:
     """The page with what its commands print now.
 
-    :raises RuntimeError: a command failed.
+    :raises RuntimeError: a command failed, and the page does not show it.
     """
 
     def run(command: Command) -> list[str]:
         lines, code = shell.run(command)
-        if code:
+        is_shown = any(": error: " in line for line in command.expected)
+        if code not in (0, CHANGES_PENDING) and not is_shown:
             printed = "\n".join(lines)
             raise RuntimeError(f"exit code {code} of: {command.text}\n{printed}")
         return merged(command.expected, lines)
 
     def block(match: re.Match[str]) -> str:
-        kind, body, output = match.groups()
+        if match["before"] is not None:
+            run(Command(match["before"]))
+        kind, body, output = match.group("kind", "body", "output")
+        if kind is None:
+            return match[0]
         if kind == "console":
             lines = [line for one in console_commands(body) for line in (f"$ {one.text}", *run(one))]
             return "```console\n" + "".join(f"{line}\n" for line in lines) + match[0][match[0].index("```\n", 3) :]

@@ -79,6 +79,26 @@ import sys
     assert run_page(after, shell) == after
 
 
+def test_a_page_says_in_comments_what_is_needed_and_what_is_not_run(shell: Shell) -> None:
+    page = """\
+<!-- before
+mkdir there
+echo text > there/file
+-->
+
+```console
+$ cat there/file
+text
+```
+
+<!-- not run: it fails -->
+```console
+$ false
+```
+"""
+    assert run_page(page, shell) == page
+
+
 def test_a_command_that_fails_ends_the_run(shell: Shell) -> None:
     with pytest.raises(RuntimeError, match="exit code 7 of: echo why; "):
         run_page("```console\n$ echo why; (exit 7)\n```\n", shell)
