@@ -4,11 +4,11 @@
     python tools/run_page.py docs/tour.md --write  write what was printed into the page
 
 In a block of `console` a line that begins with `$ ` is a command (continued by a backslash), the lines below it are
-what it prints; `...` alone on a line stands for any number of lines. All commands run in one shell, in a folder of
-their own that has the examples of the checkout, and may fail only where the page shows an error. A block of `python`
-runs as it is; a block of `text` right below it is what it prints. Other blocks are not run, and neither is one below
-`<!-- not run: WHY -->`. What the commands need and the page does not show is in comments: `<!-- before`, commands line
-by line, `-->`.
+what it prints; `...` alone on a line stands for any number of lines. A block of commands alone shows nothing of what
+they print. All commands run in one shell, in a folder of their own that has the examples of the checkout, and may fail
+only where the page shows an error. A block of `python` runs as it is; a block of `text` right below it is what it
+prints. Other blocks are not run, and neither is one below `<!-- not run: WHY -->`. What the commands need and the page
+does not show is in comments: `<!-- before`, commands line by line, `-->`.
 """
 
 from __future__ import annotations
@@ -191,7 +191,10 @@ def run_page(text: str, shell: Shell) -> str:
         if kind is None:
             return match[0]
         if kind == "console":
-            lines = [line for one in console_commands(body) for line in (f"$ {one.text}", *run(one))]
+            commands = [(one, run(one)) for one in console_commands(body)]
+            if not any(one.expected for one, _ in commands):
+                return match[0]
+            lines = [line for one, printed in commands for line in (f"$ {one.text}", *printed)]
             return "```console\n" + "".join(f"{line}\n" for line in lines) + match[0][match[0].index("```\n", 3) :]
         printed = run(Command(f"python - <<'END_OF_PROGRAM'\n{body}END_OF_PROGRAM", (output or "").splitlines()))
         if output is None:

@@ -51,7 +51,11 @@ def test_a_page_gets_what_is_printed_now(shell: Shell) -> None:
 # Title
 
 ```console
-$ export WORD=new; printf 'no end'
+$ export WORD=new
+```
+
+```console
+$ printf 'no end'
 $ echo $WORD; echo two; echo three >&2
 old
 ...
