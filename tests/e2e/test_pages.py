@@ -10,7 +10,9 @@ from tools.run_page import ROOT, opened_shell, run_page
 DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize("name", ["backup", "callbacks/partitions", "entity-types", "metering", "metrics", "plans"])
+@pytest.mark.parametrize(
+    "name", ["../README", "backup", "callbacks/partitions", "entity-types", "metering", "metrics", "plans"]
+)
 def test_a_page_shows_what_its_commands_print(name: str) -> None:
     page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
     with opened_shell() as shell:

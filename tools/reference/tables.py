@@ -47,7 +47,7 @@ drops what was judged by those before.
 
 ## summary.json
 
-What the steps counted; a field of a step that has not run is left out.
+{about_summary} A field of a step that has not run is left out.
 
 {summary}
 """
@@ -67,6 +67,7 @@ def tables_page() -> str:
         analyze=listed([one.name for one in STEPS if set(one.writes) <= set(ANALYZE_STEP.writes)]),
         steps=steps(),
         tables="\n\n".join(section(one) for one in [*TABLES.values(), *OCCASIONAL.values()]),
+        about_summary=summary_of(Summary),
         summary="\n\n".join(parts),
     )
 
