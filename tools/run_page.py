@@ -4,7 +4,7 @@
     python tools/run_page.py docs/tour.md --write  write what was printed into the page
 
 In a block of `console` a line that begins with `$ ` is a command (continued by a backslash), the lines below it are
-what it prints; `...` alone on a line stands for any number of lines. A block of commands alone shows nothing of what
+what it prints; `...` alone on a line is any number of lines. A block of commands alone shows nothing of what
 they print. All commands run in one shell, in a folder of their own that has the examples of the checkout, and may fail
 only where the page shows an error. A block of `python` runs as it is; a block of `text` right below it is what it
 prints. Other blocks are not run, and neither is one below `<!-- not run: WHY -->`. What the commands need and the page

@@ -84,5 +84,5 @@ def taking(option: str) -> list[str]:
 
 
 def shared_options() -> list[str]:
-    """The options that may stand at the top of a settings file."""
+    """The options that may be at the top of a settings file."""
     return sorted(SHARED_OPTIONS)

@@ -53,7 +53,7 @@ An option that is not on the command line is taken from the environment, `KQUOTA
 command (`[pipeline.ingest]`), then from the tables around it. An option that can be repeated is a list in the file, and
 has a line for each value in the environment.
 
-At the top of the file, for all commands, may stand: {shared}. `[entity_types]` names
+At the top of the file, for all commands, can be: {shared}. `[entity_types]` names
 [entity types of your own](../entity-types.md).
 """
 
