@@ -47,7 +47,7 @@ def lint_rules_page() -> str:
 
 
 def findings(tree: ast.AST) -> Iterator[tuple[str, set[str]]]:
-    """The rules and severities of each `Finding(...)` with a rule that is written out; a severity may be a local name."""
+    """The rules and severities of each `Finding(...)` that names its rule; a severity may be a local name."""
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         named = {
             target.id: severities_in(node.value)

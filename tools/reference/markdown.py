@@ -29,7 +29,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of Markdown, in which a pipe is text; one with a header that ends in `>` is aligned to the right."""
+    """A table of Markdown, in which a pipe is text; a column with `>` after its header is aligned to the right."""
     titles = [title.removesuffix(">") for title in header]
     rule = ["---:" if title.endswith(">") else "---" for title in header]
     lines = [titles, rule, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
