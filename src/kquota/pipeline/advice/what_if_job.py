@@ -32,10 +32,13 @@ from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, WHATIF
 from kquota.pipeline.jobs import JobOptions, add_to, extended, read_summary, spark_for, without_judged
 from kquota.pipeline.limits.clients import to_client_totals
 from kquota.pipeline.simulation.arrivals import Arrivals
-from kquota.pipeline.simulation.callback_frames import callback_bindings, simulate_callback_frames
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
-from kquota.pipeline.simulation.request_frames import simulate_request_frames
-from kquota.pipeline.simulation.simulated import Recording, recording_spans
+from kquota.pipeline.simulation.recording import Recording, recording_spans
+from kquota.pipeline.simulation.request_frames import (
+    callback_bindings,
+    simulate_callback_frames,
+    simulate_request_frames,
+)
 from kquota.pipeline.spark.persisted_frames import keep
 from kquota.quotas import QuotaSnapshot
 
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from kquota.pipeline.progress import Progress
-    from kquota.pipeline.simulation.callback import CallbackSetup
+    from kquota.pipeline.simulation.limiters import CallbackSetup
 
 __all__ = ["WORST_SHOWN", "WhatIf", "recorded_clients", "what_if"]
 

@@ -16,7 +16,7 @@ from pyspark.sql.window import Window
 
 from kquota.pipeline.dataset import tables
 from kquota.pipeline.dataset.table_files import location, table_folder
-from kquota.pipeline.limits.identities import METER, decode_dictionaries
+from kquota.pipeline.limits.identities import METER
 from kquota.pipeline.report import model
 from kquota.pipeline.report.calibration import calibration_of
 from kquota.pipeline.report.curves import curves_of
@@ -24,6 +24,7 @@ from kquota.pipeline.report.recommendations import recommendations_of
 from kquota.pipeline.report.summary import rate_window, read_summary
 from kquota.pipeline.report.timeline import ChartedMeter, limit_spans, meter_steps, spans_of, throttled_by_meter
 from kquota.pipeline.report.what_if import what_if_of
+from kquota.pipeline.spark.arrow import decode_dictionaries
 from kquota.pipeline.spark.parquet_source import ParquetSource
 from kquota.quotas import REQUEST_PERCENTAGE
 
