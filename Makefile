@@ -55,11 +55,12 @@ test-kafka-python: setup-dev ## Run the transport's tests on the oldest and the 
 	done
 
 .PHONY: lint
-lint: setup-dev ## Check style, types, imports and links
+lint: setup-dev ## Check style, types, imports, links, and that the reference is as the code
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.reference --check
 	$(BIN)/python tools/check_links.py
 
 .PHONY: format
@@ -72,7 +73,8 @@ bench: setup-dev ## Run the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: docs
-docs: setup-dev ## Check that every link in the documentation leads somewhere
+docs: setup-dev ## Write docs/reference from the code, and check that every link leads somewhere
+	$(BIN)/python -m tools.reference
 	$(BIN)/python tools/check_links.py
 
 .PHONY: pictures

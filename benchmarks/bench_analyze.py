@@ -25,7 +25,7 @@ from benchmarks.measure import CommandFailedError, Measured, machine, measure
 from benchmarks.results_page import write_readme
 from benchmarks.sums import DifferentSumsError, check_sums
 
-__all__ = ["RESULTS", "ROOT", "WORK", "compare_tools", "memory_growth", "save", "spread"]
+__all__ = ["RESULTS", "ROOT", "WORK", "compare_tools", "log_with_quotas", "memory_growth", "save", "spread"]
 
 ROOT: Final = Path(__file__).parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results"
@@ -58,7 +58,7 @@ def _commands_in_words() -> dict[str, str]:
     }
 
 
-def _log(work: Path, lines: int) -> tuple[Path, dict[str, Any]]:
+def log_with_quotas(work: Path, lines: int) -> tuple[Path, dict[str, Any]]:
     """A generated log with its quotas, read once so that no tool pays for a cold disk."""
     directory, manifest = ensure(work / "logs", Profile(lines=lines, bad=lines // 100_000, seed=SEED))
     (directory / "quotas.yaml").write_text(quotas(manifest), encoding="utf-8")
@@ -88,8 +88,8 @@ def compare_tools(work: Path, lines: int, rounds: int, tools: Sequence[str] = TO
     :raises DifferentSumsError: a tool's sums are not those of the log.
     """
     state = machine()
-    start_log, _ = _log(work, START_LINES)
-    log, manifest = _log(work, lines)
+    start_log, _ = log_with_quotas(work, START_LINES)
+    log, manifest = log_with_quotas(work, lines)
     started: dict[str, list[float]] = {tool: [] for tool in tools}
     runs: dict[str, list[Measured]] = {tool: [] for tool in tools}
     for number in range(rounds):
@@ -148,7 +148,7 @@ def memory_growth(work: Path, sizes: Sequence[int]) -> dict[str, Any]:
     state = machine()
     runs = []
     for lines in sorted(sizes):
-        log, _ = _log(work, lines)
+        log, _ = log_with_quotas(work, lines)
         print(f"memory, {lines:,} lines", file=sys.stderr, flush=True)
         measured = _run(KQUOTA, log, work / "out-memory", memory_sample_s=0.25)
         runs.append(

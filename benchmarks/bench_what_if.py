@@ -1,4 +1,4 @@
-"""Utilisation and what-if over a generated table `usage`: scale and speed, beside DuckDB and a plain PySpark program.
+"""Utilisation and what-if over a generated table `usage`: scale and speed, beside DuckDB and idiomatic PySpark.
 
 All commands run interleaved, each in a process of its own, start included, on two cores. Each must give the same
 figures meter by meter as kquota does; otherwise this fails and writes nothing.
@@ -23,22 +23,21 @@ from typing import Any, Final
 import duckdb
 
 from benchmarks.bench_analyze import RESULTS, WORK, save, spread
-from benchmarks.generate_usage import CANDIDATE, UsageProfile, ensure
+from benchmarks.generate_usage import CANDIDATE, ensure
 from benchmarks.measure import CommandFailedError, Measured, machine, measure
 from benchmarks.sums import DifferentSumsError
 from benchmarks.usage_steps import GRIDS
+from benchmarks.usage_traffic import UsageProfile
 
 __all__ = ["check_held", "check_utilisation", "compare"]
 
 ROWS: Final = (5_000_000, 50_000_000)
 LARGEST_ROWS: Final = 200_000_000
 CANDIDATES: Final = (1, 8, 32)
-PLAIN_ROWS: Final = 1_000_000
-PLAIN_USERS: Final = 500
 TOLERANCE: Final = 1e-6
 
 UTILISATION, UTILISATION_SQL = "kquota: resolve, utilisation", "DuckDB: utilisation"
-HELD, HELD_SQL, HELD_PLAIN = "kquota: what-if", "DuckDB, then kquota's replay", "plain PySpark"
+HELD, HELD_SQL, HELD_IDIOMATIC = "kquota: what-if", "DuckDB, then kquota's replay", "idiomatic PySpark"
 PLAN: Final = "kquota plan of all rules"
 OF_LARGEST: Final = (UTILISATION, HELD, HELD_SQL, PLAN)
 """What is run over the most rows: enough to see whether cost stays linear.
@@ -54,12 +53,7 @@ _UTILISATION_COLUMNS: Final = (
 _HELD_COLUMNS: Final = ("limit", "amount", "throttled_requests", "throttled_ms", "muted_ms")
 
 
-def _parts(profile: UsageProfile) -> int:
-    """Of how many users the plain program gets one: so many that it ends."""
-    return max(1, profile.rows // PLAIN_ROWS, profile.users // PLAIN_USERS)
-
-
-def _commands(usage: Path, work: Path, profile: UsageProfile) -> dict[str, list[str]]:
+def _commands(usage: Path, work: Path) -> dict[str, list[str]]:
     python = [sys.executable, "-m"]
     kquota = str(Path(sys.executable).parent / "kquota")
     duck = [*python, "benchmarks.baseline_duckdb_usage"]
@@ -70,9 +64,8 @@ def _commands(usage: Path, work: Path, profile: UsageProfile) -> dict[str, list[
         UTILISATION_SQL: [*duck, "utilisation", str(usage), str(usage), str(work / "out-duckdb")],
         HELD: [*steps, "held", str(usage), str(work / "out-held")],
         HELD_SQL: [*duck, "held", str(usage), str(usage), str(work / "out-duckdb")],
-        HELD_PLAIN: [
-            *(*python, "benchmarks.baseline_pyspark", str(usage), str(quotas), str(work / "out-plain")),
-            str(_parts(profile)),
+        HELD_IDIOMATIC: [
+            *(*python, "benchmarks.idiomatic_steps", "what-if", "idiomatic", str(usage), str(work / "out-idiomatic"))
         ],
     }
     for grid in GRIDS:
@@ -119,9 +112,7 @@ def compare(work: Path, profile: UsageProfile, rounds: int, wanted: Sequence[str
     resolve = [kquota, "pipeline", "resolve", "--dataset", str(usage), "--quotas", str(usage / "quotas.yaml")]
     measure([*resolve, "--master", "local[2]"], log=out / "resolve.txt")
     usage_bytes = _warm(usage)
-    commands = {
-        name: command for name, command in _commands(usage, out, profile).items() if not wanted or name in wanted
-    }
+    commands = {name: command for name, command in _commands(usage, out).items() if not wanted or name in wanted}
     runs: dict[str, list[Measured]] = {name: [] for name in commands}
     steps: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
     names = list(commands)
@@ -142,10 +133,8 @@ def compare(work: Path, profile: UsageProfile, rounds: int, wanted: Sequence[str
     if UTILISATION_SQL in commands:
         check_utilisation(out / "out-utilisation", out / "out-duckdb/utilisation.parquet")
     meters = check_held(out / "out-held", out / "out-duckdb/held.parquet")
-    plain: dict[str, int] = {}
-    if HELD_PLAIN in commands:
-        plain = {"parts": _parts(profile), "rows": _plain_rows(usage, _parts(profile))}
-        plain["meters"] = check_held(out / "out-held", f"{out}/out-plain/held/*.parquet", is_part=True)
+    if HELD_IDIOMATIC in commands:
+        check_held(out / "out-held", f"{out}/out-idiomatic/held/*.parquet")
     tools = {name: _summary(runs[name], steps[name]) for name in commands}
     return {
         "rows": manifest["sums"]["rows"],
@@ -160,9 +149,8 @@ def compare(work: Path, profile: UsageProfile, rounds: int, wanted: Sequence[str
         "command": f"python -m benchmarks.bench_what_if --rows {profile.rows} --rounds {rounds}"
         + (" --without-sweeps" if wanted else ""),
         "same_figures": True,
-        "plain": plain,
         "tools": tools,
-        "ratios": _ratios(tools, manifest["sums"]["rows"] / max(plain.get("rows", 0), 1)),
+        "ratios": _ratios(tools),
     }
 
 
@@ -178,18 +166,16 @@ def _summary(runs: Sequence[Measured], steps: Sequence[dict[str, float]]) -> dic
     return summary
 
 
-def _ratios(tools: dict[str, dict[str, Any]], plain_scale: float) -> dict[str, float]:
-    """Ratios of medians. The plain program's times are taken times what its part of the rows is of all."""
+def _ratios(tools: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """Ratios of medians."""
     ratios: dict[str, float] = {}
     for what in ("wall_s", "cpu_s"):
         of = {name: found[what]["median"] for name, found in tools.items()}
         ratios |= {
             f"{what[:-2]}: {one} / {other}": of[one] / of[other]
-            for one, other in ((UTILISATION, UTILISATION_SQL), (HELD, HELD_SQL))
-            if other in of
+            for one, other in ((UTILISATION, UTILISATION_SQL), (HELD, HELD_SQL), (HELD_IDIOMATIC, HELD))
+            if one in of and other in of
         }
-        if HELD_PLAIN in of:
-            ratios[f"{what[:-2]}: {HELD_PLAIN}, scaled by rows / {HELD}"] = of[HELD_PLAIN] * plain_scale / of[HELD]
     for grid in GRIDS:
         if _swept(grid, 1) not in tools:
             continue
@@ -200,41 +186,30 @@ def _ratios(tools: dict[str, dict[str, Any]], plain_scale: float) -> dict[str, f
     return {name: round(value, 3) for name, value in ratios.items()}
 
 
-def _plain_rows(usage: Path, parts: int) -> int:
-    """How many rows the plain program looked at: those of users whose CRC-32 is a multiple of `parts`."""
-    from zlib import crc32
-
-    files = [str(path) for path in (usage / "usage").rglob("*.parquet")]
-    found = duckdb.execute("select user, count(*) from read_parquet($files) group by user", {"files": files}).fetchall()
-    return sum(count for user, count in found if crc32(user.encode()) % parts == 0)
-
-
 def check_utilisation(ours: Path, theirs: Path) -> int:
     """Compare the table `utilisation` below `ours` with the one of DuckDB; returns how many meters there are.
 
     :raises DifferentSumsError: they differ.
     """
-    return _compare(f"{ours}/utilisation/*.parquet", str(theirs), _UTILISATION_COLUMNS, is_part=False)
+    return _compare(f"{ours}/utilisation/*.parquet", str(theirs), _UTILISATION_COLUMNS)
 
 
-def check_held(ours: Path, theirs: Path | str, *, is_part: bool = False) -> int:
+def check_held(ours: Path, theirs: Path | str) -> int:
     """Compare the table `held` below `ours` with a baseline's; returns how many meters were compared.
 
-    :param is_part: the baseline has only some of the meters.
     :raises DifferentSumsError: they differ.
     """
-    return _compare(f"{ours}/held/*.parquet", str(theirs), _HELD_COLUMNS, is_part=is_part)
+    return _compare(f"{ours}/held/*.parquet", str(theirs), _HELD_COLUMNS)
 
 
-def _compare(ours: str, theirs: str, columns: Sequence[str], *, is_part: bool) -> int:
+def _compare(ours: str, theirs: str, columns: Sequence[str]) -> int:
     differs = " or ".join(
         f'abs(a."{name}" - b."{name}") > {TOLERANCE} * greatest(abs(a."{name}"), 1) '
         f'or (a."{name}" is null) <> (b."{name}" is null)'
         for name in columns
     )
-    join = "right" if is_part else "full"
     both = (
-        f"from read_parquet($ours) a {join} join read_parquet($theirs) b on "
+        "from read_parquet($ours) a full join read_parquet($theirs) b on "
         + " and ".join(f"a.{name} = b.{name}" for name in _PLACE)
     )  # fmt: skip
     files = {"ours": ours, "theirs": theirs}

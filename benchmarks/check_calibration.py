@@ -95,12 +95,12 @@ def check(capture: Path, out: Path, found: dict[str, Found]) -> int:
         on_meter = requests.merge(
             clients[(clients.meter == meter) & (clients.key == key)], on=["user", "client_id", "key"]
         )
-        compared = group[group.is_compared & ((group.told_ms > 0) | (group.predicted_ms > 0))]
+        compared = group[group.is_compared & ((group.logged_ms > 0) | (group.predicted_ms > 0))]
         for wait in compared.itertuples():
             one = found[key]
             one.waits += 1
-            one.close_as_logged += fits(key, wait.unguided_ms, wait.told_ms)
-            if fits(key, wait.predicted_ms, wait.told_ms):
+            one.close_as_logged += fits(key, wait.unguided_ms, wait.logged_ms)
+            if fits(key, wait.predicted_ms, wait.logged_ms):
                 one.close += 1
             else:
                 one.causes[cause(key, wait.at_ms, on_meter, reads)] += 1
@@ -137,10 +137,10 @@ def read_times(metrics: Path) -> list[int]:
     return sorted(set(pd.read_csv(metrics, usecols=["epoch_ms"]).epoch_ms))
 
 
-def fits(key: str, predicted_ms: int, told_ms: int) -> bool:
+def fits(key: str, predicted_ms: int, logged_ms: int) -> bool:
     if key == CONTROLLER_MUTATION_RATE:
-        return abs(predicted_ms - told_ms) <= MUTATION_MS
-    return is_close(predicted_ms, told_ms)
+        return abs(predicted_ms - logged_ms) <= MUTATION_MS
+    return is_close(predicted_ms, logged_ms)
 
 
 def cause(key: str, at_ms: float, requests: pd.DataFrame, reads: list[int]) -> str:

@@ -37,8 +37,8 @@ from kquota.pipeline.jobs import JobOptions, LogSettings, RejectLimit, analyze
 from kquota.pipeline.limits.counting import counted_at_ms
 from kquota.pipeline.simulation.arrivals import ENVELOPE_BYTES, ArrivalModel, Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
+from kquota.pipeline.simulation.recording import Recording, recording_spans
 from kquota.pipeline.simulation.request_frames import simulate_request_frames
-from kquota.pipeline.simulation.simulated import Recording, recording_spans
 from kquota.pipeline.spark.session import start_session
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
 

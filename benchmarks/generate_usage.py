@@ -4,7 +4,10 @@
 most cells (Zipf). 2,000 of them are active in a second, so 50 million rows are seven hours. A third comes in bursts.
 Of 1,000 rules some limits lie below what is used, some just above, most far above. Same profile, same rows.
 
-Usage: ``python -m benchmarks.generate_usage --out DIR [--rows N] [--seed N]``
+A skewed table has half of its rows on one meter of one broker: those of a user with many client ids, just below the
+limit.
+
+Usage: ``python -m benchmarks.generate_usage --out DIR [--rows N] [--seed N] [--shape even|skewed]``
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -22,28 +25,33 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from benchmarks.usage_traffic import (
+    EVEN,
+    HOT_KEY,
+    HOT_USER,
+    KEYS,
+    SHAPES,
+    SHARE_OF_CLIENT_ID,
+    Ints,
+    Traffic,
+    UsageProfile,
+    names,
+    places,
+    traffic_of,
+)
 from kquota.files import QuotaFile, QuotaTimeline, read_quota_file, write_yaml
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.steps import ANALYZE_STEP
 from kquota.pipeline.dataset.summary import Input
 from kquota.pipeline.ingest.chunks import write_usage
 from kquota.pipeline.ingest.request_log.cells import CELL_MS, GRAIN, SOURCE, USAGE_SCHEMA
-from kquota.quotas import (
-    CLIENT_ID,
-    CONSUMER_BYTE_RATE,
-    PRODUCER_BYTE_RATE,
-    USER,
-    ClientQuotaEntity,
-)
+from kquota.quotas import CLIENT_ID, USER, ClientQuotaEntity
 
-__all__ = ["CANDIDATE", "UsageProfile", "ensure", "generate"]
+__all__ = ["CANDIDATE", "ensure", "generate"]
 
 CANDIDATE: Final = "candidate.yaml"
 """Other quotas for the same clients: each of the rules with a tenth less. Lies beside the directory."""
 
-KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
-SHARE_OF_CLIENT_ID: Final = (0.5, 0.25, 0.15, 0.07, 0.03)
-MOST_TURNS_PER_S: Final = 20.0
 LINE_BYTES: Final = 1_100
 """Of a request log, for each request: what the pipeline would have been given."""
 FILE_ROWS: Final = 1_500_000
@@ -51,103 +59,21 @@ FIRST_DAY: Final = date(2026, 3, 2)
 _FIRST_S: Final = 20 * 3600
 """Of the first day, so that a long table has two of them."""
 _DAY_S: Final = 86_400
-_BURST: Final = 8.0
+_HOT_FACTOR: Final = 1.1
 # How much of what a meter uses its limit is, and how many have such a one.
 _FACTORS: Final = (0.7, 0.95, 1.1, 1.5, 3.0, 10.0, 100.0)
 _SHARE_OF_FACTOR: Final = (0.03, 0.05, 0.07, 0.10, 0.25, 0.30, 0.20)
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
-
-@dataclass(frozen=True, slots=True)
-class UsageProfile:
-    """What to generate."""
-
-    rows: int = 50_000_000
-    users: int = 10_000
-    brokers: int = 3
-    rules: int = 1_000
-    cells_per_s: int = 2_000
-    seed: int = 1
-
-    @property
-    def name(self) -> str:
-        """As a directory is called."""
-        return f"usage-{self.rows}-{self.users}-{self.rules}-{self.cells_per_s}-{self.seed}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Traffic:
-    """Columns, one element per user, client id, broker and key: as many as users x 5 x brokers x 2, in that order."""
-
-    turns_per_s: Floats
-    requests_each: Ints
-    """Of a turn."""
-    bytes_per_request: Floats
-    burst_every_s: Ints
-    """0 where there are no bursts."""
-    burst_s: Ints
-    phase_s: Ints
-
-    def factor(self, series: Ints, second: Ints) -> Floats:
-        """By how much a request is larger in a burst."""
-        every = self.burst_every_s[series]
-        is_burst = (second + self.phase_s[series]) % np.maximum(every, 1) < self.burst_s[series]
-        return np.where((every > 0) & is_burst, _BURST, 1.0)
-
-    @property
-    def mean_bytes_per_s(self) -> Floats:
-        """What is to be expected."""
-        share = self.burst_s / np.maximum(self.burst_every_s, 1)
-        burst = np.where(self.burst_every_s > 0, 1 + share * (_BURST - 1), 1.0)
-        return self.turns_per_s * self.requests_each * self.bytes_per_request * burst
-
-
-def _traffic(profile: UsageProfile, random: np.random.Generator) -> _Traffic:
-    rank = random.permutation(profile.users)
-    weight = 1.0 / (rank + 10.0)
-    shape = (profile.users, len(SHARE_OF_CLIENT_ID), profile.brokers, len(KEYS))
-    each = weight[:, None, None, None] * np.array(SHARE_OF_CLIENT_ID)[None, :, None, None]
-    each = (each * random.lognormal(0.0, 0.7, shape)).ravel()
-    count = len(each)
-    every = np.where(random.random(count) < 1 / 3, random.integers(60, 601, count), 0)
-    return _Traffic(
-        _scaled(each, profile.cells_per_s),
-        random.choice([1, 2, 4, 8], count),
-        random.lognormal(np.log(20_000), 0.8, count),
-        every,
-        random.integers(5, 31, count),
-        random.integers(0, 601, count),
-    )
-
-
-def _scaled(weights: Floats, active: int) -> Floats:
-    """Turns per second, such that so many clients have one in a second."""
-    wanted = min(active, len(weights) // 2)
-    low, high = 0.0, 1e9
-    for _ in range(100):
-        scale = (low + high) / 2
-        found = -np.expm1(-np.minimum(weights * scale, MOST_TURNS_PER_S)).sum()
-        low, high = (scale, high) if found < wanted else (low, scale)
-    return np.minimum(weights * high, MOST_TURNS_PER_S)
-
-
-def _names(profile: UsageProfile) -> tuple[list[str], list[str]]:
-    """Users, and client ids."""
-    return [f"user-{number:05d}" for number in range(profile.users)], [
-        f"app-{number}" for number in range(len(SHARE_OF_CLIENT_ID))
-    ]
-
-
-def _quotas(profile: UsageProfile, traffic: _Traffic, random: np.random.Generator) -> QuotaFile:
+def _quotas(profile: UsageProfile, traffic: Traffic, random: np.random.Generator) -> QuotaFile:
     """Rules for the busiest users and pairs, and a default that binds all others."""
     shape = (profile.users, len(SHARE_OF_CLIENT_ID), profile.brokers, len(KEYS))
     # A meter is on one broker: the busiest one says how close it comes.
-    of_pair = traffic.mean_bytes_per_s.reshape(shape)
+    mean = traffic.mean_bytes_per_s
+    of_pair = mean[: len(mean) - profile.hot_clients].reshape(shape)
     of_user = of_pair.sum(axis=1).max(axis=1)
     by_use = np.argsort(-of_user.sum(axis=1), kind="stable")[: profile.rules - 1]
-    users, client_ids = _names(profile)
+    users, client_ids = names(profile)
     rules: dict[ClientQuotaEntity, Mapping[str, float]] = {}
     for place, number in enumerate(by_use.tolist()):
         own = users[number]
@@ -166,10 +92,13 @@ def _quotas(profile: UsageProfile, traffic: _Traffic, random: np.random.Generato
     rules[ClientQuotaEntity({USER: None})] = {
         key: float(max(round(1.5 * np.quantile(others[:, place], 0.99)), 1)) for place, key in enumerate(KEYS)
     }
+    if profile.hot_clients:
+        used_s = float(mean[-profile.hot_clients :].sum())
+        rules[ClientQuotaEntity({USER: HOT_USER})] = {KEYS[HOT_KEY]: float(max(round(used_s * _HOT_FACTOR), 1))}
     return QuotaFile.of(rules)
 
 
-def _blocks(profile: UsageProfile, traffic: _Traffic, random: np.random.Generator) -> Iterator[tuple[Ints, Ints, Ints]]:
+def _blocks(profile: UsageProfile, traffic: Traffic, random: np.random.Generator) -> Iterator[tuple[Ints, Ints, Ints]]:
     """Cells in the order of time, a file at a time: second since the first, row of `traffic`, and requests."""
     count = len(traffic.turns_per_s)
     expected = float(-np.expm1(-traffic.turns_per_s).sum())
@@ -189,16 +118,14 @@ def _blocks(profile: UsageProfile, traffic: _Traffic, random: np.random.Generato
 
 
 def _table(
-    profile: UsageProfile, traffic: _Traffic, random: np.random.Generator, block: tuple[Ints, Ints, Ints]
+    profile: UsageProfile, traffic: Traffic, random: np.random.Generator, block: tuple[Ints, Ints, Ints]
 ) -> pa.Table:
     second, series, requests = block
     size = traffic.bytes_per_request[series] * traffic.factor(series, second)
     amount = np.maximum(np.rint(size * requests * random.lognormal(0.0, 0.3, len(series))), requests)
     most = np.minimum(np.ceil(amount / requests * random.uniform(1.0, 1.5, len(series))), amount)
-    user, client_id, broker, key = np.unravel_index(
-        series, (profile.users, len(SHARE_OF_CLIENT_ID), profile.brokers, len(KEYS))
-    )
-    users, client_ids = _names(profile)
+    user, client_id, broker, key = places(profile, series)
+    users, client_ids = names(profile)
     rows = len(series)
 
     def named(numbers: npt.NDArray[np.int64], names: Sequence[str]) -> pa.DictionaryArray:
@@ -243,7 +170,7 @@ def generate(out: Path, profile: UsageProfile) -> dict[str, Any]:
     :raises InputError: there is something else.
     """
     random = np.random.default_rng(profile.seed)
-    traffic = _traffic(profile, random)
+    traffic = traffic_of(profile, random)
     quotas = _quotas(profile, traffic, random)
     sums = {"rows": 0, "requests": 0, "amount": 0.0}
     with Dataset.create(out).run(ANALYZE_STEP) as run:
@@ -290,8 +217,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rows", type=int, default=UsageProfile().rows)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shape", choices=SHAPES, default=EVEN)
     options = parser.parse_args(arguments)
-    found = generate(options.out, UsageProfile(rows=options.rows, seed=options.seed))
+    found = generate(options.out, UsageProfile(rows=options.rows, seed=options.seed, shape=options.shape))
     rules = read_quota_file((options.out / "quotas.yaml").read_bytes(), name="quotas.yaml").entries
     print(f"{found['sums']['rows']:,} rows, {len(rules):,} rules in {options.out}")
     return 0

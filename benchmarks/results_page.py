@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.idiomatic_page import idiomatic_section
+
 __all__ = ["write_readme"]
 
 _HEAD: Final = """# Results
@@ -22,27 +24,23 @@ def write_readme(results: Path) -> None:
     analyses = sorted((_load(path) for path in results.glob("analyze-*.json")), key=lambda one: int(one["lines"]))
     if analyses:
         sections.append(_analyze(analyses))
-    if (results / "memory.json").exists():
-        sections.append(_memory(_load(results / "memory.json")))
-    if (results / "resolve.json").exists():
-        sections.append(_resolve(_load(results / "resolve.json")))
-    if (results / "codec.json").exists():
-        sections.append(_codec(_load(results / "codec.json")))
-    if (results / "server.json").exists():
-        sections.append(_server(_load(results / "server.json")))
-    if (results / "metering.json").exists():
-        sections.append(_metering(_load(results / "metering.json")))
-    if (results / "gateway.json").exists():
-        sections.append(_gateway(_load(results / "gateway.json")))
-    if (results / "gateway-clients.json").exists():
-        sections.append(_gateway_clients(_load(results / "gateway-clients.json")))
-    if (results / "gateway-limits.json").exists():
-        sections.append(_gateway_limits(_load(results / "gateway-limits.json")))
-    if (results / "gateway-lossless.json").exists():
-        sections.append(_gateway_lossless(_load(results / "gateway-lossless.json")))
+    of_file = {
+        "memory.json": _memory,
+        "resolve.json": _resolve,
+        "codec.json": _codec,
+        "server.json": _server,
+        "metering.json": _metering,
+        "gateway.json": _gateway,
+        "gateway-clients.json": _gateway_clients,
+        "gateway-limits.json": _gateway_limits,
+        "gateway-lossless.json": _gateway_lossless,
+    }
+    sections += [section(_load(results / name)) for name, section in of_file.items() if (results / name).exists()]
     what_ifs = sorted((_load(path) for path in results.glob("what-if-*.json")), key=lambda one: int(one["rows"]))
     if what_ifs:
         sections.append(_what_if(what_ifs))
+    if idiomatic := [_load(path) for path in sorted(results.glob("idiomatic-*.json"))]:
+        sections.append(idiomatic_section(idiomatic, _where))
     (results / "README.md").write_text("\n".join(sections), encoding="utf-8")
 
 
@@ -310,7 +308,7 @@ def _what_if(results: list[dict[str, Any]]) -> str:
         rows.append(f"| {name} | {' | '.join(ratios)} |")
     rows.append("")
     for result in results:
-        plain = result["plain"]
+        plain = result.get("plain")  # of older results
         looked_at = (
             f" The plain program looked at one user of {plain['parts']}: {plain['rows']:,} rows, "
             f"{plain['meters']:,} meters."

@@ -34,7 +34,7 @@ from kquota.pipeline.limits.step import resolve
 from kquota.pipeline.progress import Progress
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
-from kquota.pipeline.simulation.simulated import Candidates, Recording, own_limit_only, recording_spans
+from kquota.pipeline.simulation.recording import Candidates, Recording, own_limit_only, recording_spans
 from kquota.pipeline.spark.session import start_session
 from kquota.pipeline.utilisation.rates import to_utilisation
 

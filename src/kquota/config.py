@@ -43,15 +43,23 @@ class BrokerConfig:
     """
 
     quota_window_num: int = 11
+    """How many windows the rates of bytes and of request time are taken over, the current one among them."""
     quota_window_size_seconds: int = 1
+    """How long such a window is."""
     controller_quota_window_num: int = 11
+    """The same for the rate of mutations: the token bucket holds the limit times all its windows."""
     controller_quota_window_size_seconds: int = 1
+    """How long a window of mutations is."""
     quota_producer_default: int | None = None
-    """Bytes per second for each client-id without any other rule; None: no limit (Kafka's Long.MAX_VALUE)."""
+    """Bytes per second for each client-id without any other rule; without it no limit (Kafka's Long.MAX_VALUE)."""
     quota_consumer_default: int | None = None
+    """The same for what clients fetch."""
     num_io_threads: int = 8
+    """Threads that handle requests; each has 100 per cent of request time."""
     num_network_threads: int = 3
+    """Threads of each listener that read and write; the same."""
     num_partitions: int = 1
+    """How many partitions a topic gets whose creation does not say it, and is charged as."""
     message_max_bytes: int = 1_048_588
     """The largest batch of records that the broker takes."""
 
@@ -87,7 +95,9 @@ class ConnectionLimits:
     max_connections: int = 900
     """Beyond it connections are closed at once. The default is within the 1,024 open files of an ordinary process."""
     max_connections_per_ip: int = 250
+    """The same, of one address."""
     connections_max_idle_ms: int = 600_000
+    """A connection on which nothing moves for so long is closed."""
 
 
 CALLBACK_SETTING: Final = "client.quota.callback.class"

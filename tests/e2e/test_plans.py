@@ -48,10 +48,10 @@ TEXT = """\
 user=alice
   ~ producer_byte_rate  1000 -> 1500 bytes/second  +50 %
   - request_percentage  12.5 percent of one thread
-  ! lifts-limit: request_percentage whom it bound has no limit any more; set another rule if that is not meant
+  ! lifts-limit: request_percentage clients that it bound have no limit any more; set another rule if that is not meant
 user=bob (removed)
   - producer_byte_rate  7 bytes/second
-  ! lifts-limit: producer_byte_rate whom it bound has no limit any more; set another rule if that is not meant
+  ! lifts-limit: producer_byte_rate clients that it bound have no limit any more; set another rule if that is not meant
 user=dave,client-id=etl (new)
   + producer_byte_rate  10485760 bytes/second
 1 to add, 1 to change, 2 to remove, on 3 entities

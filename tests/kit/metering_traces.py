@@ -55,7 +55,7 @@ _AWKWARD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """What its traces are made of; what stands twice comes twice as often."""
+    """What its traces are made of; what appears twice comes twice as often."""
 
     steps: tuple[str, ...] = ("none", "one", "few", "part", "part", "edge", "edge", "span", "long")
     amounts: tuple[str, ...] = ("zero", "small", "fitting", "fitting", "fitting", "large")

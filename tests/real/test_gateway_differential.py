@@ -70,7 +70,6 @@ def run(address: str, work: Callable[[Connection], tuple[int, int]], times: int 
 
 def assert_same_throttles(real: list[Asked], ours: list[Asked]) -> None:
     """As far as each was sent and answered at another time."""
-    assert max(one.throttle_ms for one in real) > 300
     for index, (one, other) in enumerate(zip(real, ours, strict=True)):
         # Each was counted between its sending and its answer, and so was the first one.
         least_s = other.sent_s - ours[0].answered_s - one.answered_s
@@ -103,6 +102,7 @@ def test_produce_throttle_times_are_the_brokers(kafka: Broker, topic: str, tmp_p
     finally:
         for one in at_broker:
             set_quota(kafka.plaintext, {"client-id": one}, {"producer_byte_rate": None})
+    assert max(one.throttle_ms for one in real) > 300
     for found in others:
         assert_same_throttles(real, found)
 
@@ -125,6 +125,7 @@ def test_fetches_are_limited_alike(kafka: Broker, topic: str, tmp_path: Path) ->
             real, found = pool.map(work, (direct, ours))
     finally:
         set_quota(kafka.plaintext, {"client-id": direct}, {"consumer_byte_rate": None})
+    # A broker on a busy machine needs half a second for the first 20, and then throttles for next to nothing.
     first = next(index for index, one in enumerate(real) if one.throttle_ms)
     assert_same_throttles(real[: first + 1], found[: first + 1])
     assert real[first].size == 0

@@ -20,9 +20,9 @@ APIS = {PRODUCER_BYTE_RATE: 0, CONSUMER_BYTE_RATE: 1, CONTROLLER_MUTATION_RATE: 
 Line = dict[str, Any]
 
 
-def line(at_ms: float, amount: float | None, told_ms: int = 0, **changes: Any) -> Line:
+def line(at_ms: float, amount: float | None, logged_ms: int = 0, **changes: Any) -> Line:
     """A row of `requests`, a minute and more after the log began, of a producer alice."""
-    return {"at_ms": at_ms + 60_000, "amount": amount, "throttle_ms": told_ms} | changes
+    return {"at_ms": at_ms + 60_000, "amount": amount, "throttle_ms": logged_ms} | changes
 
 
 def requests(spark: "SparkSession", *lines: Line) -> "DataFrame":
@@ -192,7 +192,7 @@ def test_the_columns_rule_of_what_is_close_is_the_scalar_one(spark: "SparkSessio
         for number, (ms, predicted_ms) in enumerate(pairs)
     ]
     columns = (
-        "cluster string, meter string, key string, broker_id int, at_ms double, told_ms long, predicted_ms long, "
+        "cluster string, meter string, key string, broker_id int, at_ms double, logged_ms long, predicted_ms long, "
         "unguided_ms long, low_ms long, high_ms long, is_compared boolean"
     )
     found = {

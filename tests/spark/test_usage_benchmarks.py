@@ -11,10 +11,12 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import baseline_duckdb_usage, baseline_pyspark, usage_steps
+from benchmarks import baseline_duckdb_usage, usage_steps
 from benchmarks.bench_what_if import check_held, check_utilisation
-from benchmarks.generate_usage import CANDIDATE, UsageProfile, ensure, generate
+from benchmarks.generate_usage import CANDIDATE, ensure, generate
+from benchmarks.idiomatic_steps import FORMS, WHAT_IF, run_step
 from benchmarks.sums import DifferentSumsError
+from benchmarks.usage_traffic import UsageProfile
 from kquota.clock import SystemClock
 from kquota.files import read_quota_file
 from kquota.pipeline.dataset.dataset import Dataset
@@ -22,7 +24,7 @@ from kquota.pipeline.dataset.steps import RESOLVE_STEP
 from kquota.pipeline.dataset.tables import USAGE
 from kquota.pipeline.limits.step import resolve
 from kquota.pipeline.progress import Progress
-from kquota.pipeline.simulation.simulated import own_limit_only
+from kquota.pipeline.simulation.recording import own_limit_only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +54,7 @@ def outputs(spark: SparkSession, usage: Path, tmp_path_factory: pytest.TempPathF
     usage_steps.held(spark, usage, out / "ours", progress, own_limit_only)
     baseline_duckdb_usage.utilisation(usage, out / "ours", out / "duckdb")
     baseline_duckdb_usage.held(usage, out / "ours", out / "duckdb")
-    baseline_pyspark.held(spark, usage, usage / "quotas.yaml", out / "plain")
+    run_step(spark, WHAT_IF, FORMS["idiomatic"], usage, out / "idiomatic")
     return out
 
 
@@ -93,7 +95,7 @@ def test_all_tools_find_the_same(outputs: Path) -> None:
     """Some meters are throttled, and every one has the figures that kquota gives it."""
     meters = check_utilisation(outputs / "ours", outputs / "duckdb/utilisation.parquet")
     assert check_held(outputs / "ours", outputs / "duckdb/held.parquet") == meters
-    assert check_held(outputs / "ours", f"{outputs}/plain/held/*.parquet") == meters
+    assert check_held(outputs / "ours", f"{outputs}/idiomatic/held/*.parquet") == meters
     throttled = duckdb.execute(
         "select count(*) from read_parquet($1) where throttled_requests > 0", [f"{outputs}/ours/held/*.parquet"]
     ).fetchone()

@@ -24,12 +24,15 @@ from kquota.pipeline.advice.recommendations import (
 from kquota.pipeline.advice.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
 from kquota.pipeline.limits.clients import to_client_totals
 from kquota.pipeline.simulation.arrivals import ArrivalModel, Arrivals
-from kquota.pipeline.simulation.callback import CallbackSetup
-from kquota.pipeline.simulation.callback_frames import callback_bindings, simulate_callback_frames
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
-from kquota.pipeline.simulation.request_frames import simulate_request_frames
-from kquota.pipeline.simulation.requests import Connection, simulate_requests
-from kquota.pipeline.simulation.simulated import Recording, recording_spans
+from kquota.pipeline.simulation.limiters import CallbackSetup, Connection, MeterLimiter
+from kquota.pipeline.simulation.recording import Recording, recording_spans
+from kquota.pipeline.simulation.request_frames import (
+    callback_bindings,
+    simulate_callback_frames,
+    simulate_request_frames,
+)
+from kquota.pipeline.simulation.requests import simulate_requests
 from kquota.policy import UNOWNED, Objective, OwnerMap, OwnerRule
 from kquota.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, USER, ClientQuotaEntity
 from tests.kit.pipeline_rows import START_MS, request_rows, usage_rows
@@ -192,15 +195,10 @@ def test_requests_on_spark_are_the_scalar_replay(spark: SparkSession, arrivals: 
         )
         for half in (0, 1)
     ]
-    wanted = simulate_requests(
-        connections,
-        PRODUCER_BYTE_RATE,
-        limit,
-        Windows(),
-        in_flight=arrivals.in_flight_of(PRODUCER_BYTE_RATE),
-        end_ms=START_MS + 60_000,
-    )
-    assert {name: found[name] for name in wanted._fields} == pytest.approx(wanted._asdict())
+    limiter = MeterLimiter(PRODUCER_BYTE_RATE, limit, Windows())
+    in_flight = arrivals.in_flight_of(PRODUCER_BYTE_RATE)
+    [wanted] = simulate_requests(connections, limiter, in_flight=in_flight, end_ms=START_MS + 60_000)
+    assert {name: found[name] for name in wanted.outcome._fields} == pytest.approx(wanted.outcome._asdict())
     assert (found.throttled_requests_logged, found.requests, found.recorded_ms) == (1, 82, 60_000)
 
 

@@ -122,7 +122,7 @@ class AsyncTopicAdmin:
     ) -> CreateTopicsResult:
         """Create topics.
 
-        :raises IllegalArgumentError: a topic stands twice.
+        :raises IllegalArgumentError: a topic appears twice.
         :raises KquotaError: the cluster could not be asked at all: nothing was sent.
         """
         options = options or CreateTopicsOptions()
@@ -146,7 +146,7 @@ class AsyncTopicAdmin:
     ) -> DeleteTopicsResult:
         """Delete topics.
 
-        :raises IllegalArgumentError: a topic stands twice.
+        :raises IllegalArgumentError: a topic appears twice.
         :raises KquotaError: the cluster could not be asked at all: nothing was sent.
         """
         asked = _distinct((name, name) for name in topics)
@@ -229,12 +229,12 @@ def _fits(number: int, bits: int) -> bool:
 def _distinct(named: Iterable[tuple[str, T]]) -> dict[str, T]:
     """By name.
 
-    :raises IllegalArgumentError: a name stands twice.
+    :raises IllegalArgumentError: a name appears twice.
     """
     found: dict[str, T] = {}
     for name, one in named:
         if name in found:
-            raise IllegalArgumentError(f"topic {name} stands twice in one request")
+            raise IllegalArgumentError(f"topic {name} appears twice in one request")
         found[name] = one
     return found
 

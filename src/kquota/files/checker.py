@@ -51,7 +51,7 @@ class Checker:
                 self.report(key, where, f"a key is text, not {kind(key)}")
             elif key.text in fields:
                 first = fields[key.text].key.line
-                self.report(key, where, f"{key.text} stands twice, first on line {first}")
+                self.report(key, where, f"{key.text} appears twice, first on line {first}")
             else:
                 fields[key.text] = Field(key, value)
         return fields

@@ -23,7 +23,7 @@ class QuotaFileEntry:
 
 @dataclass(frozen=True, slots=True)
 class QuotaFile:
-    """A whole file, in its own order. No entity stands twice, and each has at least one value."""
+    """A whole file, in its own order. No entity appears twice, and each has at least one value."""
 
     entries: tuple[QuotaFileEntry, ...]
     left_out: tuple[QuotaFileProblem, ...] = field(default=(), compare=False)

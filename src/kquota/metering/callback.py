@@ -176,15 +176,15 @@ class MeterUsage(NamedTuple):
     rate: float
     """Units per second, on average over the windows that the limit is compared with."""
     throttled: bool
-    """Somebody was kept waiting within those windows: the rate is less than what would have been used."""
+    """A client was throttled within those windows: the rate is less than it would have used without."""
 
 
 @runtime_checkable
 class UsageAware(Protocol):
-    """Our addition to KIP-257, for callbacks whose limits follow what is used. Others need not have it."""
+    """Our addition to KIP-257, for callbacks with limits that follow the usage. Others need not have it."""
 
     def update_usage(self, quota_type: ClientQuotaType, usage: Iterable[MeterUsage]) -> bool:
-        """What is used now, told about once a second; whether limits changed with it."""
+        """What is used now, reported about once a second; returns whether limits changed with it."""
 
 
 @runtime_checkable

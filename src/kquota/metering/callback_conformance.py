@@ -30,7 +30,7 @@ OTHER_METERS: Final[Mapping[str, str]] = {"": "other meters"}
 
 
 class TrafficRecord(NamedTuple):
-    """What one request used of one quota, or the requests of a client's second together, and what was told then."""
+    """What one request used of one quota, or all requests of a client in a second, and how it was throttled then."""
 
     now_ms: int
     quota_type: ClientQuotaType
@@ -47,7 +47,7 @@ class TrafficRecord(NamedTuple):
 
 @dataclass(slots=True)
 class ThrottleTotals:
-    """Who was told to wait, and how long."""
+    """How many requests were throttled, and for how long."""
 
     count: int = 0
     total_ms: int = 0
@@ -97,7 +97,7 @@ class ConformanceCheck:
         monotonic_ms: Callable[[], float],
         budget_ms: float = 1.0,
     ) -> None:
-        """Take a callback to be made for each broker, as brokers make their own, and what it is told first."""
+        """Take a callback to be made for each broker, as brokers make their own, and what it is given first."""
         self.records = 0
         self.first_ms: int | None = None
         self.last_ms = 0

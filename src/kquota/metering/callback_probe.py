@@ -1,7 +1,7 @@
-"""What a callback must keep to, watched while it is asked: calls are timed, answers held against those before.
+"""What a callback must keep to, watched while it is asked: calls are timed, answers compared with those before.
 
-Tags depend on what was asked for alone, and a limit on its tags, until the callback is told something or says itself
-that limits changed.
+Tags depend on what was asked for alone, and a limit on its tags, until a quota is set or removed, or the
+callback says itself that limits changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kquota.metering.guard import are_tags, is_limit
 __all__ = ["CallTimes", "CallbackProbe", "Fault", "Finding", "Observations"]
 
 REMEMBERED: Final = 200_000
-"""Answers of each kind that later ones are held against."""
+"""How many answers of each kind are remembered, to compare later ones with."""
 
 _BUCKETS_PER_DOUBLING: Final = 8
 _LEAST_MS: Final = 1e-4
@@ -131,7 +131,7 @@ class Observations:
 
 
 class CallbackProbe:
-    """Stands before the callback of one broker, hands everything on, and notes what it sees."""
+    """A callback in front of the one of a broker: it passes all calls on, and notes what it sees."""
 
     def __init__(self, callback: ClientQuotaCallback, seen: Observations, *, monotonic_ms: Callable[[], float]) -> None:
         self._callback = callback
@@ -140,22 +140,22 @@ class CallbackProbe:
         self._tags: dict[tuple[ClientQuotaType, KafkaPrincipal, str], dict[str, str]] = {}
         self._limits: dict[tuple[ClientQuotaType, frozenset[tuple[str, str]]], float | None] = {}
         self._given: tuple[tuple[Any, ...], Any, dict[str, str]] | None = None
-        # Types whose flag was found raised when nobody but this probe asked for it.
+        # Types with a reset flag that this probe saw, and that the engine has not asked for since.
         self._pending: set[ClientQuotaType] = set()
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Hand on."""
+        """Pass on."""
         self._timed(("configure",), lambda: self._callback.configure(configs))
 
     def use_static_defaults(self, static_defaults: Mapping[str, float]) -> None:
-        """Hand on, if the callback has use for them."""
+        """Pass on, if the callback has use for them."""
         if isinstance(self._callback, HasStaticDefaults):
             self._callback.use_static_defaults(static_defaults)
 
     def quota_metric_tags(
         self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str
     ) -> Mapping[str, str]:
-        """Hand on; the same as ever is expected."""
+        """Pass on; the same answer as before is expected."""
         question = quota_type, principal, client_id
         asked = ("quota_metric_tags", *question)
         tags = self._timed(asked, lambda: self._callback.quota_metric_tags(*question))
@@ -172,7 +172,7 @@ class CallbackProbe:
         return tags
 
     def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
-        """Hand on; the same as before is expected, unless something was said meanwhile."""
+        """Pass on; the same answer as before is expected, unless quotas changed meanwhile."""
         asked = ("quota_limit", quota_type, dict(metric_tags))
         limit = self._timed(asked, lambda: self._callback.quota_limit(quota_type, metric_tags))
         if not is_limit(limit):
@@ -186,19 +186,19 @@ class CallbackProbe:
         return limit
 
     def update_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity, new_value: float) -> None:
-        """Hand on; any limit may be another now."""
+        """Pass on; any limit may be another now."""
         asked = ("update_quota", quota_type, quota_entity.entity.to_text(), new_value)
         self._forget(quota_type)
         self._timed(asked, lambda: self._callback.update_quota(quota_type, quota_entity, new_value))
 
     def remove_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity) -> None:
-        """Hand on; any limit may be another now."""
+        """Pass on; any limit may be another now."""
         asked = ("remove_quota", quota_type, quota_entity.entity.to_text())
         self._forget(quota_type)
         self._timed(asked, lambda: self._callback.remove_quota(quota_type, quota_entity))
 
     def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
-        """Hand on, or say what was found out before."""
+        """Pass on, or answer what the probe found out before."""
         answer = self._reset(quota_type)
         if quota_type in self._pending:
             self._pending.remove(quota_type)
@@ -206,7 +206,7 @@ class CallbackProbe:
         return answer
 
     def update_cluster_metadata(self, cluster: Cluster) -> bool:
-        """Hand on; where it says so, limits may be others now."""
+        """Pass on; where the callback says so, limits may be others now."""
         asked = ("update_cluster_metadata", cluster)
         answer = self._timed(asked, lambda: self._callback.update_cluster_metadata(cluster))
         if self._is_flag(asked, answer) is not False:
@@ -215,7 +215,7 @@ class CallbackProbe:
         return answer
 
     def update_usage(self, quota_type: ClientQuotaType, usage: Iterable[MeterUsage]) -> bool:
-        """Hand on, if the callback asks for it; where it says so, limits may be others now."""
+        """Pass on, if the callback asks for usage; where it says so, limits may be others now."""
         callback = self._callback
         if not isinstance(callback, UsageAware):
             return False
@@ -227,7 +227,7 @@ class CallbackProbe:
         return answer
 
     def close(self) -> None:
-        """Hand on."""
+        """Pass on."""
         self._timed(("close",), self._callback.close)
 
     def ask_again(self) -> None:
@@ -255,7 +255,7 @@ class CallbackProbe:
         return answer
 
     def _is_reset(self, quota_type: ClientQuotaType) -> bool:
-        """Whether the flag explains that an answer is another; then whoever asks for the flag next is told of it."""
+        """Whether the flag explains that an answer is another; then whoever asks for the flag next gets true."""
         try:
             if self._reset(quota_type) is True:
                 self._pending.add(quota_type)

@@ -27,7 +27,7 @@ class _Rule(NamedTuple):
 
 
 class ListenerRates:
-    """What is known of a listener: its rate, and how long its rejected connections were told to wait."""
+    """What is known of a listener: its rate, and how long its rejected connections were throttled."""
 
     __slots__ = ("ip_throttle_times", "rate")
 
@@ -145,7 +145,7 @@ class ConnectionQuotas:
 
 
 def _address(ip: str) -> str:
-    """One text for all that the same address can be written as."""
+    """One text for all ways to write the same address."""
     return canonical_ip(ip) or ip
 
 

@@ -1,4 +1,5 @@
-"""Who is muted until when (KIP-219): a client is answered at once and told how long to wait, and not read until then.
+"""Who is muted until when (KIP-219): a client is answered at once, and nothing is read from it until
+its throttle time is over.
 
 Sources: ``ThrottledChannel``, ``ClientQuotaManager.ThrottledChannelReaper``.
 """
@@ -38,7 +39,7 @@ class DelayQueue(Generic[T]):
         self._number += 1
 
     def release(self, now_ms: int) -> list[T]:
-        """Those whose wait is over, the one that ended first before the others; they are not muted any more."""
+        """The clients that are not muted any more, sorted by the time at which that ended."""
         released = []
         while self._waiting and self._waiting[0][0] <= now_ms:
             released.append(heappop(self._waiting)[2])

@@ -22,7 +22,7 @@ __all__ = ["CAPACITY_USER", "HEADROOM", "WEIGHT_PREFIX", "FairShareCallback", "f
 CAPACITY_USER: Final = "capacity:"
 WEIGHT_PREFIX: Final = "weight:"
 HEADROOM: Final = 1.1
-"""What a tenant uses is an average, and wavers: it is given a little more, or it would be held back for nothing."""
+"""What a tenant uses is an average, and wavers: it is given a little more, or it would be throttled for nothing."""
 
 T = TypeVar("T", bound=Hashable)
 
@@ -63,10 +63,10 @@ class _Division(NamedTuple):
 class FairShareCallback(GroupQuotaCallback):
     """Tenants share a capacity; one that wants more than its part gets what the others leave.
 
-    What a tenant uses is told every second. One that was kept waiting wants all it can get; any other wants what it
-    uses, and a little more. No limit is ever lower than what the tenant's weight gives it among those that are active:
-    who was idle, or used little, is not made to wait for having been so. A quota on the tenant itself is the most that
-    it gets.
+    The callback gets the usage of tenants every second. A tenant that was throttled wants all it can get; any other
+    wants what it uses, and a little more. No limit is ever lower than what the tenant's weight gives it among those
+    that are active: a tenant that was idle, or used little, is not throttled for that. A quota on the tenant itself is
+    the most that it gets.
     """
 
     def __init__(self) -> None:

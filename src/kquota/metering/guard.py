@@ -47,13 +47,13 @@ class CallbackFaults:
     nonsense: int = 0
     """Tags that are no texts, limits that are no numbers above zero."""
     slow: int = 0
-    """Calls over the time budget, whose answers were taken."""
+    """Calls that took longer than the budget; their answers were taken."""
     not_asked: int = 0
     """Answered from memory while the breaker was open."""
 
 
 class CallbackGuard:
-    """Stands before a callback, and is one.
+    """A callback in front of another one, which may be faulty.
 
     Where there is no answer, the last one to the same question is given; where there is none either, the request is
     counted on its own user and client id, without a limit: an error never throttles anybody. After
@@ -72,7 +72,7 @@ class CallbackGuard:
     ) -> None:
         """Take the callback, and a clock that never goes back.
 
-        :param report: told of each fault, in words, and when the breaker opens.
+        :param report: called with each fault, in words, and when the breaker opens.
         """
         self.callback = callback
         self.faults = CallbackFaults()
@@ -110,7 +110,7 @@ class CallbackGuard:
         self.callback.configure(configs)
 
     def use_static_defaults(self, static_defaults: Mapping[str, float]) -> None:
-        """Handed on to a callback that has use for them."""
+        """Passed on to a callback that has use for them."""
         callback = self.callback
         if isinstance(callback, HasStaticDefaults):
             self._asked("use_static_defaults", lambda: callback.use_static_defaults(static_defaults))
@@ -148,7 +148,7 @@ class CallbackGuard:
         return None if found is None else found[0]
 
     def update_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity, new_value: float) -> None:
-        """Told whatever the breaker says: what is missed now is missed for good."""
+        """Passed on whatever the breaker says: what the callback misses now it misses for good."""
         self._asked("update_quota", lambda: self.callback.update_quota(quota_type, quota_entity, new_value))
 
     def remove_quota(self, quota_type: ClientQuotaType, quota_entity: CallbackQuotaEntity) -> None:

@@ -60,11 +60,11 @@ class QuotaManager(Generic[M]):
         # Only where the callback's tags cannot change between updates; with no meter where nothing is limited.
         self._by_client: dict[tuple[Principal, str], M] = {}
         self._default = _default(callback)
-        self._has_others_meters = False  # of the callback before this one, whose tags may be of any kind
+        self._has_others_meters = False  # made by the callback before this one, with tags of any kind
         self._is_enabled: bool | None = None  # not known
         self.changes = 0
         """How often limits or meters may have changed: who keeps a meter is to ask for it again."""
-        # Dropped meters whose throttle times a broker still has.
+        # Dropped meters; a broker still has their throttle times.
         self._expired: dict[frozenset[tuple[str, str]], M] = {}
         self._swept_ms = 0
 
@@ -167,7 +167,7 @@ class QuotaManager(Generic[M]):
         return meter
 
     def note_throttle(self, user: Principal, client_id: str, throttle_ms: int, now_ms: int) -> None:
-        """A client was told to wait, because of this quota."""
+        """A client was throttled because of this quota."""
         meter = self._by_client.get((user, client_id)) or self.get_or_create_meter(user, client_id)
         meter.throttle_times.record(throttle_ms, now_ms)
 
@@ -176,7 +176,7 @@ class QuotaManager(Generic[M]):
         return iter(list(self._meters.values()))
 
     def throttled_meters(self) -> Iterator[M]:
-        """All whose throttle times there are, with or without a meter."""
+        """All that have throttle times, and those that only have them still."""
         there = [one for one in self._meters.values() if one.throttle_times.exists(one.last_ms, self._swept_ms)]
         return iter([*there, *self._expired.values()])
 
@@ -223,7 +223,7 @@ def _default(callback: ClientQuotaCallback) -> DefaultQuotaCallback | None:
 class RateQuotaManager(QuotaManager[RateMeter]):
     """Bytes per second, or per cent of a thread's time.
 
-    :param bound_ms: the longest that a client is told to wait; None for any time.
+    :param bound_ms: the longest throttle in milliseconds; None for no such bound.
     """
 
     def __init__(

@@ -142,7 +142,7 @@ class RateMeter:
 
 
 class BucketMeter:
-    """Tokens under a limit of so many per second."""
+    """Tokens, with a limit of tokens per second."""
 
     __slots__ = ("bucket", "last_ms", "limit", "rate", "tags", "throttle_times", "throttled_until_ms")
 

@@ -21,7 +21,7 @@ SOCKET_SERVER: Final = "socket-server-metrics"
 LISTENER: Final = "listener"
 
 CALLBACK: Final = "callback"
-"""The source of a limit whose callback does not say where it is set."""
+"""The source of a limit where the callback does not say where it is set."""
 
 
 class Metric(NamedTuple):
@@ -37,13 +37,13 @@ class Metric(NamedTuple):
 
     @property
     def object_name(self) -> str:
-        """The MBean whose attribute it is."""
+        """The MBean that it is an attribute of."""
         tags = "".join([f",{tag}={jmx_sanitize(name)}" for tag, name in self.tags.items() if tag and name])
         return f"kafka.server:type={self.group}{tags}"
 
 
 class Limit(NamedTuple):
-    """What usage that is counted on some tags is limited to. No broker tells its metrics that."""
+    """What usage that is counted on some tags is limited to. No broker has a metric for that."""
 
     group: str
     tags: Mapping[str, str]

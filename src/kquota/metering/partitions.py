@@ -1,7 +1,7 @@
 """A tenant's limit for the whole cluster, split by the partitions that each broker leads (KIP-257's own example).
 
-A tenant is what stands before the first separator of a user's name, and its topics begin so, too. Its limit is a quota
-on the user ``TENANT`` + separator; the user that is the separator alone stands for tenants without one of their own.
+A tenant is what comes before the first separator of a user's name, and its topics begin so, too. Its limit is a quota
+on the user ``TENANT`` + separator; the user that is the separator alone is for tenants without one of their own.
 """
 
 from __future__ import annotations

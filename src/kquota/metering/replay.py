@@ -32,7 +32,7 @@ Operation: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = dict[str, Any]
 
 LISTENER: Final = "PLAINTEXT"
-"""Of a connection that names none: a broker's own, unless it is told otherwise."""
+"""Of a connection that names none: a broker's own, unless the operation says another one."""
 
 
 def replay(operations: Iterable[Operation], config: BrokerConfig) -> Iterator[Answer]:
@@ -56,8 +56,8 @@ class Replay:
 
         :param settings: all of the broker's, for its callback; ``client.quota.callback.class`` among them names it.
         :param guard: put before every callback but Kafka's own.
-        :param report: told in words of a callback that could not be set up later on, so that the one before it stays,
-            and of one that could not be closed.
+        :param report: called with words about a callback that could not be set up later on, so that the one before it
+            stays, and about one that could not be closed.
         :param mutation_meter: what partitions created and deleted are counted on.
         :raises InputError: there is no such callback, or it cannot be set up.
         """
@@ -93,7 +93,7 @@ class Replay:
         over the broker's settings), ``cluster`` (partitions and more: :mod:`kquota.metering.cluster_json`), ``record``
         and ``unrecord`` (t_ms, user, client-id, key, value; principal-type, if it is not User; strict for mutations),
         ``record`` of a connection (t_ms, ip, key; listener), ``record_no_throttle`` (as ``unrecord``), ``exempt``
-        (t_ms, value: request time), ``metrics`` and ``time`` (t_ms). Who is told to wait is muted for so long. Inactive
+        (t_ms, value: request time), ``metrics`` and ``time`` (t_ms). Throttled clients are muted. Inactive
         meters are dropped every 30 seconds of the trace's time, counted from its first.
 
         :raises InputError: an operation is none of these.
@@ -173,7 +173,7 @@ class Replay:
         limit: float | None,
         value: float | None,
         throttle: Throttle | None,
-        rejected: bool | None,  # noqa: FBT001 - as it stands in the answer
+        rejected: bool | None,  # noqa: FBT001 - as it is in the answer
     ) -> Answer:
         answer = {
             "t_ms": self.now_ms,

@@ -37,7 +37,7 @@ class TimeUnit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How long a broker looks back: ``quota.window.num`` windows, the current one among them, of so many seconds."""
+    """How long a broker looks back: ``quota.window.num`` windows of some seconds, the current one among them."""
 
     samples: int = 11
     size_ms: int = 1_000
@@ -61,9 +61,21 @@ class Windows:
 class SampledTotal:
     """A sum over a ring of samples, each as long as a window from its first event.
 
-    One sample more than there are windows is kept, because the oldest still counts in part. What was before the current
-    sample in the ring is added up once; what is behind it is added each time, since doubles give another sum in another
-    order, and this is to be Kafka's to the last bit.
+    There is one sample more than there are windows, because the oldest still counts in part. Three windows of 1,000 ms
+    after 600 units at 0 ms, 300 at 900 ms and 300 at 1,000 ms::
+
+        slot            0          1          2          3
+                   +----------+----------+----------+----------+
+        value      |      900 |      300 |          |          |
+        first event|     0 ms | 1,000 ms |  unused  |  unused  |
+        last event |   900 ms | 1,000 ms |          |          |
+                   +----------+----------+----------+----------+
+        forgotten    3,900 ms   4,000 ms     3 windows after the last event
+                                ^ the current sample: an event at 2,000 ms or later begins the next, in slot 2
+
+    The values of the slots left of the current one are added up once (`_before`); those right of it (`_behind`, older
+    ones) are added each time, because doubles give another sum in another order, and this is to be Kafka's to the last
+    bit.
     """
 
     __slots__ = (
@@ -183,9 +195,22 @@ class SampledTotal:
 
 
 class SampledRate(SampledTotal):
-    """Kafka's ``Rate``: the sum over the windows, by the time that they cover.
+    """Kafka's ``Rate``: the sum over the windows, divided by the time that they cover.
 
-    That is at least all windows but one, so that a first event is not taken for a rate of its own millisecond.
+    That is at least all windows but one, so that a first event is not taken for a rate of its own millisecond. Until
+    so much time has passed, the divisor is that plus the part of a window that has passed: it falls back by a window
+    whenever one is full. The events of the drawing above:
+
+    >>> rate = SampledRate(Windows(samples=3, size_ms=1_000))
+    >>> for value, now_ms in (600, 0), (300, 900), (300, 1_000), (0, 2_500), (0, 3_899), (0, 3_900):
+    ...     per_second = rate.add(value, now_ms)
+    ...     print(f"{now_ms:5} ms: {rate.total(now_ms):5.0f} in {rate.added_over_ms} ms: {per_second:3.0f} a second")
+        0 ms:   600 in 2000 ms: 300 a second
+      900 ms:   900 in 2900 ms: 310 a second
+     1000 ms:  1200 in 2000 ms: 600 a second
+     2500 ms:  1200 in 2500 ms: 480 a second
+     3899 ms:  1200 in 3899 ms: 308 a second
+     3900 ms:   300 in 2900 ms: 103 a second
     """
 
     __slots__ = ("_least_ms", "_unit_ms", "added_over_ms")
@@ -240,7 +265,13 @@ class SampledRate(SampledTotal):
 class TokenBucket:
     """KIP-599's bucket: it fills at the limit, up to all windows' worth, and may go below zero without bound.
 
-    A limit is so much in a `unit` of time, and None is none: then nothing is taken, and there is always enough.
+    A limit is so much in a `unit` of time, and None is none: then nothing is taken, and there is always enough. With
+    three windows of a second and a limit of 2 a second it holds 6; a request for 10 is done, and 4 are missing then:
+
+    >>> bucket = TokenBucket(Windows(samples=3, size_ms=1_000))
+    >>> bucket.record(10, 60_000, limit=2.0)
+    >>> [bucket.measure(now_ms, limit=2.0) for now_ms in (60_000, 62_000, 64_000, 70_000)]
+    [-4.0, 0.0, 4.0, 6.0]
 
     Kafka's ``record(config, value, timeMs)`` and ``measure(config, timeMs)`` are given windows and limit together, in
     the first argument. Here the windows are the bucket's own, a broker's if none are given, and the limit comes last.
@@ -291,7 +322,13 @@ class SpreadRate:
     """The rate that KIP-599's page proposed before the bucket: a burst fills the windows before it up to the limit.
 
     So the average falls from window to window, and not all at once when the burst is forgotten. Windows are aligned
-    to the clock; a `limit` of NaN spreads nothing.
+    to the clock; a `limit` of NaN spreads nothing. 10 at once under a limit of 2 a second, in three windows of a
+    second: 2 go into each of the two windows before, and 6 stay in the current one.
+
+    >>> spread = SpreadRate(Windows(samples=3, size_ms=1_000))
+    >>> spread.record(10, 60_000, limit=2.0)
+    >>> [round(spread.measure(now_ms), 2) for now_ms in (60_000, 61_000, 62_000, 63_000)]
+    [3.33, 2.67, 2.0, 0.0]
     """
 
     __slots__ = ("_values", "windows")

@@ -4,14 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import inf
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-__all__ = ["CONTENT_TYPE", "Exposition", "Family"]
+__all__ = ["CONTENT_TYPE", "Exposition", "Family", "FamilyDeclaration", "counter", "gauge", "histogram"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 Kind = Literal["counter", "gauge", "histogram"]
+
+
+class FamilyDeclaration(NamedTuple):
+    """A metric that is known beforehand, with the labels that its series have."""
+
+    name: str
+    kind: Kind
+    documentation: str
+    labels: tuple[str, ...] = ()
+
+
+def gauge(name: str, documentation: str, *labels: str) -> FamilyDeclaration:
+    """A number at one time."""
+    return FamilyDeclaration(name, "gauge", documentation, labels)
+
+
+def counter(name: str, documentation: str, *labels: str) -> FamilyDeclaration:
+    """What only grows; its name ends in ``_total``."""
+    return FamilyDeclaration(name, "counter", documentation, labels)
+
+
+def histogram(name: str, documentation: str, *labels: str) -> FamilyDeclaration:
+    """Numbers of events up to a value."""
+    return FamilyDeclaration(name, "histogram", documentation, (*labels, "le"))
 
 
 class Family:
@@ -36,17 +60,13 @@ class Exposition:
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
 
+    def family(self, declared: FamilyDeclaration) -> Family:
+        """The family that was declared, made if it is not there."""
+        return self._family(declared.name, declared.kind, declared.documentation)
+
     def gauge(self, name: str, documentation: str) -> Family:
-        """The family of this name, made if it is not there."""
+        """The gauge of this name, made if it is not there."""
         return self._family(name, "gauge", documentation)
-
-    def counter(self, name: str, documentation: str) -> Family:
-        """The same of what only grows; its name ends in ``_total``."""
-        return self._family(name, "counter", documentation)
-
-    def histogram(self, name: str, documentation: str) -> Family:
-        """The same of numbers of events up to a value."""
-        return self._family(name, "histogram", documentation)
 
     def parts(self) -> Iterator[bytes]:
         """The text, family by family; one without series is left out."""

@@ -80,8 +80,9 @@ def _reach(key: str, rules: set[ClientQuotaEntity]) -> Iterator[Finding]:
         above = shadow(entity, rules)
         client_id = entity.entries.get(CLIENT_ID)
         if above is not None and above.left is Reach.NOBODY:
-            text = f"binds nobody: {above.by.to_text()} stands above it for every user, ANONYMOUS included; remove it"
-            # A rule for one client id can stand above the default of users; beside a default for client ids it cannot.
+            first = above.by.to_text()
+            text = f"binds nobody: {first} takes precedence over it for every user, ANONYMOUS included; remove it"
+            # For one client id it can have precedence over the default of users, but not over one for all client ids.
             if client_id is not None and above.by.entries.get(CLIENT_ID) is None:
                 text += f", or set it on {ClientQuotaEntity({USER: None, CLIENT_ID: client_id}).to_text()}"
             yield Finding("unreachable", Severity.WARNING, entity, key, text)
@@ -91,8 +92,8 @@ def _reach(key: str, rules: set[ClientQuotaEntity]) -> Iterator[Finding]:
                 Severity.WARNING,
                 entity,
                 key,
-                f"binds only clients that send no client id: {above.by.to_text()} stands above it for all others; "
-                "remove one of the two",
+                f"binds only clients that send no client id: {above.by.to_text()} takes precedence over it for all "
+                "others; remove one of the two",
             )
         elif client_id is not None and entity.entries.get(USER) is None:
             yield from _taken(entity, key, client_id, users, pairs.get(client_id, set()))
@@ -101,20 +102,21 @@ def _reach(key: str, rules: set[ClientQuotaEntity]) -> Iterator[Finding]:
 def _taken(
     entity: ClientQuotaEntity, key: str, client_id: str, users: list[str], with_pair: set[str]
 ) -> Iterator[Finding]:
-    """A rule on a client id, and the users whose own rule stands above it, but for those with a rule for the pair."""
+    """A rule on a client id, and the users whose own rules bind before it: those without a rule for the pair."""
     shown = list(islice((user for user in users if user not in with_pair), _SHOWN))
     if not shown:
         return
     count = len(users) - len(with_pair.intersection(users))
     more = f" and {count - len(shown)} more" if count > len(shown) else ""
-    whom = f"user{'s' if count > 1 else ''} {', '.join(map(_quoted, shown))}{more}"
+    names = f"user{'s' if count > 1 else ''} {', '.join(map(_quoted, shown))}{more}"
     pair = ClientQuotaEntity({USER: shown[0], CLIENT_ID: client_id})
     yield Finding(
         "overridden",
         Severity.INFO,
         entity,
         key,
-        f"does not bind {whom}: a rule of the user stands above it; if it should, set it on {pair.to_text()} too",
+        f"does not bind {names}: a rule of the user takes precedence over it; if it should, set it on {pair.to_text()} "
+        "too",
     )
 
 

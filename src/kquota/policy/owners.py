@@ -230,4 +230,4 @@ def _check_columns(columns: Sequence[str], place: str, expected: str) -> None:
     if _OWNER not in columns:
         raise InputError(f"{place}: {expected} (there are {', '.join(_COLUMNS)})")
     if len(set(columns)) < len(columns):
-        raise InputError(f"{place}: a field stands twice")
+        raise InputError(f"{place}: a field appears twice")

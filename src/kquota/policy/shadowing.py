@@ -18,7 +18,7 @@ __all__ = ["Reach", "Shadow", "rules_by_key", "shadow", "users_with_rules"]
 
 
 class Reach(Enum):
-    """Who is left for a rule that another stands above."""
+    """Which clients a rule still binds where another one takes precedence over it."""
 
     NO_CLIENT_ID = "no client id"
     """Clients that send no client id, and nobody else."""
@@ -26,7 +26,7 @@ class Reach(Enum):
 
 
 class Shadow(NamedTuple):
-    """The rule above, which binds whom the rule below would bind, and who is left."""
+    """The rule that takes precedence, and which clients the other one still binds."""
 
     by: ClientQuotaEntity
     left: Reach
@@ -42,7 +42,7 @@ def rules_by_key(snapshot: QuotaSnapshot) -> dict[str, set[ClientQuotaEntity]]:
 
 
 def shadow(entity: ClientQuotaEntity, rules: Collection[ClientQuotaEntity]) -> Shadow | None:
-    """What stands above the rule on `entity` for everyone it could bind, among the `rules` of its key.
+    """The rule that takes precedence over the one on `entity` for everyone it could bind, among the `rules` of its key.
 
     None where someone who sends a client id is left. There always is for a rule that names a client id together with a
     user (or the default user), for a pair of defaults, and for an address.
@@ -62,6 +62,6 @@ def shadow(entity: ClientQuotaEntity, rules: Collection[ClientQuotaEntity]) -> S
 
 
 def users_with_rules(rules: Iterable[ClientQuotaEntity]) -> list[str]:
-    """The users with a rule for all their client ids, sorted; it stands above rules that name only the client id."""
+    """The users with a rule for all their client ids, sorted: it binds before rules that name only the client id."""
     names = {entity.entries[USER] for entity in rules if entity.entries.get(USER) and not entity.entries.get(CLIENT_ID)}
     return sorted(name for name in names if name is not None)

@@ -22,9 +22,9 @@ _COUNTED: Final = {
 def side_effects(before: QuotaSnapshot, after: QuotaSnapshot) -> tuple[Finding, ...]:
     """What going from `before` to `after` does to others than those that it names, sorted by entity.
 
-    - ``silences``: a new rule stands above others, which bind nobody any more
-    - ``unreachable``, ``overridden``: a new rule stands below one that takes everyone from it
-    - ``lifts-limit``: whom a removed rule bound has no limit any more
+    - ``silences``: a new rule takes precedence over others, which bind nobody any more
+    - ``unreachable``, ``overridden``: a new rule binds nobody, since another one takes precedence for all its clients
+    - ``lifts-limit``: clients that a removed rule bound have no limit any more
     - ``binds-everyone``: a new default limits whoever had no limit
     - ``moves-meters``: usage is counted on other meters, which start empty
     - ``nan-limit``: a limit that becomes NaN limits nobody
@@ -61,8 +61,8 @@ def _silenced(key: str, was: set[ClientQuotaEntity], now: set[ClientQuotaEntity]
         plural = len(names) > 1
         left = "only clients that send no client id" if USER in silent[0].entries else "nobody"
         text = (
-            f"stands above {'; '.join(names[:_SHOWN])}{more}, which bind{'' if plural else 's'} {left} from now on; "
-            f"remove {'them' if plural else 'it'} if that is meant, or leave this out"
+            f"takes precedence over {'; '.join(names[:_SHOWN])}{more}, which bind{'' if plural else 's'} {left} from "
+            f"now on; remove {'them' if plural else 'it'} if that is meant, or leave this out"
         )
         yield Finding("silences", Severity.WARNING, cause, key, text)
 
@@ -71,8 +71,8 @@ def _in_vain(key: str, entity: ClientQuotaEntity, now: set[ClientQuotaEntity]) -
     above = shadow(entity, now)
     if above is not None:
         is_nobody = above.left is Reach.NOBODY
-        whom = "nobody" if is_nobody else "only clients that send no client id"
-        text = f"is new and binds {whom}: {above.by.to_text()} stands above it"
+        clients = "nobody" if is_nobody else "only clients that send no client id"
+        text = f"is new and binds {clients}: {above.by.to_text()} takes precedence over it"
         yield Finding("unreachable" if is_nobody else "overridden", Severity.WARNING, entity, key, text)
 
 
@@ -87,12 +87,12 @@ def _consequence(
     if before.meter is not None and after.meter is not None:
         if before.meter != after.meter:
             text = (
-                f"whom it {'binds' if is_new else 'bound'} is counted on other meters from now on, which start empty: "
-                f"{_COUNTED[frozenset(after.meter.tags)]}; so far {_COUNTED[frozenset(before.meter.tags)]}"
+                f"clients that it {'binds' if is_new else 'bound'} are counted on other meters from now on, which "
+                f"start empty: {_COUNTED[frozenset(after.meter.tags)]}; so far {_COUNTED[frozenset(before.meter.tags)]}"
             )
             yield Finding("moves-meters", Severity.INFO, entity, key, text)
     elif before.meter is not None:
-        text = "whom it bound has no limit any more; set another rule if that is not meant"
+        text = "clients that it bound have no limit any more; set another rule if that is not meant"
         yield Finding("lifts-limit", Severity.WARNING, entity, key, text)
     elif after.meter is not None and not any(entity.entries.values()):
         text = (
@@ -107,7 +107,7 @@ def _becomes_nan(key: str, entity: ClientQuotaEntity, before: QuotaSnapshot, aft
 
 
 def _is_nan(key: str, entity: ClientQuotaEntity) -> Finding:
-    text = "NaN limits nobody: whom it binds never waits from now on; write a number, or leave it out"
+    text = "NaN limits nobody: clients that it binds are never throttled from now on; write a number, or leave it out"
     return Finding("nan-limit", Severity.WARNING, entity, key, text)
 
 

@@ -52,7 +52,7 @@ class ClusterStore:
     ) -> Mapping[ClientQuotaEntity, ApiError | None]:
         """As :meth:`QuotaStore.alter`; an error that is unknown says that it may have been done.
 
-        :raises IllegalArgumentError: an entity stands twice.
+        :raises IllegalArgumentError: an entity appears twice.
         :raises KquotaError: the cluster could not be asked: nothing was sent.
         """
         options = AlterClientQuotasOptions(validate_only=validate_only)

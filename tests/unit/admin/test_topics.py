@@ -232,9 +232,9 @@ def test_validating_changes_nothing(clock: ManualClock) -> None:
 def test_what_no_request_can_hold_is_refused_here(clock: ManualClock) -> None:
     """Before anything is sent."""
     topics = admin_of(TopicCluster(clock))
-    with pytest.raises(IllegalArgumentError, match="topic t0 stands twice"):
+    with pytest.raises(IllegalArgumentError, match="topic t0 appears twice"):
         done(topics.create_topics([*new(1), *new(2)]))
-    with pytest.raises(IllegalArgumentError, match="topic a stands twice"):
+    with pytest.raises(IllegalArgumentError, match="topic a appears twice"):
         done(topics.delete_topics(["a", "a"]))
     with pytest.raises(IllegalArgumentError, match="numbers or assignments"):
         NewTopic("a", 1, replicas_assignments={0: [1]})

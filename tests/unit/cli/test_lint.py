@@ -74,7 +74,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     (one,) = json.loads(out)
     message = one.pop("message")
     assert code == 1
-    assert message.startswith("binds nobody: user=<default> stands above it")
+    assert message.startswith("binds nobody: user=<default> takes precedence over it")
     assert one == {
         "rule": "unreachable",
         "severity": "warning",

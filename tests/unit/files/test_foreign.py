@@ -282,7 +282,7 @@ spec:
             RPK_ENTRY % '[{"key": "producer_byte_rate", "values": "1"}, {"key": "producer_byte_rate", "values": "2"}]',
             1,
             "quotas[0].values[1]",
-            "producer_byte_rate stands twice",
+            "producer_byte_rate appears twice",
         ),
         (RPK_ENTRY % "{}", 1, "quotas[0].values", "a list of values with key and values is expected, not a mapping"),
         (RPK_ENTRY % "[]", 1, "quotas[0].values", "there are no values; leave the entry out"),
@@ -297,7 +297,7 @@ spec:
             '{"quotas": [{"entity": [{"name": "a", "type": "user"}, {"name": "b", "type": "user"}], "values": []}]}',
             1,
             "quotas[0].entity[1]",
-            "user stands twice",
+            "user appears twice",
         ),
         (
             "quotas:\n- {entity: [{name: a, type: user}], values: []}\n- {entity: {user: b}, values: {}}",
@@ -404,7 +404,7 @@ spec:
             "Quota configs for user-principal 'a' are producer_byte_rate=1.0, producer_byte_rate=2.0",
             1,
             "producer_byte_rate",
-            "producer_byte_rate stands twice",
+            "producer_byte_rate appears twice",
         ),
     ],
 )  # fmt: skip

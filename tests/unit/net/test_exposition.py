@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from kquota.net.exposition import Exposition
+from kquota.net.exposition import Exposition, counter, histogram
 
 VALUES = st.floats() | st.integers(-(10**20), 10**20).map(float)
 LABELS = st.dictionaries(st.sampled_from(["a", "b_c", "le"]), st.text(max_size=20), max_size=3)
@@ -35,9 +35,9 @@ def test_any_labels_and_values_come_back(labels: dict[str, str], value: float, d
 
 def test_a_family_is_written_once_however_often_it_is_asked_for() -> None:
     page = Exposition()
-    page.counter("a_total", "A").add(1, {"x": "1"})
+    page.family(counter("a_total", "A", "x")).add(1, {"x": "1"})
     page.gauge("b", "B").add(2)
-    page.counter("a_total", "A").add(3, {"x": "2"})
+    page.family(counter("a_total", "A", "x")).add(3, {"x": "2"})
     page.gauge("without_series", "C")
     assert [(kind, name, value) for kind, _, name, _, value in read(page)] == [
         ("counter", "a_total", 1),
@@ -49,7 +49,7 @@ def test_a_family_is_written_once_however_often_it_is_asked_for() -> None:
 
 def test_a_histogram_is_one_to_the_parser() -> None:
     page = Exposition()
-    family = page.histogram("h_seconds", "H")
+    family = page.family(histogram("h_seconds", "H"))
     family.add(1, {"le": "0.5"}, suffix="_bucket")
     family.add(2, {"le": "+Inf"}, suffix="_bucket")
     family.add(2, suffix="_count")

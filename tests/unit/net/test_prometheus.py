@@ -27,7 +27,7 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def series(text: str) -> Series:
-    """Each with its labels; none stands twice, and all are gauges with a description."""
+    """Each with its labels; none appears twice, and all are gauges with a description."""
     found: Series = {}
     for family in text_string_to_metric_families(text):
         assert (family.type, bool(family.documentation)) == ("gauge", True)

@@ -244,7 +244,7 @@ class TestJson:
 
     def test_it_has_the_fields_that_are_documented(self) -> None:
         impacts = {(ALICE, PRODUCE): IMPACT}
-        warning = Finding("silences", Severity.WARNING, BOB, PRODUCE, "stands above others")
+        warning = Finding("silences", Severity.WARNING, BOB, PRODUCE, "takes precedence over others")
         plan = PLAN.with_impacts(impacts).with_warnings(
             [warning, Finding("x", Severity.INFO, None, None, "of no change")]
         )
@@ -272,7 +272,7 @@ class TestJson:
                         "severity": "warning",
                         "entity": {"user": "bob"},
                         "key": PRODUCE,
-                        "message": "stands above others",
+                        "message": "takes precedence over others",
                     }
                 ],
             },

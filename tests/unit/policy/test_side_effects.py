@@ -80,7 +80,7 @@ def test_what_is_said_about_rules_that_fall_silent() -> None:
     silences, everyone = sorted(side_effects(before, after), key=lambda one: one.rule, reverse=True)
     assert silences.severity is Severity.WARNING
     assert silences.message.startswith(
-        "stands above client-id=a; client-id=b; client-id=c and 1 more, which bind nobody from now on"
+        "takes precedence over client-id=a; client-id=b; client-id=c and 1 more, which bind nobody from now on"
     )
     assert everyone.severity is Severity.INFO
     assert "ANONYMOUS" in everyone.message

@@ -108,7 +108,7 @@ class TestQuotaChanges:
 
     @given(before=snapshots, after=snapshots)
     def test_they_lead_from_one_state_to_the_other(self, before: QuotaSnapshot, after: QuotaSnapshot) -> None:
-        """Nothing that is as it was is among them, and nothing stands twice. NaN is as NaN was."""
+        """Nothing that is as it was is among them, and nothing appears twice. NaN is as NaN was."""
         before = {one: own for one, own in before.items() if one.entries.keys() <= {USER, CLIENT_ID}}
         after = {one: own for one, own in after.items() if one.entries.keys() <= {USER, CLIENT_ID}}
         changes = quota_changes(before, after)

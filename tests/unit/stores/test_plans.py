@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from subprocess import run
@@ -218,3 +219,17 @@ def test_a_plan_is_for_the_store_whichever_way_it_is_opened(tmp_path: Path) -> N
     with open_store(url) as store:
         prepare_plan(store, read_plan(write_plan(plan), name="plan.json")).carry_out()
         assert all_quotas(store) == AFTER
+
+
+def test_the_example_of_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "plans.md").read_text(encoding="utf-8")
+    [program] = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    Path("quotas.yaml").write_text("- {entity: {user: alice}, values: {producer_byte_rate: 1000}}\n")
+    exec(compile(program, "docs/plans.md", "exec"), {})
+    assert capsys.readouterr().out == "['done']\n['done']\n"
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["plan.json", "plan.rollback.json"]
+    with open_store("sqlite:///kquota.db") as store:
+        assert all_quotas(store) == {}

@@ -98,7 +98,7 @@ def whatif(
     if callback is not None:
         import_from_here()
         load_callback(callback)
-        setup = load_pipeline("simulation.callback").CallbackSetup(
+        setup = load_pipeline("simulation.limiters").CallbackSetup(
             callback,
             str(Path.cwd()),
             callback_settings(broker_config, defines, callback_config, settings),

@@ -64,12 +64,12 @@ def impact_lines(impact: Impact) -> Iterator[str]:
     if impact.throttled_requests:
         change = impact.amount_new / impact.amount_old - 1 if impact.amount_old else 0.0
         yield (
-            f"{impact.throttled_requests:,} requests told to wait, the worst of {_meters(impact.meters)} muted "
-            f"{impact.throttled_share:.1%} of the time, longest wait {duration(impact.max_delay_ms)}, throughput "
+            f"{impact.throttled_requests:,} requests throttled, the worst of {_meters(impact.meters)} muted "
+            f"{impact.throttled_share:.1%} of the time, longest throttle {duration(impact.max_delay_ms)}, throughput "
             f"{change:+.1%}"
         )
     else:
-        yield f"nobody on {_meters(impact.meters)} is throttled"
+        yield f"no throttling ({_meters(impact.meters)})"
     for what, count, names in (
         ("newly throttled", impact.newly_throttled, impact.newly_throttled_meters),
         ("no longer throttled", impact.no_longer_throttled, impact.no_longer_throttled_meters),
@@ -79,7 +79,7 @@ def impact_lines(impact: Impact) -> Iterator[str]:
             more = f" and {count - len(names):,} more" if count > len(names) else ""
             yield f"{what}: {'; '.join(names)}{more}"
     if impact.unknowns:
-        yield f"not known: {', '.join(impact.unknowns)}"
+        yield f"unknown: {', '.join(impact.unknowns)}"
 
 
 def exceeded_lines(plan: Plan, objectives: Sequence[Objective]) -> list[str]:

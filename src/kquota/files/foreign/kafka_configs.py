@@ -69,7 +69,7 @@ def read(text: str, checker: Checker) -> list[QuotaFileEntry]:
             key, _, number = pair.partition("=")
             key_node, number_node = Scalar(record.line, 1, key), Scalar(record.line, 1, number)
             if key in values:
-                checker.report(node, key, f"{key} stands twice")
+                checker.report(node, key, f"{key} appears twice")
                 continue
             value = checker.value(key, Field(key_node, number_node), key, entity)
             if value is not None:

@@ -89,7 +89,7 @@ def _names(node: Node, where: str, checker: Checker) -> dict[str, str | None]:
         entity_type = checker.text(fields["type"].value, f"{place}.type")
         name = checker.text(fields["name"].value, f"{place}.name")
         if entity_type is not None and entity_type in names:
-            checker.report(fields["type"].value, place, f"{entity_type} stands twice")
+            checker.report(fields["type"].value, place, f"{entity_type} appears twice")
         elif entity_type is not None and name is not None:
             names[entity_type] = None if name == DEFAULT else name
     return names
@@ -111,7 +111,7 @@ def _values(node: Node, where: str, entity: ClientQuotaEntity | None, checker: C
         if key is None or not isinstance(key_node, Scalar):
             continue
         if key in values:
-            checker.report(key_node, place, f"{key} stands twice")
+            checker.report(key_node, place, f"{key} appears twice")
             continue
         value = checker.value(key, Field(key_node, fields["values"].value), place, entity)
         if value is not None:

@@ -72,7 +72,7 @@ class IdentitySettings:
 
     unknown_principal: KafkaPrincipal | None = None
     """Who is charged for clients whose name the exchange does not show: those of GSSAPI and of mechanisms that Kafka
-    does not have, of delegation tokens, and of bearer tokens that are no JWT. None: they are refused.
+    does not have, of delegation tokens, and of bearer tokens that are no JWT. By default they are refused.
     """
     sub_claim_name: str = "sub"
     """The claim of a bearer token that names its user."""

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from typing import Final
 
 from kquota.clock import Clock, SystemClock
+from kquota.gateway.metrics import families
 from kquota.net.exposition import Exposition
 
 __all__ = ["LoopLag"]
@@ -38,7 +39,7 @@ class LoopLag:
 
     def write(self, page: Exposition) -> None:
         """As a histogram."""
-        family = page.histogram("kquota_gateway_event_loop_lag_seconds", "How late a timer of one second fires")
+        family = page.family(families.LOOP_LAG)
         total = 0
         for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self._counts, strict=True):
             total += count

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import heappush, heappushpop
 from typing import Final, TypeAlias
 
+from kquota.gateway.metrics import families
 from kquota.gateway.metrics.top_clients import ClientUsage, TopClients
 from kquota.gateway.quotas.broker_quotas import CONTROLLER, BrokerQuotas
 from kquota.gateway.quotas.enforcement import Enforcement
@@ -38,7 +39,6 @@ _USAGE: Final = {
     ClientQuotaType.CONTROLLER_MUTATION: "mutation-rate",
 }
 _OTHER: Final = {"other": "true"}
-_CLIENTS: Final = ("kquota_gateway_clients", "Clients, those who share a limit, or addresses that are counted")
 
 Rates: TypeAlias = dict[tuple[str, str], float]
 """Usage by quota type and rule."""
@@ -101,8 +101,8 @@ def _clients(
         )
         exempt.add(enforcement.managers.request.exempt_request_time.measure(now_ms()), broker)
     labels = {**broker, "quota_type": group}
-    page.gauge(*_CLIENTS).add(top.count, labels)
-    throttled = page.gauge("kquota_gateway_throttled_clients", "Those of them whose throttle time is not over")
+    page.family(families.CLIENTS).add(top.count, labels)
+    throttled = page.family(families.THROTTLED_CLIENTS)
     throttled.add(top.throttled, labels)
 
 
@@ -177,20 +177,20 @@ def _connections(
     other = top.other_usage()
     if other is not None:
         family.add(other, {**broker, **no_tags, **_OTHER})
-    page.gauge(*_CLIENTS).add(top.count, {**broker, "quota_type": CONNECTION})
+    page.family(families.CLIENTS).add(top.count, {**broker, "quota_type": CONNECTION})
 
 
 def _rules(page: Exposition, quotas: BrokerQuotas, rates: Rates) -> Steps:
     """Throttles and usage by the rule that limits it."""
-    requests = page.counter("kquota_gateway_throttled_requests_total", "Requests, or connections, that were throttled")
-    seconds = page.counter("kquota_gateway_throttle_seconds_total", "The sum of their throttle times")
+    requests = page.family(families.THROTTLED_REQUESTS)
+    seconds = page.family(families.THROTTLE_SECONDS)
     for number, (quota_type, rule, one) in enumerate(quotas.throttles):
         if number % _LINES_A_STEP == 0:
             yield
         labels = _rule_labels(quota_type, rule)
         requests.add(one.requests, labels)
         seconds.add(one.throttle_ms / 1000, labels)
-    usage = page.gauge("kquota_gateway_rule_usage", "What is used under a rule, by all clients at all brokers")
+    usage = page.family(families.RULE_USAGE)
     shown: list[tuple[float, tuple[str, str]]] = []
     others: dict[str, float] = defaultdict(float)
     for number, (key, rate) in enumerate(rates.items()):

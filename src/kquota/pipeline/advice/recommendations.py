@@ -73,7 +73,7 @@ def lowest_limits(held: DataFrame, objectives: Sequence[Objective]) -> DataFrame
 
     Columns: cluster, broker_id, meter, key, needed (null where no candidate does).
 
-    :param held: columns of :data:`~kquota.pipeline.simulation.simulated.SIMULATED`, many candidates for each meter.
+    :param held: columns of :data:`~kquota.pipeline.simulation.recording.SIMULATED`, many candidates for each meter.
     """
     meets = F.lit(True)
     for objective in objectives:

@@ -29,7 +29,7 @@ from kquota.pipeline.dataset.summary import CurveRun, RecommendRun
 from kquota.pipeline.dataset.tables import CURVE, RECOMMENDATIONS, USAGE
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
-from kquota.pipeline.simulation.simulated import Recording, recording_spans
+from kquota.pipeline.simulation.recording import Recording, recording_spans
 from kquota.pipeline.spark.persisted_frames import keep
 from kquota.pipeline.utilisation.rates import to_utilisation
 from kquota.policy import UNOWNED, Objective, OwnerMap

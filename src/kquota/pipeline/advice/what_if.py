@@ -104,7 +104,7 @@ def to_what_if(
     """The `whatif` table: one row per broker, meter and key.
 
     :param bindings: as :func:`to_bindings` gives them.
-    :param held: as :mod:`kquota.pipeline.simulation.simulated` gives it, under the new limits.
+    :param held: as :mod:`kquota.pipeline.simulation.recording` gives it, under the new limits.
     :param held_old: the same under the old ones.
     :param is_recorded: whether the recording was made under the old limits, so that what was told then counts.
     """

@@ -29,10 +29,13 @@ from kquota.pipeline.dataset.summary import GrainDifference, WhatIfRun
 from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, USAGE, WHATIF
 from kquota.pipeline.limits.clients import to_client_totals
 from kquota.pipeline.simulation.arrivals import Arrivals
-from kquota.pipeline.simulation.callback_frames import callback_bindings, simulate_callback_frames
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
-from kquota.pipeline.simulation.request_frames import simulate_request_frames
-from kquota.pipeline.simulation.simulated import Recording, recording_spans
+from kquota.pipeline.simulation.recording import Recording, recording_spans
+from kquota.pipeline.simulation.request_frames import (
+    callback_bindings,
+    simulate_callback_frames,
+    simulate_request_frames,
+)
 from kquota.pipeline.spark.persisted_frames import keep
 from kquota.quotas import QuotaSnapshot
 
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
     from kquota.pipeline.dataset.run import Run
-    from kquota.pipeline.simulation.callback import CallbackSetup
+    from kquota.pipeline.simulation.limiters import CallbackSetup
 
 __all__ = ["WORST_SHOWN", "WhatIf", "recorded_clients", "what_if"]
 

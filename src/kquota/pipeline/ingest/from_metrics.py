@@ -21,7 +21,7 @@ from kquota.pipeline.ingest.metrics.metric_files import MetricFile, MetricInputs
 from kquota.pipeline.ingest.metrics.reader import read_metric_file
 from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
 from kquota.pipeline.ingest.metrics.usage import Conflict, Intervals, ReadingCounts, usage_of_readings
-from kquota.pipeline.limits.identities import decode_dictionaries
+from kquota.pipeline.spark.arrow import decode_dictionaries
 from kquota.pipeline.spark.shuffle import BLOCKS, bucket_count, shuffle_by_bucket, to_blocks
 from kquota.pipeline.spark.workers import drop_zip_importers
 

@@ -38,7 +38,7 @@ from kquota.pipeline.ingest.request_log.usage_rows import (
     mutation_usage,
     to_mergeable,
 )
-from kquota.pipeline.limits.identities import decode_dictionaries
+from kquota.pipeline.spark.arrow import decode_dictionaries
 from kquota.pipeline.spark.shuffle import BLOCKS, bucket_count, from_blocks, shuffle_by_bucket, to_blocks
 
 if TYPE_CHECKING:

@@ -6,18 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from kquota.pipeline.dataset.tables import CLIENTS, USAGE
-from kquota.pipeline.limits.identities import IDENTITY, decode_dictionaries, dictionary_codes
+from kquota.pipeline.limits.identities import IDENTITY
 from kquota.pipeline.limits.periods import IS_LATEST, VALID_FROM_MS, VALID_TO_MS, VALIDITY
-from kquota.pipeline.spark.shuffle import BLOCKS, from_blocks, shuffle_by_bucket, to_blocks
+from kquota.pipeline.spark.partial_sums import partial_sums
 from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.quotas import (
     CLIENT_ID,
@@ -32,7 +31,7 @@ from kquota.quotas import (
 )
 
 if TYPE_CHECKING:
-    from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
+    from kquota.pipeline.spark.parquet_source import ArrowSource
 
 __all__ = [
     "CLIENT_TEXT",
@@ -51,8 +50,7 @@ KAFKA_METER = "kept_meter"
 """Column with the meter that Kafka keeps for a client and key, limited or not; null where it keeps none."""
 
 
-_CLIENT = (*IDENTITY, "grain")
-_TOTALS = {
+_AGGREGATES: Final = {
     "throttle_max_ms": "max",
     "amount": "sum",
     "requests": "sum",
@@ -60,9 +58,6 @@ _TOTALS = {
     "throttle_ms": "sum",
     "unknown_amounts": "sum",
 }
-"""By column how it is summed up."""
-_BUFFERED_ROWS = 1_000_000
-_BUCKETS: Final = 64
 
 
 def to_client_totals(usage: ArrowSource) -> DataFrame:
@@ -71,46 +66,12 @@ def to_client_totals(usage: ArrowSource) -> DataFrame:
 
     :param usage: rows of the `usage` table.
     """
-    columns = (*_CLIENT, *_TOTALS)
-
-    def part_sums(batches: Batches) -> Iterator[pa.RecordBatch]:
-        held: list[pa.Table] = []
-        for batch in batches:
-            held.append(decode_dictionaries(_sums(pa.Table.from_batches([batch]))))
-            if sum(part.num_rows for part in held) > _BUFFERED_ROWS:
-                held = [_sums(pa.concat_tables(held))]
-                if held[0].num_rows > _BUFFERED_ROWS // 2:
-                    yield to_blocks(held[0], _buckets(held[0]))
-                    held = []
-        if held:
-            sums = _sums(pa.concat_tables(held))
-            yield to_blocks(sums, _buckets(sums))
-
-    def all_sums(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        totals = from_blocks(blocks).group_by(list(IDENTITY), use_threads=False)
-        sums = totals.aggregate([("grain", "max"), *_TOTALS.items()])
-        named = [*IDENTITY, "grain_max", *_SUMMED]
-        yield from sums.select(named).rename_columns(columns).cast(to_arrow_schema(schema)).to_batches()
-
+    keys = (*IDENTITY, "grain")
+    columns = [*keys, *_AGGREGATES]
     schema = StructType([USAGE.schema[name] for name in columns])
-    return shuffle_by_bucket(usage.select(*columns).mapInArrow(part_sums, BLOCKS), all_sums, schema)
-
-
-_SUMMED: Final = tuple(f"{name}_{how}" for name, how in _TOTALS.items())
-
-
-def _sums(rows: pa.Table) -> pa.Table:
-    sums = rows.group_by(list(_CLIENT), use_threads=False).aggregate(list(_TOTALS.items()))
-    return sums.select([*_CLIENT, *_SUMMED]).rename_columns([*_CLIENT, *_TOTALS])
-
-
-def _buckets(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """By row a number that all workers find for the same client."""
-    code = np.zeros(rows.num_rows, np.int64)
-    for name in ("user", "client_id", "ip"):
-        indices, values = dictionary_codes(rows[name])
-        code = code * 31 + np.array([crc32((value or "").encode()) for value in values], np.int64)[indices]
-    return code % _BUCKETS
+    by_grain = partial_sums(usage.select(*columns), keys, _AGGREGATES, schema)
+    totals = [getattr(F, how)(name).alias(name) for name, how in _AGGREGATES.items()]
+    return by_grain.groupBy(*IDENTITY).agg(F.max("grain").alias("grain"), *totals)
 
 
 class Period(NamedTuple):

@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from pyspark.sql.window import Window
 
 from kquota.pipeline.dataset import tables
-from kquota.pipeline.limits.identities import METER, decode_dictionaries
+from kquota.pipeline.limits.identities import METER
 from kquota.pipeline.report import model
 from kquota.pipeline.report.calibration import calibration_of
 from kquota.pipeline.report.curves import curves_of
@@ -22,6 +22,7 @@ from kquota.pipeline.report.recommendations import recommendations_of
 from kquota.pipeline.report.summary import page_summary, rate_window
 from kquota.pipeline.report.timeline import ChartedMeter, limit_spans, meter_steps, spans_of, throttled_by_meter
 from kquota.pipeline.report.what_if import what_if_of
+from kquota.pipeline.spark.arrow import decode_dictionaries
 from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:

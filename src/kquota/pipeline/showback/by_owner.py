@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Final
@@ -17,8 +17,9 @@ from pyspark.sql.types import DateType, LongType, StringType, StructField, Struc
 from pyspark.sql.window import Window
 
 from kquota.pipeline.dataset.tables import SHOWBACK, USAGE
-from kquota.pipeline.limits.identities import IDENTITY, decode_dictionaries
+from kquota.pipeline.limits.identities import IDENTITY
 from kquota.pipeline.limits.periods import VALID_FROM_MS, VALID_TO_MS, has_periods
+from kquota.pipeline.spark.partial_sums import partial_sums
 from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.policy import UNOWNED, OwnerMap
 from kquota.quotas import CONTROLLER_MUTATION_RATE
@@ -26,7 +27,7 @@ from kquota.quotas import CONTROLLER_MUTATION_RATE
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
+    from kquota.pipeline.spark.parquet_source import ArrowSource
 
 __all__ = ["OWNER", "local_date", "to_client_days", "to_showback", "to_unowned", "with_owners"]
 
@@ -35,7 +36,7 @@ LAST_MS: Final = "last_ms"
 """Column with the start of the last cell of a client, key and day."""
 
 _DAY: Final = (*IDENTITY, "date")
-_SUMS: Final = (("amount", "sum"), ("unknown_amounts", "sum"), (LAST_MS, "max"))
+_AGGREGATES: Final = {"amount": "sum", "unknown_amounts": "sum", LAST_MS: "max"}
 _BUFFERED_ROWS: Final = 1_000_000
 _MINUTE_MS: Final = 60_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,42 +63,23 @@ def to_client_days(usage: ArrowSource, zone: ZoneInfo) -> DataFrame:
 
     :param usage: rows of the `usage` table.
     """
-    columns = (*IDENTITY, "broker_id", "cell_start_ms", "amount", "unknown_amounts")
     keys = (*_DAY, "broker_id")
     schema = StructType(
         [
             *(USAGE.schema[name] for name in IDENTITY),
             StructField("date", DateType()),
-            USAGE.schema["broker_id"],
-            USAGE.schema["amount"],
-            USAGE.schema["unknown_amounts"],
+            *(USAGE.schema[name] for name in ("broker_id", "amount", "unknown_amounts")),
             StructField(LAST_MS, LongType()),
         ]
     )
 
-    def sums(rows: pa.Table) -> pa.Table:
-        summed = rows.group_by(list(keys), use_threads=False).aggregate(list(_SUMS))
-        return summed.select([*keys, *(f"{name}_{how}" for name, how in _SUMS)]).rename_columns(
-            [*keys, *(name for name, _ in _SUMS)]
-        )
+    def with_dates(cells: pa.Table) -> pa.Table:
+        dates = local_dates(cells["cell_start_ms"].to_numpy(), zone)
+        cells = cells.append_column(LAST_MS, cells["cell_start_ms"])
+        return cells.append_column("date", pa.array(dates, pa.date32()))
 
-    def part_sums(batches: Batches) -> Iterator[pa.RecordBatch]:
-        drop_zip_importers()
-        held = None
-        for batch in batches:
-            rows = pa.Table.from_batches([batch]).rename_columns(
-                [LAST_MS if name == "cell_start_ms" else name for name in columns]
-            )
-            dates = local_dates(rows[LAST_MS].to_numpy(), zone)
-            summed = decode_dictionaries(sums(rows.append_column("date", pa.array(dates, pa.date32()))))
-            held = summed if held is None else sums(pa.concat_tables([held, summed]))
-            if held.num_rows > _BUFFERED_ROWS:
-                yield from held.to_batches()
-                held = None
-        if held is not None:
-            yield from held.to_batches()
-
-    parts = usage.select(*columns).mapInArrow(part_sums, schema)
+    cells = usage.select(*IDENTITY, "broker_id", "cell_start_ms", "amount", "unknown_amounts")
+    parts = partial_sums(cells, keys, _AGGREGATES, schema, with_dates)
     return parts.groupBy(*keys).agg(*_sums(), F.max(LAST_MS).alias(LAST_MS))
 
 

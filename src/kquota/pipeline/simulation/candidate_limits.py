@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kquota.pipeline.limits.identities import IDENTITY, METER, IdentityIds, dictionary_codes
+from kquota.pipeline.limits.identities import IDENTITY, METER, IdentityIds
+from kquota.pipeline.spark.arrow import dictionary_codes
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
 if TYPE_CHECKING:
@@ -34,10 +35,10 @@ class QuotaColumns(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A limit that is tried, infinite for none."""
+    """A limit to simulate, infinite for none."""
 
     limit: float
-    under: int
+    quota_sets: int
     """Which quotas set it, a bit for each: 1 for the first."""
 
 
@@ -52,7 +53,7 @@ class CandidateMeters:
     """Columns METER: one row per meter."""
     are_mutations: Bools
     """Whether the controller counts them, by meter."""
-    tried: Sequence[Sequence[Candidate]]
+    candidates: Sequence[Sequence[Candidate]]
     """By meter."""
     identities: IdentityIds
     counted: Sequence[Ints]
@@ -90,7 +91,7 @@ class CandidateMeters:
         return cls(
             pa.table(names).select(METER),
             pc.equal(names["key"], CONTROLLER_MUTATION_RATE).to_numpy(),
-            [_tried(those) for those in limits.tolist()],
+            [_candidates(those) for those in limits.tolist()],
             IdentityIds(rows, np.arange(rows.num_rows)),
             counted,
         )
@@ -113,10 +114,10 @@ def _codes(rows: pa.Table, meters: Sequence[str]) -> Ints:
     return codes
 
 
-def _tried(limits: Sequence[float]) -> list[Candidate]:
+def _candidates(limits: Sequence[float]) -> list[Candidate]:
     """From the limit under each of the quotas, no number where none of them has the meter."""
-    under: dict[float, int] = {}
+    quota_sets: dict[float, int] = {}
     for place, limit in enumerate(limits):
         if not isnan(limit):
-            under[limit] = under.get(limit, 0) | 1 << place
-    return [Candidate(*found) for found in under.items()]
+            quota_sets[limit] = quota_sets.get(limit, 0) | 1 << place
+    return [Candidate(*found) for found in quota_sets.items()]

@@ -15,7 +15,8 @@ from kquota.pipeline.limits.counting import CONTROLLER
 from kquota.pipeline.limits.identities import IDENTITY
 from kquota.pipeline.simulation.arrivals import ArrivalModel, Outcome
 from kquota.pipeline.simulation.candidate_limits import CandidateMeters, QuotaColumns
-from kquota.pipeline.simulation.simulated import SIMULATED, Candidates, Recording, own_limit_only
+from kquota.pipeline.simulation.recording import SIMULATED, Candidates, Recording, own_limit_only
+from kquota.pipeline.simulation.summed_cells import summed
 from kquota.pipeline.spark.group_by_meter import Cells, Floats, Ints, group_by_meter
 from kquota.pipeline.spark.persisted_frames import keep
 from kquota.pipeline.spark.shuffle import group_starts, sort_order
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CELL", "sampled_rates", "simulate_cell_frames", "simulate_cell_frames_by_quota_set"]
 
-_UNDER: Final = "under"
-_HELD: Final = pa.schema([*SIMULATED, (_UNDER, pa.int32())])
+_QUOTA_SETS: Final = "quota_sets"
+_SIMULATED_BY_QUOTA_SET: Final = pa.schema([*SIMULATED, (_QUOTA_SETS, pa.int32())])
 """And which quotas set the limit, a bit for each."""
 
 _COUNTS: Final = ("requests", "throttled_requests", "unknown_amounts")
@@ -50,40 +51,43 @@ CELL: Final = np.dtype(
 
 
 def simulate_cell_frames(
-    usage: ArrowSource, clients: DataFrame, replay: Recording, candidates: Candidates = own_limit_only
+    usage: ArrowSource, clients: DataFrame, recording: Recording, candidates: Candidates = own_limit_only
 ) -> DataFrame:
-    """Columns of :data:`~kquota.pipeline.simulation.simulated.SIMULATED`, from cells.
+    """Columns of :data:`~kquota.pipeline.simulation.recording.SIMULATED`, from cells.
 
     :param usage: rows of the `usage` table; those of other clients are left aside.
     :param clients: one row per cluster, user, client_id, ip and key, with meter, and limit (null: none).
     """
-    return _held(usage, CandidateMeters.of(clients), clients.sparkSession, replay, candidates).drop(_UNDER)
+    return _simulate(usage, CandidateMeters.of(clients), clients.sparkSession, recording, candidates).drop(_QUOTA_SETS)
 
 
 def simulate_cell_frames_by_quota_set(
-    usage: ArrowSource, clients: DataFrame, quotas: Sequence[QuotaColumns], replay: Recording
+    usage: ArrowSource, clients: DataFrame, quotas: Sequence[QuotaColumns], recording: Recording
 ) -> list[DataFrame]:
     """For each of some quotas what :func:`simulate_cell_frames` gives, from one pass over the usage.
 
     :param clients: one row per cluster, user, client_id, ip and key, with the columns that `quotas` name.
     """
     meters = CandidateMeters.of(clients, quotas)
-    held = keep(_held(usage, meters, clients.sparkSession, replay, own_limit_only))
-    return [held.where(F.col(_UNDER).bitwiseAND(1 << place) != 0).drop(_UNDER) for place in range(len(quotas))]
+    simulated = keep(_simulate(usage, meters, clients.sparkSession, recording, own_limit_only))
+    return [
+        simulated.where(F.col(_QUOTA_SETS).bitwiseAND(1 << place) != 0).drop(_QUOTA_SETS)
+        for place in range(len(quotas))
+    ]
 
 
-def _held(
-    usage: ArrowSource, meters: CandidateMeters, spark: SparkSession, replay: Recording, candidates: Candidates
+def _simulate(
+    usage: ArrowSource, meters: CandidateMeters, spark: SparkSession, recording: Recording, candidates: Candidates
 ) -> DataFrame:
     known = spark.sparkContext.broadcast(meters)
-    by_client = replay.arrivals.model is ArrivalModel.CLOSED
+    by_client = recording.arrivals.model is ArrivalModel.CLOSED
     return group_by_meter(
         spark,
         usage,
         (*IDENTITY, *_COLUMNS),
         lambda batch: _cells(batch, known.value, by_client=by_client),
-        lambda cells: _simulated_cells(cells, known.value, replay, candidates),
-        _HELD,
+        lambda cells: _simulated_cells(cells, known.value, recording, candidates),
+        _SIMULATED_BY_QUOTA_SET,
     )
 
 
@@ -111,18 +115,17 @@ def _cells(batch: pa.RecordBatch, meters: CandidateMeters, *, by_client: bool) -
     return found[0] if len(found) == 1 else np.concatenate(found)
 
 
-def _simulated_cells(cells: Cells, meters: CandidateMeters, replay: Recording, candidates: Candidates) -> pa.Table:
+def _simulated_cells(cells: Cells, meters: CandidateMeters, recording: Recording, candidates: Candidates) -> pa.Table:
     # Compiled code is loaded where it is needed, not wherever a plan is made.
     from kquota.pipeline.simulation.cells import MeterCells, simulate_cells
-    from kquota.pipeline.simulation.summed_cells import summed
 
     if not len(cells):
-        return _HELD.empty_table()
+        return _SIMULATED_BY_QUOTA_SET.empty_table()
     order = sort_order(cells["cell_start_ms"], cells["client"], cells["broker_id"], cells["meter"])
     start_ms, size_ms, amount, counted, client, found = summed(cells, order)
     names = meters.names.take(pa.array(found["meter"]))
     places = zip(names["cluster"].to_pylist(), found["broker_id"].tolist(), strict=True)
-    first_ms, last_ms = np.array([replay.spans[place] for place in places], np.int64).T
+    first_ms, last_ms = np.array([recording.spans[place] for place in places], np.int64).T
     requests = _requests(counted, size_ms)
     first = found["first"].copy()
     largest = np.maximum(found["largest"], np.maximum.reduceat(amount / np.maximum(requests, 1), first))
@@ -130,9 +133,13 @@ def _simulated_cells(cells: Cells, meters: CandidateMeters, replay: Recording, c
     # Those of large recordings take their time.
     rates = np.zeros((len(found), 2))
     if candidates is not own_limit_only:
-        rates = sampled_rates(start_ms, size_ms, amount, first, [replay.windows(key) for key in keys])
-    tried = [
-        [(limit, under) for own, under in meters.tried[meter] for limit in candidates(own, mean, highest)]
+        rates = sampled_rates(start_ms, size_ms, amount, first, [recording.windows(key) for key in keys])
+    limits = [
+        [
+            (limit, quota_sets)
+            for own, quota_sets in meters.candidates[meter]
+            for limit in candidates(own, mean, highest)
+        ]
         for meter, (mean, highest) in zip(found["meter"].tolist(), rates.tolist(), strict=True)
     ]
     outcomes = simulate_cells(
@@ -147,24 +154,24 @@ def _simulated_cells(cells: Cells, meters: CandidateMeters, replay: Recording, c
             largest,
             last_ms,
         ),
-        [[limit for limit, _ in those] for those in tried],
-        replay.windows,
-        replay.arrivals.in_flight_of,
+        [[limit for limit, _ in those] for those in limits],
+        recording.windows,
+        recording.arrivals.in_flight_of,
     )
-    rows = np.repeat(np.arange(len(found)), [len(those) for those in tried])
+    rows = np.repeat(np.arange(len(found)), [len(those) for those in limits])
     recorded = {
         name: found[name]
         for name in ("broker_id", "throttled_requests_logged", "requests", "cell_ms", "unknown_amounts")
     }
     recorded |= {"recorded": found["amount"], "largest": largest, "recorded_ms": last_ms - first_ms}
     columns = {name: column[rows] for name, column in recorded.items()}
-    columns["limit"] = np.array([limit for those in tried for limit, _ in those])
-    columns[_UNDER] = np.array([under for those in tried for _, under in those])
+    columns["limit"] = np.array([limit for those in limits for limit, _ in those])
+    columns[_QUOTA_SETS] = np.array([quota_sets for those in limits for _, quota_sets in those])
     columns |= {name: outcomes[:, place] for place, name in enumerate(Outcome._fields)}
-    held = names.take(pa.array(rows))
+    simulated = names.take(pa.array(rows))
     for name, column in columns.items():
-        held = held.append_column(name, pa.array(column))
-    return held.select(_HELD.names).cast(_HELD)
+        simulated = simulated.append_column(name, pa.array(column))
+    return simulated.select(_SIMULATED_BY_QUOTA_SET.names).cast(_SIMULATED_BY_QUOTA_SET)
 
 
 def sampled_rates(start_ms: Ints, size_ms: Ints, amount: Floats, first: Ints, windows: Sequence[Windows]) -> Floats:

@@ -1,6 +1,40 @@
-"""The requests of recorded cells waiting for their turn on a meter, compiled: one meter and one limit at a time.
+"""The queue of recorded cells before a meter, compiled: one meter and one limit at a time.
 
 A cell is some requests of one size, its parts, evenly spread; each may stand for several.
+
+Open arrivals: parts arrive when they were recorded, and there is one queue for the meter. While it is muted, until
+`free_ms`, the head waits; what has arrived by then lies between head and tail, and is the backlog::
+
+    cells        [ a a a a ][ b b b b ][ c c c c ]
+                     ^ head        ^ tail: the first that arrives after free_ms
+                     |             |
+                  `gone` of it     `waiting` = all between, less `gone`
+                  is charged
+
+The head is charged together with those behind it, up to the largest request there was; joined ones need the bytes
+around their records (`envelope`) only once. What is larger is charged in several requests.
+
+Closed arrivals: each client has a queue of its own, and its next part arrives as long after the answer to the one
+before as in the recording. Two cells of a client with 4 parts and 2 under 100 B/s (see
+:mod:`kquota.pipeline.simulation.cells` for when parts arrive)::
+
+    ms           562.5  687.5  812.5  937.5  | 1125  1375
+    recorded       500    500    500    500  |  200   200
+    charged at   562.5  687.5  812.5 5562.5    15562.5  15812.5
+                                  |       |          |
+                throttled until 5562.5    |          arrived at 1125 + (5562.5 - 937.5) = 5750, and waited 9812.5 ms
+                                   throttled until 15562.5
+
+>>> from kquota.metering.statistics import Windows
+>>> from kquota.pipeline.simulation.cells import MeterCells, simulate_cells
+>>> cells = MeterCells(
+...     start_ms=np.array([0, 1_000]), size_ms=np.array([1_000, 1_000]), amount=np.array([2_000.0, 400.0]),
+...     requests=np.array([4, 2]), client=np.array([0, 0]), first=np.array([0, 2]), key=["producer_byte_rate"],
+...     largest=np.array([500.0]), end_ms=np.array([60_000]),
+... )
+>>> [outcome] = simulate_cells(cells, [[100.0]], lambda key: Windows(), lambda key: 1)
+>>> outcome[[AMOUNT, MAX_DELAY_MS, TOTAL_DELAY_MS]].tolist()  # the second delay is 5562.5 - 937.5
+[2400.0, 9812.5, 14437.5]
 """
 
 from __future__ import annotations
@@ -20,12 +54,12 @@ from kquota.pipeline.simulation.compiled_meter import (
     TOTAL_DELAY_MS,
     Floats,
     Ints,
+    charge_request,
     compiled,
-    held,
     inlined,
     new_meter,
     record_evenly,
-    turn,
+    windowed_sum,
 )
 
 if TYPE_CHECKING:
@@ -88,7 +122,7 @@ def _joined(
     cells: Floats, last: int, cell: int, part: int, left: float, rule: Rule, at_ms: float
 ) -> tuple[float, int, float]:
     """What goes with what is left of a part: how much in all, how many parts that is, and what it counts for."""
-    turned, joined = left, 1
+    amount, joined = left, 1
     part += 1
     while True:
         if part >= cells[cell, _PARTS]:
@@ -97,12 +131,12 @@ def _joined(
             if cell >= last:
                 break
         more = cells[cell, _EACH]
-        if turned + more > rule.most or _came_ms(cells, cell, part) > at_ms:
+        if amount + more > rule.largest_request or _came_ms(cells, cell, part) > at_ms:
             break
-        turned += more
+        amount += more
         joined += 1
         part += 1
-    return turned, joined, max(turned - (joined - 1) * rule.envelope, left)
+    return amount, joined, max(amount - (joined - 1) * rule.envelope, left)
 
 
 @compiled
@@ -149,8 +183,8 @@ def _replay_open(cells: Floats, rule: Rule, out: Floats) -> float:
         is_idle = arrived_ms >= free_ms
         if is_idle:
             is_waiting = False
-            if part == 0 and gone == 0.0 and held(meter) + parts * each <= rule.far:
-                peak_sum = max(peak_sum, held(meter) + parts * each)
+            if part == 0 and gone == 0.0 and windowed_sum(meter) + parts * each <= rule.far:
+                peak_sum = max(peak_sum, windowed_sum(meter) + parts * each)
                 record_evenly(meter, rule, each, cells[cell, _START_MS], cells[cell, _EVERY_MS], parts)
                 out[AMOUNT] += parts * each
                 cell += 1
@@ -167,17 +201,17 @@ def _replay_open(cells: Floats, rule: Rule, out: Floats) -> float:
         if at_ms > rule.end_ms:
             break
         left = each - gone
-        turned, joined, charged = left, 1, left
-        if left > rule.most:
-            turned, joined, charged = rule.most, 0, rule.most
+        amount, joined, charged = left, 1, left
+        if left > rule.largest_request:
+            amount, joined, charged = rule.largest_request, 0, rule.largest_request
         elif joins and not is_idle:
-            turned, joined, charged = _joined(cells, last, cell, part, left, rule, at_ms)
-        free_ms, is_through = turn(meter, rule, charged, at_ms, out)
-        if not is_through:
+            amount, joined, charged = _joined(cells, last, cell, part, left, rule, at_ms)
+        free_ms, accepted = charge_request(meter, rule, charged, at_ms, out)
+        if not accepted:
             continue
-        out[AMOUNT] += turned
-        waiting -= turned
-        gone = 0.0 if joined else gone + turned
+        out[AMOUNT] += amount
+        waiting -= amount
+        gone = 0.0 if joined else gone + amount
         cell, part = _wait(cells, last, cell, part, joined, at_ms, out)
         is_waiting = is_waiting and (cell < tail_cell or (cell == tail_cell and part < tail_part))
     _wait(cells, last, cell, part, _ALL, rule.end_ms, out)
@@ -210,13 +244,13 @@ def _replay_closed(cells: Floats, clients: Ints, rule: Rule, out: Floats) -> Non
     waiting = 0.0
     while turns[0][0] <= rule.end_ms:
         now_ms, client = turns[0]
-        turned = min(left[client], rule.most)
-        free_ms, is_through = turn(meter, rule, turned, now_ms, out)
+        amount = min(left[client], rule.largest_request)
+        free_ms, accepted = charge_request(meter, rule, amount, now_ms, out)
         was_waiting = now_ms > arrived_ms[client]
-        if is_through:
-            out[AMOUNT] += turned
-            left[client] -= turned
-            waiting -= turned if was_waiting else 0.0
+        if accepted:
+            out[AMOUNT] += amount
+            left[client] -= amount
+            waiting -= amount if was_waiting else 0.0
         if left[client] <= 0.0:
             here = cell[client]
             waited_ms = now_ms - arrived_ms[client]
@@ -234,11 +268,11 @@ def _replay_closed(cells: Floats, clients: Ints, rule: Rule, out: Floats) -> Non
             left[client] = cells[here, _EACH]
             arrived_ms[client] = max(arrived_ms[client], _came_ms(cells, here, part[client]) + later_ms)
             was_waiting = False
-        turn_ms = max(arrived_ms[client], free_ms)
-        if turn_ms > arrived_ms[client] and not was_waiting:
+        next_ms = max(arrived_ms[client], free_ms)
+        if next_ms > arrived_ms[client] and not was_waiting:
             waiting += left[client]
             out[BACKLOG_MAX] = max(out[BACKLOG_MAX], waiting)
-        heapreplace(turns, (turn_ms, client))
+        heapreplace(turns, (next_ms, client))
     for _, client in turns:
         if client >= 0 and arrived_ms[client] <= rule.end_ms:
             waited_ms = rule.end_ms - arrived_ms[client]

@@ -4,6 +4,31 @@ The statistic is Kafka's to the last rule (``Rate``, ``SampledStat``, ``TokenBuc
 say is assumed: its requests are of one size and evenly spread, 16 a second of them at most, and wait in one queue for
 the whole meter. :mod:`kquota.pipeline.simulation.requests` is the same without assumptions.
 
+A cell of one second with 4 requests and 2,000 bytes is taken for 4 parts of 500 bytes. Under a limit of 100 B/s with
+open arrivals, in 11 windows of a second::
+
+    ms           0    125       375       625       875    1000         5125                      15125
+    recorded     |-----500-------500-------500-------500-----|
+    sum                500      1000      1500                           2000
+    divided by        10 s    10.25 s    10.5 s                          10 s
+    rate                50        98       143                            200 B/s
+                                            |<- waits for 4.5 s: muted ->|
+                                                      |<-- 4.25 s later: |<-- muted for 10 s ------>|
+
+>>> from kquota.metering.statistics import Windows
+>>> cells = MeterCells(
+...     start_ms=np.array([0]), size_ms=np.array([1_000]), amount=np.array([2_000.0]), requests=np.array([4]),
+...     client=np.array([0]), first=np.array([0, 1]), key=[PRODUCER_BYTE_RATE], largest=np.array([500.0]),
+...     end_ms=np.array([20_000]),
+... )
+>>> [outcome] = simulate_cells(cells, [[100.0]], lambda key: Windows(), lambda key: 0).tolist()
+>>> dict(zip(Outcome._fields[:6], outcome))  # doctest: +NORMALIZE_WHITESPACE
+{'amount': 2000.0, 'throttled_requests': 2.0, 'throttled_ms': 14500.0, 'muted_ms': 14500.0,
+ 'max_delay_ms': 4250.0, 'total_delay_ms': 4250.0}
+
+With closed arrivals a job is taken to begin in the middle of its first cell and to end in the middle of its last, and
+what is delayed delays all that follows (:mod:`kquota.pipeline.simulation.cell_queue`).
+
 Cells far below a limit are counted as a whole, which is all the same for the statistic: no request of theirs can be
 over it.
 """
@@ -106,7 +131,7 @@ def _rules(cells: MeterCells, first: Ints, windows_of: Callable[[str], Windows])
     rules["kind"] = [_KINDS[key] for key in cells.key]
     rules["windows"] = [one.samples for one in windows]
     rules["window_ms"] = [one.size_ms for one in windows]
-    rules["most"] = cells.largest
+    rules["largest_request"] = cells.largest
     rules["envelope"] = [ENVELOPE_BYTES.get(key, 0.0) for key in cells.key]
     rules["end_ms"] = cells.end_ms
     rules["first"], rules["last"] = first[:-1], first[1:]
@@ -123,8 +148,8 @@ def _find_bounds(rules: npt.NDArray[np.void]) -> None:
     rules["far"][rules["limit"] == math.inf] = math.inf
     rules["far"][(rules["kind"] == TOKENS) & (rules["limit"] < math.inf)] = -math.inf
     is_answer = (rules["kind"] == FETCHED) & (answer > 0)
-    rules["most"][is_answer] = np.minimum(rules["most"], answer)[is_answer]
-    rules["most"][(rules["kind"] != FETCHED) & (rules["kind"] != BYTES)] = math.inf
+    rules["largest_request"][is_answer] = np.minimum(rules["largest_request"], answer)[is_answer]
+    rules["largest_request"][(rules["kind"] != FETCHED) & (rules["kind"] != BYTES)] = math.inf
 
 
 def _parts(cells: MeterCells, are_closed: npt.NDArray[np.bool_]) -> tuple[Floats, Ints]:
@@ -179,16 +204,16 @@ def _mutations(parts: Floats, limits: Floats, windows: Windows, end_ms: float) -
     used = (token_deficit(np.floor(at_ms), amounts, limits) + amounts).max(axis=1)
     for limit, waited_ms, most_used in zip(limits.tolist(), waits, used, strict=True):
         done_ms = at_ms + waited_ms
-        turn_ms = np.maximum(at_ms, np.concatenate([[-np.inf], done_ms[:-1]]))
-        told_ms = np.where(turn_ms < end_ms, done_ms - turn_ms, 0.0)
-        muted_ms = np.where(told_ms > 0, np.minimum(done_ms, end_ms) - turn_ms, 0.0)
+        tried_ms = np.maximum(at_ms, np.concatenate([[-np.inf], done_ms[:-1]]))
+        throttle_ms = np.where(tried_ms < end_ms, done_ms - tried_ms, 0.0)
+        muted_ms = np.where(throttle_ms > 0, np.minimum(done_ms, end_ms) - tried_ms, 0.0)
         shown_ms = np.minimum(done_ms, end_ms) - at_ms
         waiting = shown_ms > 0
         outcomes.append(
             Outcome(
                 float(amounts[done_ms <= end_ms].sum()),
-                int((told_ms > 0).sum()),
-                float(told_ms.sum()),
+                int((throttle_ms > 0).sum()),
+                float(throttle_ms.sum()),
                 float(muted_ms.sum()),
                 float(shown_ms.max()),
                 float((shown_ms * requests).sum()),

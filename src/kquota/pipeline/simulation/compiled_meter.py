@@ -1,10 +1,31 @@
-"""A meter's statistic compiled: Kafka's sampled rate, or token bucket, and what it says to a request.
+"""A meter compiled: Kafka's sampled rate, or token bucket, and for how long a request is throttled.
 
 Sources: ``Rate``, ``SampledStat``, ``TokenBucket``; :mod:`kquota.metering.statistics` has the same with the reasons,
 :func:`kquota.metering.requests.charge` the rule, which tests compare this with.
-A meter is one vector: what is kept of it, and behind that the values, starts and last events of a ring of samples. Its
-rule is a record. Compiled code that is given tuples of arrays counts their references at every step, and takes ten
-times longer.
+A meter is one vector: what is known of it, and behind that the values, starts and last events of a ring of samples.
+Its rule is a record. Compiled code that is given tuples of arrays counts their references at every step, and takes ten
+times longer. With three windows::
+
+    0        5          9         12        16        20        24
+    | current| others   | bucket, | values  | starts  | lasts   |
+    | sample | and sum  | mute    | of four | of four | of four |
+
+The current sample is written to its slot of the ring only when the next begins. The sum of all samples is known
+without a look at the ring, and may be too high by what is to be forgotten: as long as even that is far below the limit,
+no rate is calculated. The events of :class:`kquota.metering.statistics.SampledRate`'s example, under 250 a second:
+
+>>> rule = np.zeros(1, RULE)[0]
+>>> rule["kind"], rule["windows"], rule["window_ms"], rule["limit"], rule["end_ms"] = BYTES, 3, 1_000, 250, 60_000
+>>> rule["far"] = -math.inf
+>>> meter, outcome = new_meter(3), np.zeros(8)
+>>> for amount, now_ms in (600, 0), (300, 900), (300, 1_000):
+...     free_ms, accepted = charge_request(meter, rule, float(amount), float(now_ms), outcome)
+...     print(f"{now_ms:4} ms: muted until {free_ms:.0f} ms, {windowed_sum(meter):.0f} in all windows")
+   0 ms: muted until 400 ms, 600 in all windows
+ 900 ms: muted until 1600 ms, 900 in all windows
+1000 ms: muted until 3800 ms, 1200 in all windows
+>>> float(outcome[PEAK])  # 600 a second by 250
+2.4
 """
 
 from __future__ import annotations
@@ -32,13 +53,13 @@ __all__ = [
     "TOTAL_DELAY_MS",
     "Floats",
     "Ints",
+    "charge_request",
     "compiled",
-    "held",
     "inlined",
     "new_meter",
     "record",
     "record_evenly",
-    "turn",
+    "windowed_sum",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -58,7 +79,7 @@ RULE: Final = np.dtype(
         ("limit", np.float64),
         ("far", np.float64),
         ("end_ms", np.float64),
-        ("most", np.float64),
+        ("largest_request", np.float64),
         ("envelope", np.float64),
         ("in_flight", np.int64),
         ("first", np.int64),
@@ -76,7 +97,7 @@ if TYPE_CHECKING:
 _SLOT, _USED, _VALUE, _START_MS, _LAST_MS = range(5)
 # Of the other samples: their sum, when the oldest began, and the earliest that one is to be forgotten; minus infinity
 # where these are to be found anew. The sum of all samples is at least what it says: some may be to be forgotten.
-_OTHERS, _OLDEST_MS, _EXPIRE_MS, _HELD = range(5, 9)
+_OTHERS, _OLDEST_MS, _EXPIRE_MS, _WINDOWED_SUM = range(5, 9)
 # The bucket, and until when anybody is muted.
 _TOKENS, _COUNTED_MS, _MUTED_UNTIL_MS = range(9, 12)
 _RING: Final = 12
@@ -114,9 +135,9 @@ def new_meter(windows: int) -> Floats:
 
 
 @inlined
-def held(meter: Floats) -> float:
+def windowed_sum(meter: Floats) -> float:
     """The sum of all samples, or more."""
-    return meter[_HELD]  # type: ignore[no-any-return]
+    return meter[_WINDOWED_SUM]  # type: ignore[no-any-return]
 
 
 @compiled
@@ -132,7 +153,7 @@ def _begin_sample(meter: Floats, windows: int, now_ms: float) -> None:
     if slot >= meter[_USED]:
         meter[_USED] = slot + 1.0
     else:
-        meter[_HELD] -= meter[values + slot]
+        meter[_WINDOWED_SUM] -= meter[values + slot]
     meter[_VALUE] = 0.0
     meter[_START_MS] = now_ms
     meter[_EXPIRE_MS] = -math.inf
@@ -144,7 +165,7 @@ def record(meter: Floats, rule: Rule, amount: float, now_ms: float) -> None:
     if now_ms - meter[_START_MS] >= rule.window_ms:
         _begin_sample(meter, rule.windows, now_ms)
     meter[_VALUE] += amount
-    meter[_HELD] += amount
+    meter[_WINDOWED_SUM] += amount
     meter[_LAST_MS] = now_ms
 
 
@@ -168,7 +189,7 @@ def record_evenly(meter: Floats, rule: Rule, each: float, start_ms: float, every
                 until_ms = math.floor(start_ms + (until - 0.5) * every_ms)
         more = (until - part) * each
         meter[_VALUE] += more
-        meter[_HELD] += more
+        meter[_WINDOWED_SUM] += more
         meter[_LAST_MS] = until_ms
         part = until
 
@@ -194,7 +215,7 @@ def _forget(meter: Floats, windows: int, span_ms: float, now_ms: float) -> None:
     meter[_OTHERS] = total
     meter[_OLDEST_MS] = oldest_ms
     meter[_EXPIRE_MS] = expire_ms + span_ms
-    meter[_HELD] = total + meter[_VALUE]
+    meter[_WINDOWED_SUM] = total + meter[_VALUE]
 
 
 @compiled
@@ -212,12 +233,12 @@ def _take(meter: Floats, rule: Rule, amount: float, now_ms: float) -> tuple[floa
     burst = rule.windows * (rule.window_ms / 1000.0) * rule.limit
     tokens = min(meter[_TOKENS] + rule.limit * ((now_ms - meter[_COUNTED_MS]) / 1000.0), burst)
     meter[_COUNTED_MS] = now_ms
-    is_through = not tokens < 0.0
-    if is_through:
+    accepted = not tokens < 0.0
+    if accepted:
         tokens -= amount
     meter[_TOKENS] = tokens
-    throttle_ms = 0.0 if is_through else max(_rounded(-tokens / rule.limit * 1000.0), 1.0)
-    return throttle_ms, is_through, (burst - tokens) / burst
+    throttle_ms = 0.0 if accepted else max(_rounded(-tokens / rule.limit * 1000.0), 1.0)
+    return throttle_ms, accepted, (burst - tokens) / burst
 
 
 @inlined
@@ -235,26 +256,26 @@ def _add(meter: Floats, rule: Rule, amount: float, now_ms: float) -> tuple[float
     throttle_ms = _rounded((rate - rule.limit) / rule.limit * over_ms) if rate > rule.limit else 0.0
     if rule.kind == TIME:
         throttle_ms = min(throttle_ms, rule.window_ms)
-    is_through = rule.kind != FETCHED or throttle_ms == 0.0
-    if not is_through:
+    accepted = rule.kind != FETCHED or throttle_ms == 0.0
+    if not accepted:
         meter[_VALUE] -= amount
-        meter[_HELD] -= amount
-    return throttle_ms, is_through, rate / rule.limit
+        meter[_WINDOWED_SUM] -= amount
+    return throttle_ms, accepted, rate / rule.limit
 
 
 @inlined
-def turn(
+def charge_request(
     meter: Floats, rule: Rule, amount: float, at_ms: float, out: Floats,
 ) -> tuple[float, bool]:  # fmt: skip
     """Count a request, and note what came of it: when the mute ends, and whether it was let through."""
     now_ms = math.floor(at_ms)
-    throttle_ms, is_through, level = 0.0, True, 0.0
-    if meter[_HELD] + amount <= rule.far:
+    throttle_ms, accepted, level = 0.0, True, 0.0
+    if meter[_WINDOWED_SUM] + amount <= rule.far:
         record(meter, rule, amount, now_ms)
     elif rule.kind == TOKENS:
-        throttle_ms, is_through, level = _take(meter, rule, amount, now_ms)
+        throttle_ms, accepted, level = _take(meter, rule, amount, now_ms)
     else:
-        throttle_ms, is_through, level = _add(meter, rule, amount, now_ms)
+        throttle_ms, accepted, level = _add(meter, rule, amount, now_ms)
     if throttle_ms > 0.0:
         out[_THROTTLED] += 1.0
         out[_THROTTLED_MS] += throttle_ms
@@ -263,4 +284,4 @@ def turn(
         meter[_MUTED_UNTIL_MS] = max(meter[_MUTED_UNTIL_MS], until_ms)
     if level > out[PEAK]:
         out[PEAK] = level
-    return at_ms + throttle_ms, is_through
+    return at_ms + throttle_ms, accepted

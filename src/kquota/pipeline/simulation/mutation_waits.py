@@ -33,6 +33,15 @@ def mutation_delays_ms(at_ms: Floats, amounts: Floats, limits: Floats, windows: 
     """How long each request waits, in whole ms: a row for each limit, a column for each request.
 
     Requests are done in their order. Parameters as for :func:`token_deficit`.
+
+    With 2 tokens per second and a bucket of 11 seconds' worth (22), three requests of 20 at once, and one of 4 ten
+    seconds later. The first finds the bucket full. The second finds 2, which is enough to be done, and leaves -18: the
+    third waits until 18 have come back, which are 9 s, and leaves -38. Of those, 20 have come back when the last one
+    arrives: it waits for 18.
+
+    >>> at_ms, amounts = np.array([0.0, 0.0, 0.0, 10_000.0]), np.array([20.0, 20.0, 20.0, 4.0])
+    >>> mutation_delays_ms(at_ms, amounts, np.array([2.0]), Windows(11, 1_000)).tolist()
+    [[0.0, 0.0, 9000.0, 9000.0]]
     """
     burst = windows.span_ms / 1000 * limits[:, np.newaxis]
     # Of a few tokens too many that were computed, and not asked for, nobody waits.

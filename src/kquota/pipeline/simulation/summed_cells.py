@@ -1,4 +1,4 @@
-"""Recorded cells of clients summed to those of meters, compiled."""
+"""Recorded cells of clients summed to those of meters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kquota.pipeline.simulation.compiled_meter import Floats, Ints, compiled, inlined
+from kquota.pipeline.spark.group_by_meter import Cells, Floats, Ints
+from kquota.pipeline.spark.shuffle import group_starts
 
 __all__ = ["SummedCells", "summed"]
 
@@ -35,74 +36,33 @@ class SummedCells(NamedTuple):
     amount: Floats
     requests: Ints
     client: Ints
-    meters: npt.NDArray[np.void]
+    meters: Cells
     """By meter and broker: these two, its `first` cell, and what is summed of all of them: amount, requests,
     unknown_amounts, and throttled_requests_logged; and `largest` amount of a request, and longest `cell_ms`."""
 
 
-def summed(cells: npt.NDArray[np.void], order: Ints) -> SummedCells:
+def summed(cells: Cells, order: Ints) -> SummedCells:
     """Sum cells of the same meter, broker, client and start.
 
     :param cells: rows of :data:`~kquota.pipeline.simulation.cell_frames.CELL`.
     :param order: of these four, in this order.
     """
-    count = len(cells)
-    start_ms, size_ms, requests, client = np.empty((4, count), np.int64)
-    amount, meters = np.empty(count), np.zeros(count, _METER)
-    rows, found = _sum(cells, order, start_ms, size_ms, amount, requests, client, meters)
-    return SummedCells(start_ms[:rows], size_ms[:rows], amount[:rows], requests[:rows], client[:rows], meters[:found])
+    cells = cells.take(order)
+    starts = group_starts(*(cells[name] for name in ("meter", "broker_id", "client", "cell_start_ms")))
 
+    def totals(name: str) -> npt.NDArray[Any]:
+        return np.add.reduceat(np.ascontiguousarray(cells[name]), starts)
 
-@compiled
-def _sum(
-    cells: Any, order: Ints, start_ms: Ints, size_ms: Ints, amount: Floats, requests: Ints, client: Ints, meters: Any
-) -> tuple[int, int]:
-    row, found = -1, -1
-    meter, broker_id, who, when = -1, 0, 0, 0
-    told, counted, unknown, longest, largest, total = 0, 0, 0, 0, 0.0, 0.0
-    for place in order:
-        cell = cells[place]
-        is_other = found < 0 or cell.meter != meter or cell.broker_id != broker_id
-        if is_other or cell.client != who or cell.cell_start_ms != when:
-            row += 1
-            start_ms[row] = when = cell.cell_start_ms
-            client[row] = who = cell.client
-            size_ms[row], requests[row], amount[row] = 0, 0, 0.0
-        if is_other:
-            if found >= 0:
-                _note(meters[found], total, largest, counted, told, unknown, longest)
-            found += 1
-            meters[found].meter = meter = cell.meter
-            meters[found].broker_id = broker_id = cell.broker_id
-            meters[found].first = row
-            told, counted, unknown, longest, largest, total = 0, 0, 0, 0, 0.0, 0.0
-        size_ms[row] = max(size_ms[row], cell.cell_ms)
-        amount[row] += cell.amount
-        requests[row] += cell.requests
-        total += cell.amount
-        counted += cell.requests
-        told += cell.throttled_requests
-        unknown += cell.unknown_amounts
-        largest = max(largest, cell.amount_max)
-        longest = max(longest, cell.cell_ms)
-    if found >= 0:
-        _note(meters[found], total, largest, counted, told, unknown, longest)
-    return row + 1, found + 1
-
-
-@inlined
-def _note(
-    meter: Any,
-    amount: float,
-    largest: float,
-    requests: int,
-    throttled_requests_logged: int,
-    unknown_amounts: int,
-    cell_ms: int,
-) -> None:
-    meter.amount, meter.largest, meter.requests = amount, largest, requests
-    meter.throttled_requests_logged, meter.unknown_amounts, meter.cell_ms = (
-        throttled_requests_logged,
-        unknown_amounts,
-        cell_ms,
-    )
+    amount, requests = totals("amount"), totals("requests")
+    size_ms = np.maximum.reduceat(cells["cell_ms"], starts).astype(np.int64)
+    meter, broker_id = cells["meter"][starts], cells["broker_id"][starts]
+    first = group_starts(meter, broker_id)
+    meters = np.zeros(len(first), _METER)
+    meters["meter"], meters["broker_id"], meters["first"] = meter[first], broker_id[first], first
+    meters["amount"], meters["requests"] = np.add.reduceat(amount, first), np.add.reduceat(requests, first)
+    meters["largest"] = np.maximum.reduceat(cells["amount_max"], starts[first])
+    meters["throttled_requests_logged"] = np.add.reduceat(totals("throttled_requests"), first)
+    meters["unknown_amounts"] = np.add.reduceat(totals("unknown_amounts"), first)
+    meters["cell_ms"] = np.maximum.reduceat(size_ms, first)
+    client = cells["client"][starts].astype(np.int64)
+    return SummedCells(cells["cell_start_ms"][starts], size_ms, amount, requests, client, meters)

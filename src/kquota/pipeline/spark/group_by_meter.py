@@ -1,4 +1,9 @@
-"""Cells of usage gathered by the meter that they count on."""
+"""The door through which rows of usage come to the meter that they count on, whole meters at a time.
+
+Usage lies in files by time, and most steps need all of a meter's cells at once. Workers read the files, keep what
+counts on a meter as rows of numbers, and shuffle these in blocks (:mod:`kquota.pipeline.spark.shuffle`); a function
+then gets the cells of a bucket of meters, and gives a table.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kquota.pipeline.spark.packed_rows import PackedRows, unpacked
-from kquota.pipeline.spark.shuffle import BLOCKS, block_batch, bucket_count, partition_rows, shuffle_by_bucket
+from kquota.pipeline.spark.shuffle import BLOCKS, bucket_count, from_blocks, shuffle_by_bucket, to_blocks
 
 if TYPE_CHECKING:
     from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
@@ -44,27 +48,34 @@ def group_by_meter(
     """
     buckets = bucket_count(spark)
 
-    def pack(batches: Batches) -> Iterator[pa.RecordBatch]:
-        held: list[Cells] = []
+    def blocks_of(cells: Sequence[Cells]) -> pa.RecordBatch:
+        rows = _to_table(cells[0] if len(cells) == 1 else np.concatenate(cells))
+        return to_blocks(rows, rows["meter"].to_numpy() % buckets)
+
+    def to_block_batches(batches: Batches) -> Iterator[pa.RecordBatch]:
+        buffered: list[Cells] = []
         for batch in batches:
-            held.append(to_cells(batch))
-            if sum(map(len, held)) >= _BLOCK_ROWS:
-                yield _packed(_joined(held), buckets)
-                held.clear()
-        if held:
-            yield _packed(_joined(held), buckets)
+            buffered.append(to_cells(batch))
+            if sum(map(len, buffered)) >= _BLOCK_ROWS:
+                yield blocks_of(buffered)
+                buffered.clear()
+        if buffered:
+            yield blocks_of(buffered)
 
     def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        yield from transform(_joined([unpacked(block) for block in blocks])).cast(schema).to_batches()
+        yield from transform(_to_cells(from_blocks(blocks))).cast(schema).to_batches()
 
-    return shuffle_by_bucket(usage.select(*columns).mapInArrow(pack, BLOCKS), work, from_arrow_schema(schema))
-
-
-def _joined(cells: Sequence[Cells]) -> Cells:
-    return cells[0] if len(cells) == 1 else np.concatenate(cells)
+    blocks = usage.select(*columns).mapInArrow(to_block_batches, BLOCKS)
+    return shuffle_by_bucket(blocks, work, from_arrow_schema(schema))
 
 
-def _packed(cells: Cells, buckets: int) -> pa.RecordBatch:
-    """Blocks of cells of whole meters."""
-    order, starts, bucket = partition_rows(cells["meter"] % buckets)
-    return block_batch(bucket, PackedRows(cells).parts(order, starts))
+def _to_table(cells: Cells) -> pa.Table:
+    return pa.table({name: np.ascontiguousarray(cells[name]) for name in cells.dtype.names or ()})
+
+
+def _to_cells(rows: pa.Table) -> Cells:
+    """What :func:`_to_table` was given."""
+    cells = np.empty(rows.num_rows, [(field.name, field.type.to_pandas_dtype()) for field in rows.schema])
+    for name in rows.schema.names:
+        cells[name] = rows[name].to_numpy()
+    return cells

@@ -1,6 +1,13 @@
-"""Rows brought together on workers by the number of their bucket, as blocks of bytes.
+"""The one shuffle of the pipeline's own: Arrow tables, in blocks of many rows, come together by the number of a bucket.
 
-Shuffled one by one, rows would cost the JVM more than all that is done with them.
+A bucket holds whatever has to be looked at together: whole meters, the cells of one second, the rows of one topic. Who
+reads rows cuts its table into one block for each bucket, an Arrow stream as bytes; Spark shuffles and sorts the blocks,
+not the rows in them; and a function gets all blocks of a bucket at a time::
+
+    rows   --to_blocks-->   (bucket, block)   --shuffle_by_bucket-->   work(blocks of bucket 0), work(those of 1), ...
+
+To Spark a block is a number and some bytes. As rows of Spark's the same cells took nearly three times the CPU, because
+the JVM copies, sorts and decodes each of them (docs/adr/0020).
 """
 
 from __future__ import annotations
@@ -24,11 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCKS",
-    "block_batch",
     "bucket_count",
     "from_blocks",
     "group_starts",
-    "partition_rows",
     "shuffle_by_bucket",
     "sort_order",
     "to_blocks",
@@ -36,19 +41,19 @@ __all__ = [
 
 _BLOCKS: Final = pa.schema([("bucket", pa.int32()), ("block", pa.binary())])
 BLOCKS: Final[StructType] = from_arrow_schema(_BLOCKS)
-"""Rows of one bucket as bytes, which only who wrote them can read."""
+"""`bucket` is its number, `block` rows of it as an Arrow stream. A bucket may have many blocks."""
 
 _BUCKETS_PER_PARTITION: Final = 4
 _PARTITIONS: Final = 200
-"""Spark's default, where its setting is no number: ``auto`` lets Databricks choose, but not for what is dealt here."""
+"""Spark's default, where its setting is no number: with ``auto`` Databricks chooses, but not for these buckets."""
 _SPARSE: Final = 64
-"""So many times more numbers than rows are not looked through."""
+"""Where there are this many times more numbers than rows, numbers are sorted, not counted."""
 
 Ints = npt.NDArray[np.int64]
 
 
 def bucket_count(spark: SparkSession) -> int:
-    """How many buckets rows should be dealt into: a few for each partition of a shuffle."""
+    """How many buckets there should be: a few for each partition of a shuffle."""
     partitions = str(spark.conf.get(SHUFFLE_PARTITIONS))
     return (int(partitions) if partitions.isdigit() else _PARTITIONS) * _BUCKETS_PER_PARTITION
 
@@ -56,7 +61,7 @@ def bucket_count(spark: SparkSession) -> int:
 def shuffle_by_bucket(
     blocks: DataFrame, work: Callable[[Sequence[pa.Buffer]], Iterator[pa.RecordBatch]], schema: StructType
 ) -> DataFrame:
-    """Apply `work` to all blocks of one bucket after the other.
+    """Apply `work` to all blocks of a bucket, bucket by bucket. A worker has the blocks of one bucket in memory.
 
     :param blocks: rows of :data:`BLOCKS`.
     :param work: gives batches of `schema`; runs on workers.
@@ -64,27 +69,20 @@ def shuffle_by_bucket(
 
     def each(batches: Batches) -> Iterator[pa.RecordBatch]:
         drop_zip_importers()
-        held: list[pa.Buffer] = []
+        buffered: list[pa.Buffer] = []
         current = None
         for batch in batches:
             for bucket, block in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                if bucket != current and held:
-                    yield from work(held)
-                    held.clear()
+                if bucket != current and buffered:
+                    yield from work(buffered)
+                    buffered.clear()
                 current = bucket
-                held.append(block.as_buffer())
-        if held:
-            yield from work(held)
+                buffered.append(block.as_buffer())
+        if buffered:
+            yield from work(buffered)
 
     partitions = bucket_count(blocks.sparkSession) // _BUCKETS_PER_PARTITION
     return blocks.repartition(partitions, "bucket").sortWithinPartitions("bucket").mapInArrow(each, schema)
-
-
-def partition_rows(bucket: Ints) -> tuple[Ints, Ints, Ints]:
-    """How to part rows: their order, where in it each bucket begins, and which that is."""
-    order = np.argsort(bucket.astype(np.uint16 if len(bucket) and bucket.max() < 2**16 else np.uint32), kind="stable")
-    starts = group_starts(bucket[order])
-    return order, starts, bucket[order][starts]
 
 
 def group_starts(*columns: npt.NDArray[np.generic]) -> Ints:
@@ -130,32 +128,34 @@ def _numbered(group: Ints) -> tuple[Ints, int]:
     return (np.cumsum(is_there) - 1)[group] if count > 1 else group, count
 
 
-def block_batch(buckets: Ints, blocks: Sequence[bytes]) -> pa.RecordBatch:
-    """Rows of :data:`BLOCKS`."""
+def to_blocks(table: pa.Table, bucket: Ints) -> pa.RecordBatch:
+    """The rows of a table in blocks by bucket, a row of :data:`BLOCKS` each; :func:`from_blocks` reads them.
+
+    :param bucket: by row of the table its number.
+    """
+    # Two bytes are sorted without comparing any.
+    order = np.argsort(bucket.astype(np.uint16 if len(bucket) and bucket.max() < 2**16 else np.uint32), kind="stable")
+    bucket = bucket[order]
+    rows, starts = table.take(pa.array(order)), group_starts(bucket)
+    sizes = np.diff(np.append(starts, len(order))).tolist()
+    blocks = [_to_bytes(rows.slice(start, size)) for start, size in zip(starts.tolist(), sizes, strict=True)]
     ends = np.cumsum([0, *map(len, blocks)])
     # Made of buffers: to make an array of values takes longer than all else that is done with them.
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(blocks))]
     values = pa.Array.from_buffers(pa.binary(), len(blocks), buffers)
-    return pa.record_batch([pa.array(buckets, pa.int32()), values], schema=_BLOCKS)
+    return pa.record_batch([pa.array(bucket[starts], pa.int32()), values], schema=_BLOCKS)
 
 
-def to_blocks(table: pa.Table, bucket: Ints) -> pa.RecordBatch:
-    """The rows of a table in blocks by bucket; :func:`from_blocks` makes tables of them again."""
-    order, starts, buckets = partition_rows(bucket)
-    rows = table.take(pa.array(order))
-    ends = np.append(starts, len(order))[1:]
-    parts = (rows.slice(start, end - start) for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
-    return block_batch(buckets, [_written(part) for part in parts])
-
-
-def _written(table: pa.Table) -> bytes:
+def _to_bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
+    # Less for the JVM to copy and to sort: without it the shuffle of 10 million cells took 1 GB more memory.
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as stream:
         stream.write_table(table)
     block: bytes = sink.getvalue().to_pybytes()
     return block
 
 
 def from_blocks(blocks: Sequence[pa.Buffer]) -> pa.Table:
-    """The rows of some blocks."""
+    """The rows of some blocks of the same columns."""
     return pa.concat_tables([pa.ipc.open_stream(block).read_all() for block in blocks])

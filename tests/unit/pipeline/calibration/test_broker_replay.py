@@ -25,10 +25,10 @@ START_MS = 1_800_000_000_000
 WINDOWS = Windows()
 
 
-def recorded(at_ms: float, amount: float, told_ms: int, **more: object) -> LoggedRequest:
+def recorded(at_ms: float, amount: float, logged_ms: int, **more: object) -> LoggedRequest:
     """A request counted at `at_ms`, as a log tells of it that is exact."""
     given = {"jitter_ms": 0.0, **more}
-    return LoggedRequest(at_ms=at_ms + LOGGING_MS, amount=amount, told_ms=told_ms, **given)  # type: ignore[arg-type]
+    return LoggedRequest(at_ms=at_ms + LOGGING_MS, amount=amount, logged_ms=logged_ms, **given)  # type: ignore[arg-type]
 
 
 def told(meter: RateMeter | BucketMeter, amount: float, at_ms: int) -> int:
@@ -43,7 +43,7 @@ def replayed(requests: list[LoggedRequest], limit: float, *, follow: bool = True
 
 
 def share_close(waits: list[SettledThrottle]) -> float:
-    return sum(is_close(wait.predicted_ms, wait.told_ms) for wait in waits) / len(waits)
+    return sum(is_close(wait.predicted_ms, wait.logged_ms) for wait in waits) / len(waits)
 
 
 def greedy(limit: float, seconds: float, *, seed: int) -> list[tuple[int, float, int]]:
@@ -75,8 +75,8 @@ def test_where_the_log_is_exact_every_wait_is_the_meters(
         now_ms += step_ms
         requests.append(recorded(now_ms, amount, told(meter, amount, now_ms)))
     waits = replayed(requests, limit, follow=follow)
-    assert [wait.told_ms for wait in waits] == [request.told_ms for request in requests if request.told_ms]
-    assert all(wait.unguided_ms == wait.predicted_ms == wait.told_ms and wait.is_compared for wait in waits)
+    assert [wait.logged_ms for wait in waits] == [request.logged_ms for request in requests if request.logged_ms]
+    assert all(wait.unguided_ms == wait.predicted_ms == wait.logged_ms and wait.is_compared for wait in waits)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -98,7 +98,7 @@ def test_a_log_in_whole_milliseconds_that_runs_late_is_seen_through(seed: int) -
     waits = replayed(late, 10_000)
     assert len(waits) > 100
     assert share_close(waits) >= 0.9
-    plain = sum(is_close(wait.unguided_ms, wait.told_ms) for wait in waits) / len(waits)
+    plain = sum(is_close(wait.unguided_ms, wait.logged_ms) for wait in waits) / len(waits)
     assert plain < 0.9
 
 
@@ -116,7 +116,7 @@ def test_two_connections_within_a_millisecond_may_have_been_counted_in_either_or
         recorded(START_MS + 900, 1, told(meter, 1, START_MS + 900), connection="a"),
     ]
     waits = replayed(logged, 1_000)
-    assert sorted((wait.told_ms, wait.predicted_ms) for wait in waits[:2]) == [(0, 0), (waited_ms, waited_ms)]
+    assert sorted((wait.logged_ms, wait.predicted_ms) for wait in waits[:2]) == [(0, 0), (waited_ms, waited_ms)]
     # In the log's own order the large one waits less, and the small one waits, too.
     assert sorted(wait.unguided_ms for wait in waits[:2]) == [waited_ms - 400, waited_ms]
 
@@ -128,7 +128,7 @@ def test_one_connections_requests_keep_their_order() -> None:
         recorded(START_MS + place * 0.1, amount, told(meter, amount, START_MS), connection="a")
         for place, amount in enumerate(amounts)
     ]
-    assert [wait.predicted_ms for wait in replayed(logged, 1_000)] == [request.told_ms for request in logged[1:]]
+    assert [wait.predicted_ms for wait in replayed(logged, 1_000)] == [request.logged_ms for request in logged[1:]]
 
 
 def test_a_wait_that_another_limit_may_have_told_is_compared_only_where_this_one_explains_it() -> None:
@@ -146,7 +146,7 @@ def test_a_wait_that_another_limit_may_have_told_is_compared_only_where_this_one
 def test_what_is_not_known_to_be_whole_is_not_compared() -> None:
     [wait] = replayed([recorded(START_MS, 20_000, 3, is_known=False)], 1_000)
     assert not wait.is_compared
-    assert wait.told_ms == 3
+    assert wait.logged_ms == 3
     assert wait.predicted_ms == 10_000
 
 
@@ -184,8 +184,8 @@ def test_between_its_edges_a_rate_cares_for_milliseconds_only_as_time_that_passe
             assert rate.state()[0] == before.state()[0]
 
 
-def mutation(at_ms: float, amount: float, told_ms: int) -> LoggedRequest:
-    return recorded(START_MS + at_ms, amount, told_ms)
+def mutation(at_ms: float, amount: float, logged_ms: int) -> LoggedRequest:
+    return recorded(START_MS + at_ms, amount, logged_ms)
 
 
 def test_mutations_wait_for_tokens_less_what_their_answer_took() -> None:
@@ -206,8 +206,10 @@ def test_mutations_wait_for_tokens_less_what_their_answer_took() -> None:
         for wait in replay.feed(request, strict=strict, controller_ms=controller_ms)
     ]
     waits += replay.finish()
-    assert [(wait.predicted_ms, wait.unguided_ms) for wait in waits] == [(wait.told_ms, wait.told_ms) for wait in waits]
-    assert [wait.told_ms for wait in waits] == [3_900, 3_880, 2_500, 2_400, 3_499]
+    assert [(wait.predicted_ms, wait.unguided_ms) for wait in waits] == [
+        (wait.logged_ms, wait.logged_ms) for wait in waits
+    ]
+    assert [wait.logged_ms for wait in waits] == [3_900, 3_880, 2_500, 2_400, 3_499]
 
 
 @given(st.integers(0, 64), st.integers(1, 6))
@@ -224,19 +226,19 @@ def test_when_a_controller_took_the_first_tokens_shows_in_later_waits(counted_af
         waits += replay.feed(mutation(at_ms, 0, throttle.throttle_ms), strict=True, controller_ms=0.0)
     waits += replay.finish()
     assert len(waits) == 38
-    assert all(abs(wait.predicted_ms - wait.told_ms) <= 3 for wait in waits)
-    assert all(wait.unguided_ms == pytest.approx(wait.told_ms - counted_after_ms, abs=1) for wait in waits)
+    assert all(abs(wait.predicted_ms - wait.logged_ms) <= 3 for wait in waits)
+    assert all(wait.unguided_ms == pytest.approx(wait.logged_ms - counted_after_ms, abs=1) for wait in waits)
 
 
 FIRST_MS = {("", 1): START_MS - 60_000.0, ("", 2): START_MS - 60_000.0}
 
 
-def request(at_ms: float, amount: float, told_ms: int = 0, **changes: object) -> tuple[object, ...]:
+def request(at_ms: float, amount: float, logged_ms: int = 0, **changes: object) -> tuple[object, ...]:
     given = {
-        "cluster": "", "meter": "user=a", "key": "producer_byte_rate", "home": 1, "broker_id": 1, "limit": 1_000.0,
-        "is_throttled": True, "is_ambiguous": False, "connection": "c", "api_key": 0,
+        "cluster": "", "meter": "user=a", "key": "producer_byte_rate", "counting_broker_id": 1, "broker_id": 1,
+        "limit": 1_000.0, "is_throttled": True, "is_ambiguous": False, "connection": "c", "api_key": 0,
         "api_version": 9, "at_ms": START_MS + at_ms + LOGGING_MS, "jitter_ms": 0.0, "amount": amount,
-        "told_ms": told_ms, "is_refunded": False, "remote_ms": 0.0,
+        "logged_ms": logged_ms, "is_refunded": False, "remote_ms": 0.0,
     }  # fmt: skip
     return tuple(MeterRequest(**(given | changes)))  # type: ignore[arg-type]
 
@@ -245,10 +247,10 @@ def test_meters_one_after_the_other_have_nothing_to_do_with_each_other() -> None
     rows = [
         request(0, 20_000, 10_000),
         request(0, 20_000, 10_000, meter="user=b"),
-        request(0, 20_000, 10_000, meter="user=b", home=2, broker_id=2),
+        request(0, 20_000, 10_000, meter="user=b", counting_broker_id=2, broker_id=2),
     ]
     waits = list(replay_meters(rows, BrokerConfig(), FIRST_MS))
-    assert [(one.meter, one.broker_id, one.told_ms, one.predicted_ms) for one in waits] == [
+    assert [(one.meter, one.broker_id, one.logged_ms, one.predicted_ms) for one in waits] == [
         ("user=a", 1, 10_000, 10_000),
         ("user=b", 1, 10_000, 10_000),
         ("user=b", 2, 10_000, 10_000),
@@ -264,10 +266,16 @@ def test_the_first_windows_of_a_log_are_not_compared() -> None:
 
 def test_mutations_of_all_brokers_are_counted_together_and_told_apart() -> None:
     rows = [request(0, 20), request(1_000, 0, 8_000, broker_id=2)]
-    of_controller = {"key": CONTROLLER_MUTATION_RATE, "home": -1, "limit": 1.0, "api_key": 19, "api_version": 7}
+    of_controller = {
+        "key": CONTROLLER_MUTATION_RATE,
+        "counting_broker_id": -1,
+        "limit": 1.0,
+        "api_key": 19,
+        "api_version": 7,
+    }
     mutations = [MeterRequest._make(row)._replace(**of_controller) for row in rows]  # type: ignore[arg-type]
     [wait] = replay_meters(mutations, BrokerConfig(), FIRST_MS)
-    assert (wait.broker_id, wait.told_ms, wait.predicted_ms) == (2, 8_000, 8_000)
+    assert (wait.broker_id, wait.logged_ms, wait.predicted_ms) == (2, 8_000, 8_000)
 
 
 def test_request_time_is_an_estimate_between_two() -> None:
@@ -287,5 +295,5 @@ def test_replays_of_a_stretch_and_of_the_whole_agree_where_they_overlap() -> Non
     later = [one for one in logged if one.at_ms > START_MS + 40_000]
     settled = [wait for wait in replayed(later, 10_000) if wait.at_ms > START_MS + 70_000]
     assert len(settled) > 20
-    assert share_close([wait._replace(told_ms=whole[wait.at_ms].predicted_ms) for wait in settled]) > 0.9
+    assert share_close([wait._replace(logged_ms=whole[wait.at_ms].predicted_ms) for wait in settled]) > 0.9
     assert all(first.at_ms <= second.at_ms for first, second in pairwise(settled))

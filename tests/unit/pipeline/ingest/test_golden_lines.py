@@ -96,7 +96,7 @@ def test_followers_are_told_from_consumers() -> None:
 
 
 def test_forwarded_requests_are_marked() -> None:
-    """A request that a broker forwarded stands twice in a KRaft log, once marked."""
+    """A request that a broker forwarded appears twice in a KRaft log, once marked."""
     lines = decoded("4.3.0")
     forwarded = [line for line in lines if line.isForwarded]
     assert forwarded

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.pipeline.limits import identities
-from kquota.pipeline.limits.identities import IDENTITY, IdentityIds, decode_dictionaries
+from kquota.pipeline.limits.identities import IDENTITY, IdentityIds
+from kquota.pipeline.spark.arrow import decode_dictionaries
 
 NAMES = st.sampled_from([None, "", "a", "b", "ü", "a,b"])
 ROWS = st.lists(st.tuples(*[NAMES] * len(IDENTITY)), max_size=30)

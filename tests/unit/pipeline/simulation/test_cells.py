@@ -18,8 +18,9 @@ from kquota.metering.statistics import TokenBucket, Windows
 from kquota.metering.throttling import bucket_throttle_ms
 from kquota.pipeline.simulation.arrivals import ANSWER_IN_HAND_MS, NO_THROTTLING, Outcome
 from kquota.pipeline.simulation.cells import REQUESTS_PER_CELL, MeterCells, simulate_cells
+from kquota.pipeline.simulation.limiters import Connection, MeterLimiter
 from kquota.pipeline.simulation.mutation_waits import mutation_delays_ms
-from kquota.pipeline.simulation.requests import Connection, simulate_requests
+from kquota.pipeline.simulation.requests import simulate_requests
 from kquota.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -110,6 +111,14 @@ def as_connection(cells: OfOneMeter, *, is_closed: bool = False) -> Connection:
     return Connection(at_ms, amounts, largest=cells.largest)
 
 
+def held_as_requests(
+    connections: Sequence[Connection], key: str, limit: float, windows: Windows, *, in_flight: int, end_ms: int
+) -> Outcome:
+    """What the metering classes say."""
+    [found] = simulate_requests(connections, MeterLimiter(key, limit, windows), in_flight=in_flight, end_ms=end_ms)
+    return found.outcome
+
+
 def end_of(cells: OfOneMeter) -> int:
     return int(cells.start_ms[-1]) + int(cells.size_ms[-1])
 
@@ -159,9 +168,7 @@ def test_cells_go_through_the_metering_classes_step_by_step(
 ) -> None:
     connection = as_connection(cells, is_closed=in_flight > 0)
     (found,) = held_one(cells, key, [limit], windows, in_flight=in_flight, end_ms=end_of(cells))
-    wanted = simulate_requests(
-        [connection], key, None if limit == inf else limit, windows, in_flight=in_flight, end_ms=end_of(cells)
-    )
+    wanted = held_as_requests([connection], key, limit, windows, in_flight=in_flight, end_ms=end_of(cells))
     if key == CONTROLLER_MUTATION_RATE and not in_flight and 0 < limit < inf:
         return  # the closed form, which has a test of its own
     assert found.throttled_requests == wanted.throttled_requests
@@ -193,14 +200,8 @@ def test_clients_that_wait_for_their_answers_each_do_so_alone(
     )
     end_ms = max(end_of(one) for one in clients)
     (found,) = held_one(merged, key, [limit], Windows(), in_flight=1, end_ms=end_ms)
-    wanted = simulate_requests(
-        [as_connection(one, is_closed=True) for one in clients],
-        key,
-        None if limit == inf else limit,
-        Windows(),
-        in_flight=1,
-        end_ms=end_ms,
-    )
+    connections = [as_connection(one, is_closed=True) for one in clients]
+    wanted = held_as_requests(connections, key, limit, Windows(), in_flight=1, end_ms=end_ms)
     assert found.throttled_requests == wanted.throttled_requests
     assert found.amount == pytest.approx(wanted.amount)
     assert found.muted_ms == pytest.approx(wanted.muted_ms, abs=1 + wanted.throttled_requests)
@@ -277,7 +278,7 @@ def assert_as_the_classes(cells: OfOneMeter, key: str, limits: Sequence[float], 
     end_ms = end_of(cells)
     found = held_one(cells, key, limits, windows, in_flight=in_flight, end_ms=end_ms)
     for limit, one in zip(limits, found, strict=True):
-        wanted = simulate_requests([connection], key, limit, windows, in_flight=in_flight, end_ms=end_ms)
+        wanted = held_as_requests([connection], key, limit, windows, in_flight=in_flight, end_ms=end_ms)
         assert one.throttled_requests == wanted.throttled_requests
         assert one.throttled_ms == pytest.approx(wanted.throttled_ms, abs=wanted.throttled_requests)
         # The last one may come a millionth of a second before the end, or after it.

@@ -1,4 +1,4 @@
-"""Compiled sums of cells are those of a plain loop, whatever order the cells come in."""
+"""Sums of cells are those of a plain loop, whatever order the cells come in."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ import pickle
 from kquota.config import BrokerConfig
 from kquota.metering.cluster import Cluster
 from kquota.pipeline.limits.counting import CONTROLLER
-from kquota.pipeline.simulation.callback import CallbackSetup
+from kquota.pipeline.simulation.limiters import CallbackSetup
 from kquota.quotas import ClientQuotaEntity
 
 

@@ -6,7 +6,7 @@ Two grains: :mod:`~kquota.pipeline.simulation.request_frames`, each through the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,11 +18,11 @@ from kquota.config import BrokerConfig
 from kquota.metering.statistics import Windows
 from kquota.pipeline.limits.counting import CONTROLLER
 from kquota.pipeline.simulation.arrivals import Arrivals
-from kquota.pipeline.spark.workers import drop_zip_importers
+from kquota.pipeline.spark.partial_sums import partial_sums
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
 if TYPE_CHECKING:
-    from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
+    from kquota.pipeline.spark.parquet_source import ArrowSource
 
 __all__ = ["SIMULATED", "Candidates", "Recording", "own_limit_only", "recording_spans"]
 
@@ -103,26 +103,16 @@ def recording_spans(usage: ArrowSource) -> dict[tuple[str, int], Span]:
     :param usage: rows of the `usage` table.
     """
 
-    def ends(batches: Batches) -> Iterator[pa.RecordBatch]:
-        drop_zip_importers()
-        found: list[pa.Table] = []
-        for batch in batches:
-            last = pc.add(batch.column("cell_start_ms"), batch.column("cell_ms").cast(pa.int64()))
-            names = [batch.column(name) for name in ("cluster", "broker_id", "cell_start_ms")]
-            found.append(_ends(pa.table([*names, last], names=_SPAN.names)))
-        if found:
-            yield from _ends(pa.concat_tables(found)).to_batches()
+    def spans_of(cells: pa.Table) -> pa.Table:
+        last = pc.add(cells["cell_start_ms"], cells["cell_ms"].cast(pa.int64()))
+        return pa.table([cells["cluster"], cells["broker_id"], cells["cell_start_ms"], last], _SPAN.names)
 
-    columns = ("cluster", "broker_id", "cell_start_ms", "cell_ms")
-    rows = usage.select(*columns).mapInArrow(ends, from_arrow_schema(_SPAN)).collect()
+    cells = usage.select("cluster", "broker_id", "cell_start_ms", "cell_ms")
+    ends = {"first": "min", "last": "max"}
+    rows = partial_sums(cells, ("cluster", "broker_id"), ends, from_arrow_schema(_SPAN), spans_of).collect()
     spans: dict[tuple[str, int], Span] = {}
     for cluster, broker_id, first_ms, last_ms in rows:
         for place in ((cluster, broker_id), (cluster, CONTROLLER)):
             known = spans.get(place, (first_ms, last_ms))
             spans[place] = (min(known[0], first_ms), max(known[1], last_ms))
     return spans
-
-
-def _ends(rows: pa.Table) -> pa.Table:
-    ends = rows.group_by(["cluster", "broker_id"], use_threads=False).aggregate([("first", "min"), ("last", "max")])
-    return ends.select(["cluster", "broker_id", "first_min", "last_max"]).rename_columns(_SPAN.names).cast(_SPAN)
