@@ -17,22 +17,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from unittest import mock
-
-from kquota.pipeline.analysis import LogSettings, RejectLimit, read_table
 
 from benchmarks import idiomatic_usage
 from benchmarks.idiomatic_steps import shuffle_bytes
 from kquota.files import QuotaTimeline, read_quota_file
-from kquota.pipeline import analysis, jobs
-from kquota.pipeline.dataset.tables import USAGE
+from kquota.pipeline import jobs
+from kquota.pipeline.dataset.run import Run
 from kquota.pipeline.ingest.request_log.log_files import find_log_files
-from kquota.pipeline.jobs import JobOptions
+from kquota.pipeline.jobs import JobOptions, LogSettings, RejectLimit
+from kquota.pipeline.limits import step as limits
 from kquota.pipeline.spark.session import start_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from kquota.pipeline.utilisation import step as utilisation
 
 __all__ = ["FORMS", "SPECIAL", "TABLES", "analyze", "idiomatic_steps"]
 
@@ -58,18 +55,15 @@ TABLES: Final = {
 def idiomatic_steps() -> Iterator[None]:
     """Within, the steps of an analysis are idiomatic."""
 
-    def read_usage(spark: SparkSession, directory: Path) -> DataFrame:
-        return read_table(spark, directory, USAGE)
-
-    instead = {
-        (jobs, "read_usage"): read_usage,
-        (analysis, "to_client_totals"): idiomatic_usage.client_totals,
-        (analysis, "to_utilisation"): idiomatic_usage.to_utilisation,
-        (analysis, "to_throttled"): idiomatic_usage.to_throttled,
+    instead: dict[tuple[object, str], object] = {
+        (Run, "source"): Run.frame,
+        (limits, "to_client_totals"): idiomatic_usage.client_totals,
+        (utilisation, "to_utilisation"): idiomatic_usage.to_utilisation,
+        (utilisation, "to_throttled"): idiomatic_usage.to_throttled,
     }
     with ExitStack() as stack:
-        for (module, name), function in instead.items():
-            stack.enter_context(mock.patch.object(module, name, function))
+        for (owner, name), function in instead.items():
+            stack.enter_context(mock.patch.object(owner, name, function))
         yield
 
 

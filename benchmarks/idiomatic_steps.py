@@ -21,19 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kquota.pipeline.analysis import read_table, read_usage, resolved
-from kquota.pipeline.dataset.table_files import write_table
-
 from benchmarks import idiomatic_usage as idiomatic
 from benchmarks.generate_usage import CANDIDATE
 from benchmarks.shuffled_rows import shuffled_as_rows
-from kquota.config import BrokerConfig
-from kquota.files import QuotaTimeline, read_quota_file
+from kquota.files import QuotaFile, QuotaTimeline, read_quota_file
 from kquota.pipeline.advice.what_if import NEW, OLD, to_bindings, to_what_if, under_new, under_old
-from kquota.pipeline.dataset.tables import CLIENTS, USAGE, UTILISATION, WHATIF
-from kquota.pipeline.jobs import recorded_bytes
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.steps import QUOTAS, Step
+from kquota.pipeline.dataset.tables import CLIENTS, UTILISATION, WHATIF
 from kquota.pipeline.limits.clients import to_client_totals, with_limits
 from kquota.pipeline.limits.identities import identities
+from kquota.pipeline.limits.step import resolved
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
 from kquota.pipeline.simulation.recording import Recording, recording_spans
@@ -44,6 +42,7 @@ from kquota.quotas import QuotaSnapshot
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kquota.pipeline.dataset.run import Run
     from kquota.pipeline.spark.parquet_source import ArrowSource
 
 __all__ = ["BOTH", "FORMS", "STEPS", "TOTALS", "UTILISATION_STEP", "WHAT_IF", "Form", "run_step", "shuffle_bytes"]
@@ -55,6 +54,11 @@ BY_METER: Final = (UTILISATION_STEP, WHAT_IF, BOTH)
 
 OWN, ADAPTIVE, SHORT = "kquota's own", "adaptive", "adaptive, for short jobs"
 """Sessions: as kquota starts one; with generated code, adaptive plans and Java's optimising compiler; without this."""
+
+
+_STEP: Final = Step(
+    "steps", reads=("usage", QUOTAS), optional=("clients",), writes=("clients", "utilisation", "whatif")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,91 +97,95 @@ FORMS: Final = {
 
 
 def run_step(spark: SparkSession, step: str, form: Form, usage: Path, out: Path) -> None:
-    """Write the tables of a step below `out`."""
-    with shuffled_as_rows() if form.shuffles_rows else nullcontext():
-        {TOTALS: _totals, UTILISATION_STEP: _utilisation, WHAT_IF: _what_if, BOTH: _both_quotas}[step](
-            spark, form, usage, out
-        )
+    """Write the tables of a step to the dataset `out`; what limits do to meters is plain Parquet in its folder."""
+    target = Dataset.create(out, overwrite=True)
+    write = {TOTALS: _totals, UTILISATION_STEP: _utilisation, WHAT_IF: _what_if, BOTH: _both_quotas}[step]
+    with (
+        shuffled_as_rows() if form.shuffles_rows else nullcontext(),
+        Dataset.open(usage).run(_STEP, spark=spark, into=target) as run,
+    ):
+        write(run, form)
+        run.commit()
 
 
-def _rows(spark: SparkSession, form: Form, usage: Path) -> ArrowSource:
-    return read_table(spark, usage, USAGE) if form.reads_by_spark else read_usage(spark, usage)
+def _rows(run: Run, form: Form) -> ArrowSource:
+    return run.frame("usage") if form.reads_by_spark else run.source("usage")
 
 
-def _quotas(path: Path) -> QuotaSnapshot:
-    return read_quota_file(path.read_bytes(), name=str(path)).snapshot()
+def _quotas(run: Run) -> QuotaTimeline:
+    quotas = run.quotas()
+    assert quotas is not None  # the step needs them
+    return quotas
 
 
-def _totals(spark: SparkSession, form: Form, usage: Path, out: Path) -> None:
-    write_table(_resolved_clients(spark, form, usage).select(*CLIENTS.columns), out, CLIENTS)
+def _snapshot(run: Run) -> QuotaSnapshot:
+    return (_quotas(run).last or QuotaFile(())).snapshot()
 
 
-def _resolved_clients(spark: SparkSession, form: Form, usage: Path) -> DataFrame:
-    quotas = QuotaTimeline.always(read_quota_file((usage / "quotas.yaml").read_bytes(), name="quotas.yaml"))
+def _totals(run: Run, form: Form) -> None:
+    run.write(CLIENTS.name, _resolved_clients(run, form).select(*CLIENTS.columns))
+
+
+def _resolved_clients(run: Run, form: Form) -> DataFrame:
     if form.is_idiomatic or form.sums_by_spark:
-        totals = idiomatic.client_totals(read_table(spark, usage, USAGE))
+        totals = idiomatic.client_totals(run.frame("usage"))
     else:
-        totals = to_client_totals(_rows(spark, form, usage))
-    return resolved(totals, quotas, None, BrokerConfig())
+        totals = to_client_totals(_rows(run, form))
+    return resolved(totals, _quotas(run), None, run.broker)
 
 
-def _utilisation(spark: SparkSession, form: Form, usage: Path, out: Path) -> None:
-    config = BrokerConfig()
-    clients = _resolved_clients(spark, form, usage).persist()
+def _utilisation(run: Run, form: Form) -> None:
+    clients = _resolved_clients(run, form).persist()
     if form.is_idiomatic:
-        table = idiomatic.to_utilisation(read_table(spark, usage, USAGE), clients, config, combine=form.combine)
+        table = idiomatic.to_utilisation(run.frame("usage"), clients, run.broker, combine=form.combine)
     else:
-        table = to_utilisation(_rows(spark, form, usage), clients, config)
-    write_table(clients.select(*CLIENTS.columns), out, CLIENTS)
-    write_table(table, out, UTILISATION)
+        table = to_utilisation(_rows(run, form), clients, run.broker)
+    run.write(CLIENTS.name, clients.select(*CLIENTS.columns))
+    run.write(UTILISATION.name, table)
 
 
-def _recording(spark: SparkSession, form: Form, usage: Path) -> Recording:
-    spans = (
-        idiomatic.spans(read_table(spark, usage, USAGE))
-        if form.is_idiomatic
-        else recording_spans(_rows(spark, form, usage))
-    )
-    return Recording(Arrivals(), BrokerConfig(), spans)
+def _recording(run: Run, form: Form) -> Recording:
+    spans = idiomatic.spans(run.frame("usage")) if form.is_idiomatic else recording_spans(_rows(run, form))
+    return Recording(Arrivals(), run.broker, spans)
 
 
-def _what_if(spark: SparkSession, form: Form, usage: Path, out: Path) -> None:
-    known = identities(read_table(spark, usage, CLIENTS))
-    clients = with_limits(known, _quotas(usage / "quotas.yaml"), static_defaults=BrokerConfig().static_defaults)
+def _what_if(run: Run, form: Form) -> None:
+    known = identities(run.frame("clients"))
+    clients = with_limits(known, _snapshot(run), static_defaults=run.broker.static_defaults)
     clients = clients.where("meter is not null").persist()
-    recording = _recording(spark, form, usage)
+    recording = _recording(run, form)
     if form.is_idiomatic:
-        cells = read_table(spark, usage, USAGE)
-        held = idiomatic.simulated(cells, clients, recording, combine=form.combine).drop("quotas")
+        held = idiomatic.simulated(run.frame("usage"), clients, recording, combine=form.combine).drop("quotas")
     else:
-        held = simulate_cell_frames(_rows(spark, form, usage), clients, recording)
-    held.write.parquet(str(out / "held"))
+        held = simulate_cell_frames(_rows(run, form), clients, recording)
+    held.write.parquet(str(Path(run.target.url) / "held"))
 
 
-def _both_quotas(spark: SparkSession, form: Form, usage: Path, out: Path) -> None:
-    old, new = _quotas(usage / "quotas.yaml"), _quotas(usage.parent / f"{usage.name}.{CANDIDATE}")
-    clients = read_table(spark, usage, CLIENTS)
-    bindings = to_bindings(clients, old, new, static_defaults=BrokerConfig().static_defaults).persist()
-    recording = _recording(spark, form, usage)
-    held_old, held_new = _held_by_both(spark, form, usage, bindings, recording)
+def _both_quotas(run: Run, form: Form) -> None:
+    usage = Path(run.dataset.url)
+    candidate = usage.with_name(f"{usage.name}.{CANDIDATE}")
+    new = read_quota_file(candidate.read_bytes(), name=str(candidate)).snapshot()
+    bindings = to_bindings(
+        run.frame("clients"), _snapshot(run), new, static_defaults=run.broker.static_defaults
+    ).persist()  # fmt: skip
+    recording = _recording(run, form)
+    held_old, held_new = _held_by_both(run, form, bindings, recording)
     table = to_what_if(
         bindings, held_new, held_old, model=recording.arrivals.model, grain="cell", is_recorded=False
     )  # fmt: skip
-    write_table(table, out, WHATIF)
+    run.write(WHATIF.name, table)
 
 
-def _held_by_both(
-    spark: SparkSession, form: Form, usage: Path, bindings: DataFrame, recording: Recording
-) -> tuple[DataFrame, DataFrame]:
+def _held_by_both(run: Run, form: Form, bindings: DataFrame, recording: Recording) -> tuple[DataFrame, DataFrame]:
     """What the old quotas do, and what the new ones do."""
     if not form.is_idiomatic:
-        rows = _rows(spark, form, usage)
+        rows = _rows(run, form)
         if form.passes == 2:
             of_old, of_new = under_old(bindings), under_new(bindings)
             return simulate_cell_frames(rows, of_old, recording), simulate_cell_frames(rows, of_new, recording)
         held_old, held_new = simulate_cell_frames_by_quota_set(rows, bindings, (OLD, NEW), recording)
         return held_old, held_new
-    cells = read_table(spark, usage, USAGE)
+    cells = run.frame("usage")
     if form.passes == 2:
         each = [
             idiomatic.simulated(cells, of_one, recording, combine=form.combine).drop("quotas")
@@ -213,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         conf |= idiomatic.session_settings(optimise=form.session == ADAPTIVE)
     if options.partitions:
         conf[SHUFFLE_PARTITIONS] = str(options.partitions)
-    spark = start_session(master=MASTER, conf=conf, table_bytes=recorded_bytes(options.usage))
+    spark = start_session(master=MASTER, conf=conf, table_bytes=Dataset.open(options.usage).nbytes("usage"))
     try:
         begun = time.perf_counter()
         run_step(spark, options.step, form, options.usage, options.out)

@@ -20,11 +20,14 @@ from benchmarks.idiomatic_analyze import TABLES as ANALYSED
 from benchmarks.idiomatic_analyze import analyze
 from benchmarks.idiomatic_kernels import whole_groups
 from benchmarks.idiomatic_page import idiomatic_section
-from benchmarks.idiomatic_steps import BOTH, FORMS, STEPS, UTILISATION_STEP, run_step
+from benchmarks.idiomatic_steps import BOTH, FORMS, STEPS, run_step
 from benchmarks.same_tables import check_same_table
 from benchmarks.sums import DifferentSumsError
 from benchmarks.usage_traffic import EVEN, SKEWED, UsageProfile
 from kquota.files import QuotaFile, read_quota_file, write_yaml
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.steps import RESOLVE_STEP
+from kquota.pipeline.limits.step import resolve
 from kquota.quotas import CLIENT_ID, USER, ClientQuotaEntity
 
 if TYPE_CHECKING:
@@ -39,9 +42,11 @@ def usage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     """Generated usage with the table `clients` of a what-if, and other quotas, under which some clients move."""
     profile = UsageProfile(rows=3_000, users=12, brokers=2, rules=8, cells_per_s=40, seed=3, shape=SKEWED)
     directory, _ = ensure(tmp_path_factory.mktemp("generated"), profile)
-    out = tmp_path_factory.mktemp("special")
-    run_step(spark, UTILISATION_STEP, FORMS[SPECIAL], directory, out)
-    (directory / "clients").symlink_to(out / "clients")
+    with Dataset.open(directory).run(RESOLVE_STEP, spark=spark) as run:
+        quotas = run.quotas()
+        assert quotas is not None
+        resolve(run, quotas)
+        run.commit()
     candidate = directory.parent / f"{directory.name}.{CANDIDATE}"
     rules = dict(read_quota_file(candidate.read_bytes(), name="candidate").snapshot())
     for name in ("user-00003", "hot"):

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from kquota.pipeline.dataset.steps import ANALYZE_STEP, DOCUMENTS, STEPS, written_by
 from kquota.pipeline.dataset.summary import Summary
-from kquota.pipeline.dataset.tables import OCCASIONAL, TABLES, Table
+from kquota.pipeline.dataset.tables import ALL_TABLES, Table
 from tools.reference.markdown import attribute_docs, code, escaped, listed, summary_of, table
 
 PAGE = """\
@@ -56,7 +56,7 @@ TYPE_NAMES = {pa.int32(): "int", pa.int64(): "long", pa.float64(): "double", pa.
 
 
 def tables_page() -> str:
-    """All tables: first those that every analysis has."""
+    """All tables: first those that every analysis has, then those of steps that are run on their own."""
     structs: list[type[msgspec.Struct]] = [Summary]
     parts: list[str] = []
     for struct in structs:  # grows by those that are found in fields
@@ -66,7 +66,7 @@ def tables_page() -> str:
     return PAGE.format(
         analyze=listed([one.name for one in STEPS if set(one.writes) <= set(ANALYZE_STEP.writes)]),
         steps=steps(),
-        tables="\n\n".join(section(one) for one in [*TABLES.values(), *OCCASIONAL.values()]),
+        tables="\n\n".join(section(one) for one in ALL_TABLES.values()),
         about_summary=summary_of(Summary),
         summary="\n\n".join(parts),
     )

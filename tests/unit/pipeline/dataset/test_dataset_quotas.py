@@ -34,6 +34,7 @@ def test_a_file_for_each_time_where_they_did() -> None:
 
 
 def test_a_file_for_the_time_where_they_are_not_known_from_the_beginning() -> None:
+    assert _FIRST is not None
     late = QuotaTimeline((QuotaPeriod(1_767_225_600_000, _FIRST),))
     assert quota_files(late, 1_767_225_600_000).keys() == {"quotas.yaml"}
     assert quota_files(late, 1_767_225_599_999).keys() == {"quotas.yaml", "quotas/2026-01-01T000000Z.yaml"}
