@@ -8,7 +8,6 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from kquota.cli.dataset_errors import advice
 from kquota.errors import KquotaError
 from kquota.printable import printable
 
@@ -31,6 +30,8 @@ def run(command: click.Command, name: str, arguments: Sequence[str]) -> int:
     except KquotaError as error:
         if verbose:
             _show_traceback()
+        from kquota.cli.dataset_errors import advice  # what most commands need not load
+
         hint = advice(error)
         _echo_error(name, f"{error}; {hint}" if hint else str(error))
         return error.exit_code
