@@ -190,7 +190,7 @@ def resolve(quotas: QuotasOverTime, options: JobOptions) -> Analysis:
     with spark_run(options, steps.RESOLVE_STEP, before) as run:
         resolve_step(run, quotas.within(run.summary.start_ms, run.summary.end_ms))
         dataset = run.commit()
-    return Analysis(dataset, removed=_in_order(before.tables - dataset.tables))
+    return Analysis(dataset, removed=_in_order(before.tables - dataset.tables - {*steps.RESOLVE_STEP.writes}))
 
 
 def _in_order(names: frozenset[str]) -> tuple[str, ...]:
