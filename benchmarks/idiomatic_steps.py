@@ -29,9 +29,10 @@ from kquota.pipeline.advice.what_if import NEW, OLD, to_bindings, to_what_if, un
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.steps import QUOTAS, Step
 from kquota.pipeline.dataset.tables import CLIENTS, UTILISATION, WHATIF
-from kquota.pipeline.limits.clients import to_client_totals, with_limits
+from kquota.pipeline.limits.clients import with_limits
 from kquota.pipeline.limits.identities import identities
 from kquota.pipeline.limits.step import resolved
+from kquota.pipeline.limits.totals import to_client_totals
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
 from kquota.pipeline.simulation.recording import Recording, recording_spans

@@ -60,7 +60,7 @@ _THROTTLE_CELL: Final = pa.schema(
 
 
 def client_totals(usage: DataFrame) -> DataFrame:
-    """Distinct identities with their totals: what :func:`kquota.pipeline.limits.clients.to_client_totals` gives."""
+    """Distinct identities with their totals: what :func:`kquota.pipeline.limits.totals.to_client_totals` gives."""
     totals = usage.groupBy(*IDENTITY).agg(
         F.max("grain").alias("grain"),
         F.max("throttle_max_ms").alias("throttle_max_ms"),

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kquota.pipeline.dataset.dataset import Dataset
-from kquota.pipeline.limits.clients import to_client_totals
+from kquota.pipeline.limits.totals import to_client_totals
 from kquota.pipeline.spark.parquet_source import ArrowSource
 from tests.kit.analysis_directory import AnalysisDirectory
 

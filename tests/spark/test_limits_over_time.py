@@ -13,15 +13,9 @@ from kquota.config import BrokerConfig
 from kquota.metering.meters import BucketMeter, RateMeter
 from kquota.metering.statistics import Windows
 from kquota.pipeline.calibration.replayed_waits import to_calibration, to_replayed_throttles
-from kquota.pipeline.limits.clients import (
-    CLIENT_TEXT,
-    KAFKA_METER,
-    Period,
-    to_client_totals,
-    with_limits,
-    with_limits_over_time,
-)
+from kquota.pipeline.limits.clients import CLIENT_TEXT, KAFKA_METER, Period, with_limits, with_limits_over_time
 from kquota.pipeline.limits.periods import IS_LATEST, VALID_FROM_MS, VALID_TO_MS
+from kquota.pipeline.limits.totals import to_client_totals
 from kquota.pipeline.utilisation.episodes import AMBIGUOUS, UNEXPLAINED, to_throttled
 from kquota.pipeline.utilisation.rates import enforced_rates, to_utilisation
 from kquota.pipeline.utilisation.worst_meters import worst_meters

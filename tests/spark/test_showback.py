@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kquota.pipeline.limits.clients import Period, to_client_totals, with_limits, with_limits_over_time
+from kquota.pipeline.limits.clients import Period, with_limits, with_limits_over_time
+from kquota.pipeline.limits.totals import to_client_totals
 from kquota.pipeline.showback.by_owner import (
     OWNER,
     local_date,

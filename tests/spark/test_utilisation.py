@@ -7,7 +7,8 @@ from pyspark.errors import PythonException
 
 from kquota.config import BrokerConfig
 from kquota.pipeline.dataset.tables import USAGE, SchemaMismatchError
-from kquota.pipeline.limits.clients import to_client_totals, with_limits
+from kquota.pipeline.limits.clients import with_limits
+from kquota.pipeline.limits.totals import to_client_totals
 from kquota.pipeline.utilisation.episodes import AMBIGUOUS, MAX_CLIENTS, UNEXPLAINED, to_throttled
 from kquota.pipeline.utilisation.rates import enforced_rates, to_utilisation
 from kquota.quotas import (

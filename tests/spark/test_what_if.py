@@ -22,7 +22,7 @@ from kquota.pipeline.advice.recommendations import (
     with_values,
 )
 from kquota.pipeline.advice.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
-from kquota.pipeline.limits.clients import to_client_totals
+from kquota.pipeline.limits.totals import to_client_totals
 from kquota.pipeline.simulation.arrivals import ArrivalModel, Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
 from kquota.pipeline.simulation.limiters import CallbackSetup, Connection, MeterLimiter

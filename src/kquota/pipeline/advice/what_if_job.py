@@ -27,7 +27,7 @@ from kquota.pipeline.dataset.spark_run import JobOptions, spark_run
 from kquota.pipeline.dataset.steps import QUOTAS, WHATIF_STEP
 from kquota.pipeline.dataset.summary import GrainDifference, WhatIfRun
 from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, USAGE, WHATIF
-from kquota.pipeline.limits.clients import to_client_totals
+from kquota.pipeline.limits.totals import to_client_totals
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
 from kquota.pipeline.simulation.recording import Recording, recording_spans

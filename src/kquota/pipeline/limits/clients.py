@@ -1,22 +1,19 @@
-"""Clients and what binds them: usage summed per client and key, with the limit that the rules give it."""
+"""The limits that bind clients: the rules of quotas applied to whole Arrow batches of clients and keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
-from kquota.pipeline.dataset.tables import CLIENTS, USAGE
-from kquota.pipeline.limits.identities import IDENTITY
+from kquota.pipeline.dataset.tables import CLIENTS
 from kquota.pipeline.limits.periods import IS_LATEST, VALID_FROM_MS, VALID_TO_MS, VALIDITY
-from kquota.pipeline.spark.partial_sums import partial_sums
 from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.quotas import (
     CLIENT_ID,
@@ -30,14 +27,10 @@ from kquota.quotas import (
     ResolvedQuota,
 )
 
-if TYPE_CHECKING:
-    from kquota.pipeline.spark.parquet_source import ArrowSource
-
 __all__ = [
     "CLIENT_TEXT",
     "KAFKA_METER",
     "Period",
-    "to_client_totals",
     "with_limits",
     "with_limits_by_quota_set",
     "with_limits_over_time",
@@ -46,32 +39,8 @@ __all__ = [
 CLIENT_TEXT = "client"
 """Column with the canonical text of a client, such as ``user=alice,client-id=etl``; an empty half is left out."""
 
-KAFKA_METER = "kept_meter"
-"""Column with the meter that Kafka keeps for a client and key, limited or not; null where it keeps none."""
-
-
-_AGGREGATES: Final = {
-    "throttle_max_ms": "max",
-    "amount": "sum",
-    "requests": "sum",
-    "throttled_requests": "sum",
-    "throttle_ms": "sum",
-    "unknown_amounts": "sum",
-}
-
-
-def to_client_totals(usage: ArrowSource) -> DataFrame:
-    """Totals per client and key: cluster, user, client_id, ip, key, grain, throttle_max_ms, amount, requests,
-    throttled_requests, throttle_ms, unknown_amounts; of what is known, null where nothing is.
-
-    :param usage: rows of the `usage` table.
-    """
-    keys = (*IDENTITY, "grain")
-    columns = [*keys, *_AGGREGATES]
-    schema = StructType([USAGE.schema[name] for name in columns])
-    by_grain = partial_sums(usage.select(*columns), keys, _AGGREGATES, schema)
-    totals = [getattr(F, how)(name).alias(name) for name, how in _AGGREGATES.items()]
-    return by_grain.groupBy(*IDENTITY).agg(F.max("grain").alias("grain"), *totals)
+KAFKA_METER = "kafka_meter"
+"""Column with the meter that Kafka has for a client and key, limited or not; null where it has none."""
 
 
 class Period(NamedTuple):
@@ -128,44 +97,53 @@ def with_limits_by_quota_set(
 def with_limits_over_time(
     identities: DataFrame, periods: Sequence[Period], *, static_defaults: Mapping[str, float] | None = None
 ) -> DataFrame:
-    """As :func:`with_limits`, with a row for each stretch of time in which the same held for an identity.
+    """As :func:`with_limits`, with a row for each time span in which the limit of an identity stayed the same.
 
-    Also added: VALID_FROM_MS and VALID_TO_MS of the stretch, and IS_LATEST.
+    Three more columns are added: VALID_FROM_MS and VALID_TO_MS of the span, and IS_LATEST.
 
     :param periods: in the order of time, at least one.
     """
-    resolvers = _Periods(periods, static_defaults or {})
+    rules = _Periods(periods, static_defaults or {})
     columns = identities.columns
     starts_ms = [period.valid_from_ms for period in periods]
 
     def resolve(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         drop_zip_importers()
-        held = list(batches)
-        stretches: list[list[list[tuple[int, _Outcome]]]] = [[[] for _ in range(batch.num_rows)] for batch in held]
-        for number in range(len(starts_ms)):
-            outcome_of = resolvers.outcomes(number)  # of one period at a time: each may have very many rules
-            for batch, of_rows in zip(held, stretches, strict=True):
+        read = list(batches)
+        spans: list[list[_Spans]] = [[[] for _ in range(batch.num_rows)] for batch in read]
+        for number, start_ms in enumerate(starts_ms):
+            outcome_of = rules.outcomes(number)  # of one period at a time: each may have very many rules
+            for batch, of_rows in zip(read, spans, strict=True):
                 for row, of_row in zip(_identity_rows(batch), of_rows, strict=True):
                     outcome = outcome_of(*row)
                     if not of_row or of_row[-1][1] != outcome:
-                        of_row.append((number, outcome))
-        for batch, of_rows in zip(held, stretches, strict=True):
-            rows = np.repeat(np.arange(batch.num_rows), np.array([len(of_row) for of_row in of_rows], np.int64))
-            begins = [starts_ms[number] for of_row in of_rows for number, _ in of_row]
-            ends = [end for of_row in of_rows for end in (*(starts_ms[number] for number, _ in of_row[1:]), None)]
-            lasts = [_last(of_row) for of_row in of_rows]
-            is_last = [
-                place == last for last, of_row in zip(lasts, of_rows, strict=True) for place in range(len(of_row))
-            ]
-            resolved = _with_columns(
-                batch.select(columns).take(pa.array(rows)), [outcome for of_row in of_rows for _, outcome in of_row]
-            )
-            for name, values in ((VALID_FROM_MS, begins), (VALID_TO_MS, ends)):
-                resolved = resolved.append_column(name, pa.array(values, pa.int64()))
-            yield resolved.append_column(IS_LATEST, pa.array(is_last, pa.bool_()))
+                        of_row.append((start_ms, outcome))
+        for batch, of_rows in zip(read, spans, strict=True):
+            yield _by_span(batch.select(columns), of_rows)
 
     validity = [*(StructField(name, LongType()) for name in VALIDITY), StructField(IS_LATEST, BooleanType())]
     return identities.mapInArrow(resolve, StructType([*identities.schema.fields, *_OUTCOME_FIELDS, *validity]))
+
+
+def _by_span(batch: pa.RecordBatch, spans: Sequence[_Spans]) -> pa.RecordBatch:
+    """Each row as often as its limit had another value, with what is added to it.
+
+    :param spans: of each row, at least one.
+    """
+    rows = np.repeat(np.arange(batch.num_rows), np.array([len(of_row) for of_row in spans], np.int64))
+    begins = [start_ms for of_row in spans for start_ms, _ in of_row]
+    ends = [end_ms for of_row in spans for end_ms in (*(start_ms for start_ms, _ in of_row[1:]), None)]
+    is_latest = [place == latest for of_row in spans for latest in (_latest(of_row),) for place in range(len(of_row))]
+    resolved = _with_columns(batch.take(pa.array(rows)), [outcome for of_row in spans for _, outcome in of_row])
+    for name, values in ((VALID_FROM_MS, begins), (VALID_TO_MS, ends)):
+        resolved = resolved.append_column(name, pa.array(values, pa.int64()))
+    return resolved.append_column(IS_LATEST, pa.array(is_latest, pa.bool_()))
+
+
+def _latest(spans: _Spans) -> int:
+    """The place of the last span with a limit, otherwise of the last one."""
+    limited = [place for place, (_, outcome) in enumerate(spans) if outcome.limit is not None]
+    return limited[-1] if limited else len(spans) - 1
 
 
 class _Outcome(NamedTuple):
@@ -176,7 +154,7 @@ class _Outcome(NamedTuple):
     level: int | None
     meter: str | None
     client: str
-    kept_meter: str | None
+    kafka_meter: str | None
 
 
 _OUTCOME_FIELDS: Final = (
@@ -187,10 +165,8 @@ _OUTCOME_FIELDS: Final = (
 _OUTCOME_TYPES: Final = (pa.float64(), pa.string(), pa.int32(), *(pa.string(),) * 3)
 
 
-def _last(stretches: Sequence[tuple[int, _Outcome]]) -> int:
-    """The place of the last stretch with a limit, otherwise of the last one."""
-    limited = [place for place, (_, outcome) in enumerate(stretches) if outcome.limit is not None]
-    return limited[-1] if limited else len(stretches) - 1
+_Spans = list[tuple[int | None, _Outcome]]
+"""Of one identity, when each time span begins in which its limit stayed the same, and what is added in it."""
 
 
 def _identity_rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
@@ -219,7 +195,7 @@ class _Periods:
         self._defaults = dict(static_defaults)
 
     def outcomes(self, number: int) -> Callable[[str | None, str | None, str | None, str], _Outcome]:
-        """What holds for an identity in a period, as a function of user, client_id, ip, key and perhaps grain."""
+        """What is added to an identity in a period: a function of user, client_id, ip, key and, if known, grain."""
         rules = self._rules[number]
         if rules is None:
             return lambda user, client_id, ip, *_: _Outcome(
@@ -253,25 +229,27 @@ def _outcome_of(
 ) -> _Outcome:
     text = _client_text(user, client_id, ip)
     resolved: ResolvedQuota | None = None
-    kept: str | None = None
+    kafka_meter: str | None = None
     if key == CONNECTION_CREATION_RATE:
         if ip is not None:
             resolved = resolver.resolve("", "", ip)[key]
-            kept = resolved.meter.to_text() if resolved.meter is not None else None
+            kafka_meter = resolved.meter.to_text() if resolved.meter is not None else None
     elif user is not None and client_id is not None:
         resolved = resolver.resolve_key(key, user, client_id)
         if key in limited_keys:
             tags = zip((USER, CLIENT_ID), resolver.tags(key, user, client_id), strict=True)
-            kept = MeterKey({tag: name for tag, name in tags if name}).to_text()
+            kafka_meter = MeterKey({tag: name for tag, name in tags if name}).to_text()
     elif grain in (USER, CLIENT_ID) and (user is None) != (client_id is None):
         own = MeterKey({USER: user or "", CLIENT_ID: client_id or ""})
-        kept = own.to_text()
+        kafka_meter = own.to_text()
         rule = resolver.rule_of_tags(key, user or "", client_id or "")
         if rule is not None:
-            return _Outcome(rule.value, rule.source.to_text(), rule.level, kept, text, kept)
+            return _Outcome(rule.value, rule.source.to_text(), rule.level, kafka_meter, text, kafka_meter)
     if resolved is None or resolved.value is None or resolved.source is None or resolved.meter is None:
-        return _Outcome(None, None, None, None, text, kept)
-    return _Outcome(resolved.value, resolved.source.to_text(), resolved.level, resolved.meter.to_text(), text, kept)
+        return _Outcome(None, None, None, None, text, kafka_meter)
+    return _Outcome(
+        resolved.value, resolved.source.to_text(), resolved.level, resolved.meter.to_text(), text, kafka_meter
+    )
 
 
 def _client_text(user: str | None, client_id: str | None, ip: str | None) -> str:

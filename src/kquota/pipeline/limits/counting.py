@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 __all__ = ["CONTROLLER", "counted_at_ms", "counting_broker", "in_purgatory"]
 
 CONTROLLER: Final = -1
-"""Stands for the broker that counts mutations, whichever the client asked."""
+"""In place of a broker's id: the controller, which counts mutations whichever broker the client asked."""
 
 _IN_PURGATORY_MS: Final = 5.0
 
 
 def in_purgatory() -> Column:
-    """Of a row of `requests`: whether it waited for something else, and was counted at the end of that.
+    """Of a row of `requests`: whether the request waited in a purgatory, and was counted when it left that.
 
-    So did a request whose answer took long to come after its handler was done; otherwise it was counted before.
+    Other requests are counted by the handler, before the time that the log calls remote.
     """
     return F.col("remote_ms") >= _IN_PURGATORY_MS
 
@@ -30,7 +30,7 @@ def in_purgatory() -> Column:
 def counted_at_ms() -> Column:
     """Of a row of `requests`: when it was counted."""
     key = F.col("key")
-    # What came after the controller had begun with it.
+    # The remote time comes after the counting.
     before_answer = (key == CONTROLLER_MUTATION_RATE) | (
         key.isin(PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE) & ~in_purgatory()
     )

@@ -26,7 +26,7 @@ Identity = tuple[str | None, ...]
 Ints = npt.NDArray[np.int64]
 
 _DENSE: Final = 2**22
-"""So many codes have a table of their own."""
+"""The most codes that are looked up in an array by their value; where there are more, they are numbered again."""
 
 
 def identities(clients: DataFrame) -> DataFrame:

@@ -1,7 +1,15 @@
 """Limits that changed while the log ran: which of them was in force at the time of a row.
 
 Resolved clients have the columns VALID_FROM_MS and VALID_TO_MS only where limits changed. Then there is one row for
-each client, key and stretch of time in which they stayed the same: no two stretches overlap, and none are missing.
+each client, key and time span in which their limit stayed the same. The spans of a client and key follow each other
+without a gap:
+
+    client  key   limit  valid_from_ms  valid_to_ms  is_latest
+    alice   P        10           null         5000      false
+    alice   P        20           5000         null       true
+    bob     P        15           null         null       true
+
+Times at which any limit changed cut the recording into periods: here number 0 up to 5000 ms, and number 1 from then on.
 """
 
 from __future__ import annotations
@@ -30,13 +38,13 @@ __all__ = [
 ]
 
 VALID_FROM_MS: Final = "valid_from_ms"
-"""Column with the start of a stretch; null for one that began before the log did."""
+"""Column with the start of a time span; null for one that began before the recording did."""
 
 VALID_TO_MS: Final = "valid_to_ms"
-"""Column with its end; null for one that ended after the log did."""
+"""Column with its end; null for one that ended after the recording did."""
 
-IS_LATEST: Final = "is_last"
-"""Column: whether this is what is told of the client where only one limit can be: the last one that it had."""
+IS_LATEST: Final = "is_latest"
+"""Column: whether this is the last limit that the client had, which is the one to show where there is room for one."""
 
 VALIDITY: Final = (VALID_FROM_MS, VALID_TO_MS)
 
@@ -44,7 +52,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def has_periods(clients: DataFrame) -> bool:
-    """Whether resolved clients have a row for each stretch of time, and not one for all of it."""
+    """Whether limits changed, so that resolved clients have a row for each time span."""
     return VALID_FROM_MS in clients.columns
 
 
@@ -54,7 +62,7 @@ def latest_limits(clients: DataFrame) -> DataFrame:
 
 
 class MeterTimelines(NamedTuple):
-    """What identities count on, period by period. Identities that always count on the same share a track."""
+    """The meters that identities count on, period by period. Identities with the same meters share a track."""
 
     numbers: dict[Identity, int]
     """By identity the row of its track."""
@@ -64,14 +72,14 @@ class MeterTimelines(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LimitPeriods:
-    """The stretches of time in which no limit changed, numbered from 0."""
+    """The periods in which no limit changed, numbered from 0."""
 
     starts_ms: Ints
     """Where all but the first begin."""
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]]) -> Self:
-        """Those that rows of resolved clients tell apart."""
+        """The periods between all times at which rows of resolved clients begin or end."""
         if not rows or VALID_FROM_MS not in rows[0]:
             return cls(np.empty(0, np.int64))
         starts = {row[VALID_FROM_MS] for row in rows} | {row[VALID_TO_MS] for row in rows}
@@ -83,15 +91,15 @@ class LimitPeriods:
         return len(self.starts_ms) + 1
 
     def at(self, at_ms: Ints) -> Ints:
-        """The period that each time lies in. A limit counts from the moment at which it was set."""
+        """The number of the period that each time is in. A limit is in force from the millisecond it was set in."""
         return np.searchsorted(self.starts_ms, at_ms, side="right")
 
     def of_row(self, row: Mapping[str, Any]) -> slice:
-        """The periods that a row of resolved clients is about."""
+        """The periods that a row of resolved clients covers."""
         return slice(self._starting(row.get(VALID_FROM_MS), 0), self._starting(row.get(VALID_TO_MS), self.count))
 
     def fill(self, of_period: list[int], row: Mapping[str, Any], number: int) -> None:
-        """Put a number at the periods that a row of resolved clients is about."""
+        """Set a number for the periods that a row of resolved clients covers."""
         if self.count == 1:
             of_period[0] = number
         else:
@@ -104,7 +112,7 @@ class LimitPeriods:
     def timelines(
         self, identities: Sequence[Identity], rows: Sequence[Mapping[str, Any]], numbers: Sequence[int]
     ) -> MeterTimelines:
-        """What each identity counts on, from rows of resolved clients with the number of what each counts on."""
+        """The meters that identities count on, from rows of resolved clients and the number of the meter of each."""
         none = np.full((1, self.count), -1, np.int64)
         if self.count == 1:
             return MeterTimelines(

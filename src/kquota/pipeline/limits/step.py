@@ -11,14 +11,9 @@ from kquota.config import BrokerConfig
 from kquota.files import QuotaTimeline
 from kquota.pipeline.dataset.summary import QuotaPeriodRead, QuotasOverTimeRead
 from kquota.pipeline.dataset.tables import CLIENTS, LIMITS
-from kquota.pipeline.limits.clients import (
-    KAFKA_METER,
-    Period,
-    to_client_totals,
-    with_limits,
-    with_limits_over_time,
-)
+from kquota.pipeline.limits.clients import KAFKA_METER, Period, with_limits, with_limits_over_time
 from kquota.pipeline.limits.periods import IS_LATEST, has_periods, latest_limits
+from kquota.pipeline.limits.totals import to_client_totals
 from kquota.pipeline.spark.persisted_frames import keep
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Usage of limited meters as series over time: gathered by meter, summed by cell."""
+"""Usage of limited meters as series over time: grouped by meter, summed by cell."""
 
 from __future__ import annotations
 
@@ -82,18 +82,13 @@ class Meters:
         rows = clients.where(wanted).select(*columns).toArrow().to_pylist()
         periods = LimitPeriods.of(rows)
         meters = [_meter_of(row) for row in rows]
-        # What a meter's clients say of it is the same.
-        of_stretch = (
-            meters
-            if periods.count == 1
-            else [(*meter, row[VALID_FROM_MS], row[VALID_TO_MS]) for meter, row in zip(meters, rows, strict=True)]
-        )
-        stretches = {
-            stretch: (meter, row)
-            for stretch, meter, row in zip(of_stretch, meters, rows, strict=True)
+        # All clients of a meter have the same limit at a time: one row for each meter and time span is enough.
+        spans = {
+            (*meter, row.get(VALID_FROM_MS), row.get(VALID_TO_MS)): (meter, row)
+            for meter, row in zip(meters, rows, strict=True)
             if row["meter"] is not None
         }
-        in_order = sorted(stretches.values(), key=lambda one: one[1].get(VALID_FROM_MS) or -inf)
+        in_order = sorted(spans.values(), key=lambda one: one[1].get(VALID_FROM_MS) or -inf)
         numbers: dict[tuple[str | None, ...], int] = {}
         for meter, _ in in_order:
             numbers.setdefault(meter, len(numbers))
@@ -135,7 +130,7 @@ class Series:
 
     They are in the order of meter, broker, `is_sampled`, and time. `meter` is the row of the meter in
     :attr:`Meters.names`; an unknown amount counts as 0, and `unknown_amounts` are the requests that have one.
-    `is_sampled` where a broker's metrics told a rate: `rate` is that one, and otherwise amount per second. Counts are
+    `is_sampled` where the rate is from a broker's metrics; other rates are the amount per second. Counts are
     NaN where they are not known.
     """
 
@@ -202,11 +197,11 @@ def _cells(batch: pa.RecordBatch, meters: Meters, timelines: IdentityIds) -> Cel
 def is_sampled(source: pa.Array) -> Bools:
     """Where the amount comes from a rate that the broker itself had taken over its windows."""
     if isinstance(source, pa.DictionaryArray):
-        told = pc.fill_null(pc.is_in(source.dictionary, pa.array(SAMPLED_SOURCES)).take(source.indices), False)
+        found = pc.fill_null(pc.is_in(source.dictionary, pa.array(SAMPLED_SOURCES)).take(source.indices), False)
     else:
-        told = pc.is_in(source, pa.array(SAMPLED_SOURCES))
-    are_told: Bools = told.to_numpy(zero_copy_only=False)
-    return are_told
+        found = pc.is_in(source, pa.array(SAMPLED_SOURCES))
+    are_sampled: Bools = found.to_numpy(zero_copy_only=False)
+    return are_sampled
 
 
 def _to_series(cells: Cells) -> Series:

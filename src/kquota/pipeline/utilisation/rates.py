@@ -1,5 +1,5 @@
-"""How close each meter comes to its limit, as Kafka's sampled rate sees it: second by second where a log tells it, and
-where a broker's metrics tell rates, those.
+"""How close each meter comes to its limit, by Kafka's sampled rate: computed for each second of a request log, and as
+read where a broker's metrics have it.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def window_seconds(keys: pa.ChunkedArray, broker_config: BrokerConfig) -> Ints:
 
 
 def enforced_rates(usage: ArrowSource, clients: DataFrame, broker_config: BrokerConfig) -> DataFrame:
-    """The rate that is held against the limit, at the end of each cell in which a limited meter was active.
+    """The rate that Kafka compares with the limit, at the end of each cell in which a limited meter was active.
 
-    Of a cell of a broker's metrics it is what the broker told: amount over the cell's seconds. Otherwise it is the
+    Of a cell of a broker's metrics it is the rate that was read: amount / seconds of the cell. Otherwise it is the
     amount of the last ``quota.window.num`` windows / (num x size): Kafka's sampled rate on whole seconds (``Rate``,
     ``ClientQuotaManager``); for controller mutations the mean over the time that the bucket spans.
 
@@ -108,16 +108,16 @@ def _named(
 
 def _limited(series: Series, meters: Meters, broker_config: BrokerConfig) -> tuple[Series, Floats]:
     """The cells in which a limit was in force, and the rate at the end of each."""
-    reach_ms = window_seconds(meters.names["key"], broker_config)[series.meter] * 1000
+    window_ms = window_seconds(meters.names["key"], broker_config)[series.meter] * 1000
     starts = group_starts(series.meter, series.broker_id, series.is_sampled)
-    windows = window_rates(series.cell_start_ms, series.cell_ms, series.amount, reach_ms, starts)
+    windows = window_rates(series.cell_start_ms, series.cell_ms, series.amount, window_ms, starts)
     rates = np.where(series.is_sampled, series.rate, windows)
     are_limited = meters.are_limited(series)
     return (series, rates) if are_limited.all() else (series.where(are_limited), rates[are_limited])
 
 
-def window_rates(starts_ms: Ints, cell_ms: Ints, amounts: Floats, reach_ms: Ints, starts: Ints) -> Floats:
-    """Amount per second over the `reach_ms` up to the end of each cell, or over the cell where that is longer.
+def window_rates(starts_ms: Ints, cell_ms: Ints, amounts: Floats, window_ms: Ints, starts: Ints) -> Floats:
+    """Amount per second over the `window_ms` up to the end of each cell, or over the cell where that is longer.
 
     :param starts_ms: of the cells, growing from each of `starts`, where another meter begins, to the next.
     """
@@ -125,14 +125,14 @@ def window_rates(starts_ms: Ints, cell_ms: Ints, amounts: Floats, reach_ms: Ints
     total = amounts.copy()
     first = np.repeat(starts, np.diff(np.append(starts, len(amounts))))
     rows = np.arange(len(amounts))
-    # Step by step back in time, until no cell reaches that far.
+    # Add the cell before, the one before that, and so on, to all rows that have it within their window.
     for back in range(1, len(amounts)):
         rows = rows[(rows - back >= first[rows])]
-        rows = rows[ends_ms[rows] - starts_ms[rows - back] <= reach_ms[rows]]
+        rows = rows[ends_ms[rows] - starts_ms[rows - back] <= window_ms[rows]]
         if not len(rows):
             break
         total[rows] += amounts[rows - back]
-    rates: Floats = total / (np.maximum(reach_ms, cell_ms) / 1000)
+    rates: Floats = total / (np.maximum(window_ms, cell_ms) / 1000)
     return rates
 
 
