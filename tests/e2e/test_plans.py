@@ -473,7 +473,7 @@ class TestHistory:
         (["plan", "--store", "memory:"], "--file"),
         (["plan", "-f", "QUOTAS"], "--bootstrap-server HOST:PORT, --store URL or --quotas FILE"),
         (["plan", "-f", "QUOTAS", "--store", "sqlite:///missing.db"], "there is no file"),
-        (["plan", "-f", "QUOTAS", "--quotas", "QUOTAS", "--dataset", "missing"], "there is no such directory"),
+        (["plan", "-f", "QUOTAS", "--quotas", "QUOTAS", "--dataset", "missing"], "there is nothing; `kquota analyze --out`"),
         (["history"], "Say where the quotas are"),
         (["history", "--store", "sqlite:///missing.db"], "there is no file"),
         (["history", "--store", "memory:", "--any", "group"], "Unsupported entity type group"),
