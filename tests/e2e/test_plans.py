@@ -473,7 +473,10 @@ class TestHistory:
         (["plan", "--store", "memory:"], "--file"),
         (["plan", "-f", "QUOTAS"], "--bootstrap-server HOST:PORT, --store URL or --quotas FILE"),
         (["plan", "-f", "QUOTAS", "--store", "sqlite:///missing.db"], "there is no file"),
-        (["plan", "-f", "QUOTAS", "--quotas", "QUOTAS", "--dataset", "missing"], "there is nothing; `kquota analyze --out`"),
+        (
+            ["plan", "-f", "QUOTAS", "--quotas", "QUOTAS", "--dataset", "missing"],
+            "there is nothing; `kquota analyze",
+        ),
         (["history"], "Say where the quotas are"),
         (["history", "--store", "sqlite:///missing.db"], "there is no file"),
         (["history", "--store", "memory:", "--any", "group"], "Unsupported entity type group"),

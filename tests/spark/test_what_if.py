@@ -22,6 +22,7 @@ from kquota.pipeline.advice.recommendations import (
     with_values,
 )
 from kquota.pipeline.advice.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
+from kquota.pipeline.limits.clients import with_limits
 from kquota.pipeline.limits.totals import to_client_totals
 from kquota.pipeline.simulation.arrivals import ArrivalModel, Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
@@ -139,6 +140,18 @@ def test_one_pass_under_both_quotas_is_what_two_say(
         assert found.columns == alone.columns
         assert sorted(found.collect()) == sorted(alone.collect())
         assert found.count()
+
+
+def test_which_client_goes_first_does_not_depend_on_the_order_of_clients(spark: SparkSession) -> None:
+    """Clients that send at the same time, each after its answer: tables have their rows in any order."""
+    usage = usage_rows(spark, *minute(300.0), *minute(900.0, client_id="web"), *minute(50.0, client_id="cron"))
+    bindings = with_limits(to_client_totals(usage), quotas({"user=alice": 400.0}))
+    replay = Recording(CLOSED, BrokerConfig(), recording_spans(usage))
+    ascending, descending = (
+        simulate_cell_frames(usage, bindings.orderBy("client_id", ascending=up), replay).collect()
+        for up in (True, False)
+    )
+    assert ascending == descending
 
 
 def test_each_broker_has_a_meter_of_its_own_but_mutations_are_counted_once(spark: SparkSession) -> None:

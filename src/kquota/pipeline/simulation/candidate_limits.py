@@ -68,6 +68,8 @@ class CandidateMeters:
             is null where a client counts on none.
         """
         rows = clients.select(*dict.fromkeys((*IDENTITY, *(name for columns in quotas for name in columns)))).toArrow()
+        # Of clients that send at the same time one goes first: not that which happened to be in the first file.
+        rows = rows.sort_by([(name, "ascending") for name in IDENTITY])
         code = _codes(rows, [columns.meter for columns in quotas])
         is_apart = np.zeros(code.max(initial=-1) + 2, np.bool_)
         for other in code[1:]:
