@@ -37,7 +37,7 @@ from kquota.pipeline.dataset.steps import DOCUMENTS, QUOTAS, written_by
 from kquota.pipeline.dataset.storage import Storage, open_storage
 from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import ALL_TABLES
-from kquota.pipeline.dataset.views import put_views
+from kquota.pipeline.dataset.views import VIEWS, put_views
 from kquota.pipeline.dataset.writing import read_file
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ __all__ = ["Dataset"]
 
 _FIRST_FORMAT: Final = "_kquota.json"
 """Only datasets of format 1 have it."""
+_OURS: Final = frozenset((RUNS, *(f"_{name}" for name in DOCUMENTS), *ALL_TABLES))
+"""Names of folders at the top of a dataset."""
 _T = TypeVar("_T")
 
 
@@ -79,10 +81,10 @@ class Dataset:
             dataset = cls(storage).refresh()
         except NotADirectoryError:
             raise NotWritableError(storage.url, "Not a directory") from None
-        if dataset.manifest is None:
-            _check_empty(storage)
-        elif not overwrite:
+        if dataset.manifest is not None and not overwrite:
             raise DatasetExistsError(dataset.url)
+        if foreign := _foreign(dataset):
+            raise ForeignFilesError(dataset.url, sorted(foreign))
         return dataset
 
     @classmethod
@@ -279,12 +281,12 @@ def _read_quotas(dataset: Dataset) -> QuotaTimeline | None:
     return None
 
 
-def _check_empty(storage: Storage) -> None:
-    """See that a new dataset may be made: there is nothing, or what runs without a commit left."""
-    names = _names(storage)
-    foreign = names - {RUNS, *(f"_{name}" for name in DOCUMENTS), *ALL_TABLES} if RUNS in names else names
-    if foreign:
-        raise ForeignFilesError(storage.url, sorted(foreign))
+def _foreign(dataset: Dataset) -> set[str]:
+    """Names at the top that are neither a dataset's nor of runs that ended without a commit."""
+    names = _names(dataset.storage)
+    if RUNS not in names:
+        return names
+    return names - _OURS if dataset.manifest is None else names - _OURS - {*VIEWS}
 
 
 def _found(storage: Storage) -> Found:

@@ -58,13 +58,13 @@ class Run:
         self.dataset = dataset
         """As it was when the run was made."""
         self.step = step
-        self.target = target
+        self._is_own = target.storage.identity == dataset.storage.identity
+        self.target = dataset if self._is_own else target
         self.broker = BrokerConfig() if broker is None else broker
         self.progress = Progress(StringIO(), SystemClock(), quiet=True) if progress is None else progress
         self.session = spark
         """May be given later: see :attr:`spark`."""
         self._added: dict[str, list[DataFile]] = {}
-        self._is_own = target.url == dataset.url
         self._seen = Dataset(dataset.storage) if step.begins_anew else dataset
         self.summary = self._base(dataset.summary)
 

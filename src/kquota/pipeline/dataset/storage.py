@@ -43,6 +43,10 @@ class Storage(Protocol):
     def url(self) -> str:
         """What it was opened with."""
 
+    @property
+    def identity(self) -> str:
+        """The same for all URLs that name this place: links and other spellings of its path."""
+
     def list(self, prefix: str = "") -> list[FileInfo]:
         """The files whose path begins with `prefix` (empty, or ending in ``/``), by path; none where there are none.
 
@@ -90,6 +94,15 @@ class LocalStorage:
     def url(self) -> str:
         """The folder."""
         return self.root
+
+    @property
+    def identity(self) -> str:
+        """As :meth:`Storage.identity`: the folder's device and inode, its path without links while there is none."""
+        try:
+            found = Path(self.root).stat()
+        except OSError:
+            return os.path.realpath(self.root)
+        return f"{found.st_dev}:{found.st_ino}"
 
     def list(self, prefix: str = "") -> list[FileInfo]:
         """As :meth:`Storage.list`; links to folders are not followed."""

@@ -320,6 +320,20 @@ def test_what_was_tried_can_go_to_another_dataset(tmp_path: Path) -> None:
     assert left_over(committed) == []
 
 
+@pytest.mark.parametrize("other", ["link", "recorded/../recorded"])
+def test_a_dataset_under_another_name_is_itself(tmp_path: Path, other: str) -> None:
+    """A step that writes into it adds a table, and replaces nothing else."""
+    dataset = analysed(tmp_path / "recorded", 3)
+    (tmp_path / "link").symlink_to(tmp_path / "recorded")
+    with dataset.run(WHATIF_STEP, into=Dataset.create(tmp_path / other, overwrite=True)) as run:
+        add_rows(run, "whatif", {"meter": "user=alice"})
+        committed = run.commit()
+    assert committed.tables == dataset.tables | {"whatif"}
+    assert committed.read("usage") == dataset.read("usage")
+    assert (committed.summary.lines, committed.summary.clients) == (dataset.summary.lines, dataset.summary.clients)
+    assert left_over(committed) == []
+
+
 def test_a_run_into_another_dataset_fails_where_what_it_read_was_changed(tmp_path: Path) -> None:
     dataset = analysed(tmp_path / "recorded")
     with dataset.run(WHATIF_STEP, into=Dataset.create(tmp_path / "tried")) as run:

@@ -166,3 +166,12 @@ def test_a_path_and_its_url_are_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     assert open_storage("data").url == open_storage(f"file://{tmp_path}/data").url == f"{tmp_path}/data"
     assert open_storage("data").spark_url("usage") == f"file://{tmp_path}/data/usage"
+
+
+def test_links_lead_to_the_same_storage(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for _ in ("before anything is there", "afterwards"):
+        same = {open_storage(tmp_path / name).identity for name in ("data", "link", "link/../data", "./data/")}
+        assert len(same) == 1
+        assert open_storage(tmp_path / "other").identity not in same
+        open_storage(tmp_path / "data").put("a", b"1")
