@@ -132,9 +132,9 @@ def clean(url: str, dies_at: int) -> None:
     Dataset(MortalStorage.at(url, dies_at)).refresh().clean()
 
 
-def replace_utilisation(url: str, generation: int, dies_at: int, host: str) -> None:
-    """For a process on a machine of this name: write two tables anew, of three files each, and maybe die."""
-    runs.gethostname = lambda: host  # type: ignore[attr-defined]
+def replace_utilisation(url: str, generation: int, dies_at: int, machine: str) -> None:
+    """For a process on a machine of its own: write two tables anew, of three files each, and maybe die."""
+    runs._machine = lambda: machine
     with Dataset(MortalStorage.at(url, dies_at)).refresh().run(UTILISATION_STEP) as run:
         for name in ("utilisation", "throttled"):
             add_rows(run, name, *({"requests": generation} for _ in range(3)))

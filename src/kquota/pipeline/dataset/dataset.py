@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 
 from kquota.files import QuotaTimeline
+from kquota.pipeline.dataset.commits import commit_ended
 from kquota.pipeline.dataset.errors import (
     ConflictError,
     DamagedFileError,
@@ -32,13 +33,13 @@ from kquota.pipeline.dataset.errors import (
 )
 from kquota.pipeline.dataset.manifest import LIVE_EVERY, RUNS, DataFile, Manifest, fold, newest_sequence, read_manifests
 from kquota.pipeline.dataset.quotas import decode_quotas
-from kquota.pipeline.dataset.runs import dead_runs, end, ended_files
+from kquota.pipeline.dataset.runs import dead_runs, end, ended_files, old_runs
 from kquota.pipeline.dataset.steps import DOCUMENTS, QUOTAS, written_by
 from kquota.pipeline.dataset.storage import Storage, open_storage
 from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import ALL_TABLES
 from kquota.pipeline.dataset.views import VIEWS, put_views
-from kquota.pipeline.dataset.writing import read_file
+from kquota.pipeline.dataset.writing import new_id, read_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -162,11 +163,11 @@ class Dataset:
 
     def read_tables(self, tables: Sequence[str], *, columns: Sequence[str] | None = None) -> dict[str, pa.Table]:
         """As :meth:`read`, all tables of the same commit."""
-        return self._retrying(lambda dataset: {table: _read_table(dataset, table, columns) for table in tables})
+        return self.retrying(lambda dataset: {table: _read_table(dataset, table, columns) for table in tables})
 
     def quotas(self) -> QuotaTimeline | None:
         """Those it was judged by, None before any; as :meth:`read`, of this or a newer commit."""
-        return self._retrying(_read_quotas)
+        return self.retrying(_read_quotas)
 
     def frame(self, spark: SparkSession, table: str) -> DataFrame:
         """A table for Spark. A run that replaces it makes a job that still reads it fail.
@@ -222,29 +223,23 @@ class Dataset:
     def clean(self, *, older_than_s: float | None = None) -> list[str]:
         """Remove what runs that were killed left; returns the paths. Runs that live lose nothing.
 
-        :param older_than_s: runs of other machines that began so long ago are taken for killed.
+        :param older_than_s: runs of other machines that began so long ago are taken for killed. One that lives all the
+            same gets a ConflictError at its commit. In a dataset without a commit they are left alone.
         """
-        dead = dead_runs(self.storage, older_than_s=older_than_s)
+        dead = dead_runs(self.storage)
+        if older_than_s is not None and self.refresh().version and (old := old_runs(self.storage, older_than_s)):
+            commit_ended(self, new_id(), old)
+            dead += old
         ended = ended_files(self.storage, dead)
         newest = self.refresh()
         garbage = [path for path in ended if path not in newest.live]
         self.storage.delete(garbage)
         self.storage.remove_partial()
-        newest.put_views()
+        put_views(newest)
         end(self.storage, *dead)
         return garbage
 
-    def put_views(self) -> None:
-        """Write the copies for people, of the newest commit even if others commit meanwhile."""
-        dataset = self
-        while dataset.manifest is not None:
-            dataset._retrying(lambda one: put_views(one.storage, one.summary, one.quotas(), one.files("report")))
-            newest = dataset.refresh()
-            if newest.version == dataset.version:
-                return
-            dataset = newest
-
-    def _retrying(self, read: Callable[[Dataset], _T]) -> _T:
+    def retrying(self, read: Callable[[Dataset], _T]) -> _T:
         """Read, and again from a newer commit as long as files are gone because of one."""
         dataset = self
         while True:

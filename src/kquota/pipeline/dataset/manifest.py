@@ -80,6 +80,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Names that exist after it, also those without rows and so without files."""
     summary: Summary
     """All of it."""
+    ended: list[str] = []
+    """Runs that this commit takes for dead: they cannot commit after it."""
     live: list[DataFile] | None = None
     """All files after it, in each sixteenth."""
 
