@@ -103,9 +103,9 @@ class MortalStorage(LocalStorage):
         if next(self._changes) == self.dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def put(self, path: str, content: bytes | pa.Buffer) -> None:
+    def put(self, path: str, content: bytes | pa.Buffer, *, durable: bool = False) -> None:
         self._change()
-        super().put(path, content)
+        super().put(path, content, durable=durable)
 
     def put_new(self, path: str, content: bytes) -> None:
         self._change()
@@ -116,8 +116,8 @@ class MortalStorage(LocalStorage):
             self._change()
             super().delete([path])
 
-    def _write_partial(self, path: str, content: bytes | pa.Buffer, *, sync: bool = False) -> Path:
-        partial = super()._write_partial(path, content, sync=sync)
+    def _write_partial(self, path: str, content: bytes | pa.Buffer, *, durable: bool) -> Path:
+        partial = super()._write_partial(path, content, durable=durable)
         self._change()
         return partial
 

@@ -6,13 +6,15 @@ So a writer that was slower has not committed, looks at what the others changed,
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from time import sleep
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from kquota import __version__
 from kquota.clock import SystemClock
-from kquota.pipeline.dataset.manifest import LIVE_EVERY, DataFile, Manifest, write_manifest
+from kquota.pipeline.dataset.errors import NotWritableError
+from kquota.pipeline.dataset.manifest import LIVE_EVERY, DataFile, Manifest, manifest_path, write_manifest
 
 if TYPE_CHECKING:
     from kquota.pipeline.dataset.dataset import Dataset
@@ -22,6 +24,8 @@ __all__ = ["CLEAN", "commit", "commit_ended", "next_manifest"]
 
 CLEAN: Final = "clean"
 """The step of commits that only take runs for dead."""
+_PAUSE_S: Final = 0.1
+_ATTEMPTS: Final = 100
 
 
 def next_manifest(
@@ -53,7 +57,9 @@ def commit(dataset: Dataset, change: Callable[[Dataset], Manifest]) -> Dataset:
     """Make the next commit; gives the dataset after it.
 
     :param change: makes it of the dataset before it, and is asked again where another writer was faster.
+    :raises NotWritableError: another writer has begun the commit and does not end it.
     """
+    attempts = 0
     while True:
         before = dataset.refresh()
         manifest = change(before)
@@ -62,8 +68,20 @@ def commit(dataset: Dataset, change: Callable[[Dataset], Manifest]) -> Dataset:
         try:
             write_manifest(dataset.storage, manifest)
         except FileExistsError:
+            if dataset.refresh().version > before.version:
+                continue
+            # It is still empty, or a network mount does not list it yet.
+            attempts += 1
+            if attempts == _ATTEMPTS:
+                raise NotWritableError(dataset.url, _unfinished(manifest)) from None
+            sleep(_PAUSE_S)
             continue
         return before.after(manifest)
+
+
+def _unfinished(manifest: Manifest) -> str:
+    path = manifest_path(manifest.sequence)
+    return f"commit {manifest.sequence} was begun and not ended; if no run is at work any more, delete {path}"
 
 
 def commit_ended(dataset: Dataset, cleaner: str, runs: Sequence[str]) -> None:

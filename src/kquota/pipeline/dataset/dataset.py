@@ -198,8 +198,8 @@ class Dataset:
         sizes = {info.path: info.bytes for info in self.storage.list(f"{table}/")}
         for file in self.files(table):
             if sizes.get(file.path) != file.bytes:
-                if changes := self.refresh().changes_since(self.version):
-                    raise ConflictError(self.url, [table], sorted({one.step for one in changes}))
+                if by := {one.step for one in self.refresh().changes_since(self.version) if table in one.changed}:
+                    raise ConflictError(self.url, [table], sorted(by))
                 raise DamagedFileError(self.url, file.path, written_by(table).name)
 
     def run(
@@ -211,7 +211,7 @@ class Dataset:
         broker: BrokerConfig | None = None,
         into: Dataset | None = None,
     ) -> Run:
-        """A context in which a step writes its tables.
+        """A context in which a step writes its tables. To enter it may raise BusyError, as :class:`.run.Run` says.
 
         :param into: another dataset, that is replaced by what the step writes; without it they go beside what is read.
         :raises MissingTableError: what the step reads is not there.

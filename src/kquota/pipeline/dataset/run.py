@@ -78,7 +78,7 @@ class Run:
     def __enter__(self) -> Self:
         """Announce the run.
 
-        :raises BusyError: a run that lives on this machine writes some of the same tables.
+        :raises BusyError: a run that lives on this machine, also in this process, writes some of the same tables.
         :raises NotWritableError: the storage refuses.
         """
         try:
@@ -203,7 +203,7 @@ class Run:
 
     def _keep(self, name: str, content: bytes, ending: str) -> None:
         path = new_path(f"_{name}", self.id, new_id(), ending)
-        self.target.storage.put(path, content)
+        self.target.storage.put(path, content, durable=True)
         self._added.pop(name, None)
         self.add(name, [DataFile(path, 0, len(content))])
 

@@ -81,14 +81,13 @@ def new_path(folder: str, run: str, unique: str, ending: str) -> str:
 def begin(storage: Storage, run: str, tables: Collection[str]) -> None:
     """Mark a run.
 
-    :raises BusyError: a run that lives on this machine writes one of the tables.
-    :raises UnsupportedStorageError: the storage lacks what a commit needs; so it is known before the work is done.
+    :raises BusyError: a run that lives on this machine, also in this process, writes one of the tables.
     """
     for writer in _marks(storage).values():
         both = set(tables).intersection(writer.tables)
         if both and writer.is_running():
             raise BusyError(storage.url, both, writer)
-    storage.put_new(_mark(run), msgspec.json.encode(Writer.of_this_process(tables)))
+    storage.put(_mark(run), msgspec.json.encode(Writer.of_this_process(tables)), durable=True)
 
 
 def end(storage: Storage, *runs: str) -> None:

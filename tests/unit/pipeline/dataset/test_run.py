@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from kquota.errors import InputError
-from kquota.files import read_quota_file
+from kquota.files import QuotaPeriod, QuotaTimeline, read_quota_file
 from kquota.pipeline.dataset import runs
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.errors import (
@@ -172,6 +172,23 @@ def test_people_find_copies_of_what_is_no_table(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").read_text() == "<p>7</p>"
 
 
+def test_people_find_since_when_quotas_are_known_if_that_is_in_the_recording(tmp_path: Path) -> None:
+    """The table `limits` says the same, and `quotas.yaml` alone would hide it."""
+    dataset = analysed(tmp_path)
+    file = quotas_of(5.0).periods[0].quotas
+    for start_ms, names in ((1_767_225_600_000, []), (1_767_225_599_999, ["2026-01-01T000000Z.yaml"])):
+        with dataset.run(INGEST_STEP) as run:
+            run.add("usage")
+            run.summary.start_ms = start_ms
+            dataset = run.commit()
+        with dataset.run(RESOLVE_STEP) as run:
+            run.add("clients")
+            run.set_quotas(QuotaTimeline((QuotaPeriod(1_767_225_600_000, file),)))
+            dataset = run.commit()
+        assert [path.name for path in tmp_path.glob("quotas/*")] == names
+        assert (tmp_path / "quotas.yaml").exists()
+
+
 def test_runs_of_other_tables_go_on_at_the_same_time(tmp_path: Path) -> None:
     dataset = analysed(tmp_path)
     with dataset.run(SWEEP_STEP) as one, dataset.run(WHATIF_STEP) as other:
@@ -186,18 +203,23 @@ def test_runs_of_other_tables_go_on_at_the_same_time(tmp_path: Path) -> None:
     assert committed.summary.throttled_meters is None
 
 
-def test_a_second_run_of_the_same_tables_is_refused_here(tmp_path: Path) -> None:
-    dataset = analysed(tmp_path)
+def test_a_second_run_of_the_same_tables_is_refused_in_this_process(tmp_path: Path) -> None:
+    """Both would work, and one of them for nothing. The first goes on, and after it others may begin."""
+    dataset, another = analysed(tmp_path / "one"), analysed(tmp_path / "another")
     with dataset.run(SWEEP_STEP) as run:
         with pytest.raises(BusyError) as caught, dataset.run(SWEEP_STEP):
             pass
         assert caught.value.tables == ("curve",)
         assert caught.value.writer.pid == os.getpid()
         assert f"process {os.getpid()}" in str(caught.value)
+        with pytest.raises(BusyError), another.run(SWEEP_STEP, into=dataset):
+            pass
         sweep(run)
-        run.commit()
-    with dataset.run(SWEEP_STEP):
+        committed = run.commit()
+    with committed.run(SWEEP_STEP):
         pass
+    assert Dataset.open(dataset.url) == committed
+    assert left_over(committed) == []
 
 
 def test_of_runs_of_the_same_tables_on_two_machines_the_last_wins(
