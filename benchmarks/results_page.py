@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,24 +23,11 @@ def write_readme(results: Path) -> None:
     analyses = sorted((_load(path) for path in results.glob("analyze-*.json")), key=lambda one: int(one["lines"]))
     if analyses:
         sections.append(_analyze(analyses))
-    if (results / "memory.json").exists():
-        sections.append(_memory(_load(results / "memory.json")))
-    if (results / "resolve.json").exists():
-        sections.append(_resolve(_load(results / "resolve.json")))
-    if (results / "codec.json").exists():
-        sections.append(_codec(_load(results / "codec.json")))
-    if (results / "server.json").exists():
-        sections.append(_server(_load(results / "server.json")))
-    if (results / "metering.json").exists():
-        sections.append(_metering(_load(results / "metering.json")))
-    if (results / "gateway.json").exists():
-        sections.append(_gateway(_load(results / "gateway.json")))
-    if (results / "gateway-clients.json").exists():
-        sections.append(_gateway_clients(_load(results / "gateway-clients.json")))
-    if (results / "gateway-limits.json").exists():
-        sections.append(_gateway_limits(_load(results / "gateway-limits.json")))
-    if (results / "gateway-lossless.json").exists():
-        sections.append(_gateway_lossless(_load(results / "gateway-lossless.json")))
+    sections += [
+        section(_load(results / f"{name}.json"))
+        for name, section in _SECTIONS.items()
+        if (results / f"{name}.json").exists()
+    ]
     what_ifs = sorted((_load(path) for path in results.glob("what-if-*.json")), key=lambda one: int(one["rows"]))
     if what_ifs:
         sections.append(_what_if(what_ifs))
@@ -279,6 +267,28 @@ def _gateway_lossless(result: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
+def _dataset_commits(result: dict[str, Any]) -> str:
+    rows = [
+        "## What is seen of a dataset while its writers are killed",
+        "",
+        f"Two writers at a time, killed at points spread over the {result['points']} of a run.",
+        "Committed are those whose rows others see.",
+        "",
+        "| killed | kills | committed |",
+        "|---|---:|---:|",
+    ]
+    rows += [f"| {point} | {row['kills']} | {row['committed']} |" for point, row in result["killed"].items()]
+    rows += [
+        "",
+        f"{result['survived']} writers came to their end. In {result['reads']:,} reads of both tables meanwhile",
+        f"and after {result['commits']} commits {len(result['problems'])} mistakes were found.",
+        "",
+        *(f"- {problem}" for problem in result["problems"]),
+    ]
+    rows += [f"`{result['command']}`, load {result['machine']['load_1min']} before: {_where(result)}", ""]
+    return "\n".join(rows)
+
+
 def _figure(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
@@ -323,3 +333,18 @@ def _what_if(results: list[dict[str, Any]]) -> str:
         )
     rows.append("")
     return "\n".join(rows)
+
+
+_SECTIONS: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
+    "memory": _memory,
+    "resolve": _resolve,
+    "codec": _codec,
+    "server": _server,
+    "metering": _metering,
+    "gateway": _gateway,
+    "gateway-clients": _gateway_clients,
+    "gateway-limits": _gateway_limits,
+    "gateway-lossless": _gateway_lossless,
+    "dataset-commits": _dataset_commits,
+}
+"""By the name of the file, in the order of the page."""

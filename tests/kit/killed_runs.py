@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from multiprocessing import get_context
@@ -45,14 +45,19 @@ class MortalStorage(LocalStorage):
 
     dies_at = 0
     changes = 0
+    counts_from = ""
+    """The ending of the path with which counting begins."""
 
     @classmethod
-    def at(cls, url: str, dies_at: int) -> Self:
+    def at(cls, url: str, dies_at: int, counts_from: str = "") -> Self:
         """One for the rest of this process (0: it does not die)."""
-        cls.dies_at = dies_at
+        cls.dies_at, cls.counts_from = dies_at, counts_from
         return cls(url)
 
     def _change(self, how: str, path: str) -> None:
+        if not path.endswith(self.counts_from):
+            return
+        MortalStorage.counts_from = ""
         MortalStorage.changes += 1
         if self.changes == self.dies_at:
             Path(f"{self.root}.{os.getpid()}").write_text(f"{how} {_kind(path)}")
@@ -94,18 +99,22 @@ def clean(url: str, dies_at: int) -> None:
 
 
 def _replace_utilisation(url: str, generation: int, dies_at: int, machine: str) -> None:
-    """For a process on a machine of its own: write two tables anew, and die at some point (0: never)."""
+    """For a process on a machine of its own: write two tables anew, and die at some point (0: never).
+
+    Points are counted from its mark on, and not while it removes what others left.
+    """
     runs._machine = lambda: machine
-    with Dataset(MortalStorage.at(url, dies_at)).refresh().run(UTILISATION_STEP) as run:
+    storage = MortalStorage.at(url, dies_at, counts_from=".running")
+    with Dataset(storage).refresh().run(UTILISATION_STEP) as run:
         for name in _TABLES:
             add_rows(run, name, *({"requests": generation} for _ in range(_FILES)))
         run.summary.throttled_meters = generation
         run.commit()
 
 
-def _count_changes(url: str) -> None:
+def _count_changes(url: str, generation: int) -> None:
     """For a process that exits with how many points there are to die at."""
-    _replace_utilisation(url, 1, 0, "one")
+    _replace_utilisation(url, generation, 0, "one")
     sys.exit(MortalStorage.changes)
 
 
@@ -140,13 +149,14 @@ def trial(url: Path, kills: int, *, seed: int = 18) -> Trial:
     """
     found = Trial()
     analysed(url)
-    counted = in_process(_count_changes, str(url))
-    counted.join()
-    assert counted.exitcode is not None
-    found.points = counted.exitcode
+    for generation in (2, 3):  # the second removes as many files as those that are killed
+        counted = in_process(_count_changes, str(url), generation)
+        counted.join()
+        assert counted.exitcode is not None
+        found.points = counted.exitcode
     deaths = [1 + number * found.points // kills for number in range(kills)]
     Random(seed).shuffle(deaths)
-    generations = count(2)
+    generations = count(4)
     old = Dataset.open(url)
     while deaths:
         pair = []
@@ -154,11 +164,13 @@ def trial(url: Path, kills: int, *, seed: int = 18) -> Trial:
             lives = machine == "two" and len(deaths) % 3 == 1
             dies_at = deaths.pop() if deaths and not lives else 0
             generation = next(generations)
-            pair.append((generation, in_process(_replace_utilisation, str(url), generation, dies_at, machine)))
-        while any(process.is_alive() for _, process in pair):
+            process = in_process(_replace_utilisation, str(url), generation, dies_at, machine)
+            pair.append((generation, dies_at, process))
+        while any(process.is_alive() for *_, process in pair):
             _look(Dataset.open(url) if found.reads % 2 else old, found)
         old = Dataset.open(url)
-        _count_ends(url, pair, found)
+        # One that had less to do, because of the other, came to its end before that point.
+        deaths += [dies_at for dies_at in _count_ends(url, pair, found) if dies_at]
     _look(old, found)
     found.versions = old.version
     _check_cleaned(url, found)
@@ -180,9 +192,10 @@ def _look(dataset: Dataset, found: Trial) -> None:
         found.problems.append(f"rows of run {rows[0]} with the summary of {dataset.summary.throttled_meters}")
 
 
-def _count_ends(url: Path, pair: Sequence[tuple[int, BaseProcess]], found: Trial) -> None:
+def _count_ends(url: Path, pair: Sequence[tuple[int, int, BaseProcess]], found: Trial) -> Iterator[int]:
+    """Yields where those were to die that came to their end."""
     committed = {manifest.summary.throttled_meters for manifest in Dataset.open(url).changes_since(0)}
-    for generation, process in pair:
+    for generation, dies_at, process in pair:
         process.join()
         if process.exitcode == KILLED:
             note = Path(f"{url}.{process.pid}")
@@ -192,6 +205,7 @@ def _count_ends(url: Path, pair: Sequence[tuple[int, BaseProcess]], found: Trial
             found.committed[point] += generation in committed
         elif process.exitcode == 0:
             found.survived += 1
+            yield dies_at
             if generation not in committed:
                 found.problems.append(f"run {generation} ended, and there is no commit of it")
         else:
