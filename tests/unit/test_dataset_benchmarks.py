@@ -27,10 +27,8 @@ def test_the_check_writes_its_result_and_the_page(tmp_path: Path, capsys: pytest
 def test_the_check_fails_where_a_reader_saw_a_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = Trial(
-        points=25, kills=Counter(["before writing the manifest"]), problems=["not the rows of one run: [1, 2]"]
-    )
+    seen = Trial(points=25, kills=Counter(["before writing the manifest"]), problems=["not the rows of one run"])
     monkeypatch.setattr(check_dataset_commits, "trial", lambda *_, **__: seen)
     assert check_dataset_commits.main(["--results", str(tmp_path)]) == 1
-    assert "not the rows of one run: [1, 2]" in capsys.readouterr().out
-    assert "- not the rows of one run: [1, 2]" in (tmp_path / "README.md").read_text()
+    assert "not the rows of one run" in capsys.readouterr().out
+    assert "- not the rows of one run" in (tmp_path / "README.md").read_text()
