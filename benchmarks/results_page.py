@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,11 +22,19 @@ def write_readme(results: Path) -> None:
     analyses = sorted((_load(path) for path in results.glob("analyze-*.json")), key=lambda one: int(one["lines"]))
     if analyses:
         sections.append(_analyze(analyses))
-    sections += [
-        section(_load(results / f"{name}.json"))
-        for name, section in _SECTIONS.items()
-        if (results / f"{name}.json").exists()
-    ]
+    of_file = {
+        "memory.json": _memory,
+        "resolve.json": _resolve,
+        "codec.json": _codec,
+        "server.json": _server,
+        "metering.json": _metering,
+        "gateway.json": _gateway,
+        "gateway-clients.json": _gateway_clients,
+        "gateway-limits.json": _gateway_limits,
+        "gateway-lossless.json": _gateway_lossless,
+        "dataset-commits.json": _dataset_commits,
+    }
+    sections += [section(_load(results / name)) for name, section in of_file.items() if (results / name).exists()]
     what_ifs = sorted((_load(path) for path in results.glob("what-if-*.json")), key=lambda one: int(one["rows"]))
     if what_ifs:
         sections.append(_what_if(what_ifs))
@@ -333,18 +340,3 @@ def _what_if(results: list[dict[str, Any]]) -> str:
         )
     rows.append("")
     return "\n".join(rows)
-
-
-_SECTIONS: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
-    "memory": _memory,
-    "resolve": _resolve,
-    "codec": _codec,
-    "server": _server,
-    "metering": _metering,
-    "gateway": _gateway,
-    "gateway-clients": _gateway_clients,
-    "gateway-limits": _gateway_limits,
-    "gateway-lossless": _gateway_lossless,
-    "dataset-commits": _dataset_commits,
-}
-"""By the name of the file, in the order of the page."""
