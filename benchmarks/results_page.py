@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.idiomatic_page import idiomatic_section
-
 __all__ = ["write_readme"]
 
 _HEAD: Final = """# Results
@@ -34,13 +32,12 @@ def write_readme(results: Path) -> None:
         "gateway-clients.json": _gateway_clients,
         "gateway-limits.json": _gateway_limits,
         "gateway-lossless.json": _gateway_lossless,
+        "dataset-commits.json": _dataset_commits,
     }
     sections += [section(_load(results / name)) for name, section in of_file.items() if (results / name).exists()]
     what_ifs = sorted((_load(path) for path in results.glob("what-if-*.json")), key=lambda one: int(one["rows"]))
     if what_ifs:
         sections.append(_what_if(what_ifs))
-    if idiomatic := [_load(path) for path in sorted(results.glob("idiomatic-*.json"))]:
-        sections.append(idiomatic_section(idiomatic, _where))
     (results / "README.md").write_text("\n".join(sections), encoding="utf-8")
 
 
@@ -277,6 +274,28 @@ def _gateway_lossless(result: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
+def _dataset_commits(result: dict[str, Any]) -> str:
+    rows = [
+        "## What is seen of a dataset while its writers are killed",
+        "",
+        f"Two writers at a time, killed at points spread over the {result['points']} of a run.",
+        "Committed are those whose rows others see.",
+        "",
+        "| killed | kills | committed |",
+        "|---|---:|---:|",
+    ]
+    rows += [f"| {point} | {row['kills']} | {row['committed']} |" for point, row in result["killed"].items()]
+    rows += [
+        "",
+        f"{result['survived']} writers came to their end. In {result['reads']:,} reads of both tables meanwhile",
+        f"and after {result['commits']} commits {len(result['problems'])} mistakes were found.",
+        "",
+        *(f"- {problem}" for problem in result["problems"]),
+    ]
+    rows += [f"`{result['command']}`, load {result['machine']['load_1min']} before: {_where(result)}", ""]
+    return "\n".join(rows)
+
+
 def _figure(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
@@ -308,7 +327,7 @@ def _what_if(results: list[dict[str, Any]]) -> str:
         rows.append(f"| {name} | {' | '.join(ratios)} |")
     rows.append("")
     for result in results:
-        plain = result.get("plain")  # of older results
+        plain = result["plain"]
         looked_at = (
             f" The plain program looked at one user of {plain['parts']}: {plain['rows']:,} rows, "
             f"{plain['meters']:,} meters."

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 
 from kquota.files import QuotaTimeline
+from kquota.pipeline.dataset.commits import commit_ended
 from kquota.pipeline.dataset.errors import (
     ConflictError,
     DamagedFileError,
@@ -32,13 +33,13 @@ from kquota.pipeline.dataset.errors import (
 )
 from kquota.pipeline.dataset.manifest import LIVE_EVERY, RUNS, DataFile, Manifest, fold, newest_sequence, read_manifests
 from kquota.pipeline.dataset.quotas import decode_quotas
-from kquota.pipeline.dataset.runs import dead_runs, end, ended_files
+from kquota.pipeline.dataset.runs import dead_runs, end, ended_files, old_runs
 from kquota.pipeline.dataset.steps import DOCUMENTS, QUOTAS, written_by
 from kquota.pipeline.dataset.storage import Storage, open_storage
 from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import ALL_TABLES
-from kquota.pipeline.dataset.views import put_views
-from kquota.pipeline.dataset.writing import read_file
+from kquota.pipeline.dataset.views import VIEWS, put_views
+from kquota.pipeline.dataset.writing import new_id, read_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,6 +54,8 @@ __all__ = ["Dataset"]
 
 _FIRST_FORMAT: Final = "_kquota.json"
 """Only datasets of format 1 have it."""
+_OURS: Final = frozenset((RUNS, *(f"_{name}" for name in DOCUMENTS), *ALL_TABLES))
+"""Names of folders at the top of a dataset."""
 _T = TypeVar("_T")
 
 
@@ -79,10 +82,10 @@ class Dataset:
             dataset = cls(storage).refresh()
         except NotADirectoryError:
             raise NotWritableError(storage.url, "Not a directory") from None
-        if dataset.manifest is None:
-            _check_empty(storage)
-        elif not overwrite:
+        if dataset.manifest is not None and not overwrite:
             raise DatasetExistsError(dataset.url)
+        if foreign := _foreign(dataset):
+            raise ForeignFilesError(dataset.url, sorted(foreign))
         return dataset
 
     @classmethod
@@ -160,11 +163,11 @@ class Dataset:
 
     def read_tables(self, tables: Sequence[str], *, columns: Sequence[str] | None = None) -> dict[str, pa.Table]:
         """As :meth:`read`, all tables of the same commit."""
-        return self._retrying(lambda dataset: {table: _read_table(dataset, table, columns) for table in tables})
+        return self.retrying(lambda dataset: {table: _read_table(dataset, table, columns) for table in tables})
 
     def quotas(self) -> QuotaTimeline | None:
         """Those it was judged by, None before any; as :meth:`read`, of this or a newer commit."""
-        return self._retrying(_read_quotas)
+        return self.retrying(_read_quotas)
 
     def frame(self, spark: SparkSession, table: str) -> DataFrame:
         """A table for Spark. A run that replaces it makes a job that still reads it fail.
@@ -195,8 +198,8 @@ class Dataset:
         sizes = {info.path: info.bytes for info in self.storage.list(f"{table}/")}
         for file in self.files(table):
             if sizes.get(file.path) != file.bytes:
-                if changes := self.refresh().changes_since(self.version):
-                    raise ConflictError(self.url, [table], sorted({one.step for one in changes}))
+                if by := {one.step for one in self.refresh().changes_since(self.version) if table in one.changed}:
+                    raise ConflictError(self.url, [table], sorted(by))
                 raise DamagedFileError(self.url, file.path, written_by(table).name)
 
     def run(
@@ -208,7 +211,7 @@ class Dataset:
         broker: BrokerConfig | None = None,
         into: Dataset | None = None,
     ) -> Run:
-        """A context in which a step writes its tables.
+        """A context in which a step writes its tables. To enter it may raise BusyError, as :class:`.run.Run` says.
 
         :param into: another dataset, that is replaced by what the step writes; without it they go beside what is read.
         :raises MissingTableError: what the step reads is not there.
@@ -220,29 +223,23 @@ class Dataset:
     def clean(self, *, older_than_s: float | None = None) -> list[str]:
         """Remove what runs that were killed left; returns the paths. Runs that live lose nothing.
 
-        :param older_than_s: runs of other machines that began so long ago are taken for killed.
+        :param older_than_s: runs of other machines that began so long ago are taken for killed. One that lives all the
+            same gets a ConflictError at its commit. In a dataset without a commit they are left alone.
         """
-        dead = dead_runs(self.storage, older_than_s=older_than_s)
+        dead = dead_runs(self.storage)
+        if older_than_s is not None and self.refresh().version and (old := old_runs(self.storage, older_than_s)):
+            commit_ended(self, new_id(), old)
+            dead += old
         ended = ended_files(self.storage, dead)
         newest = self.refresh()
         garbage = [path for path in ended if path not in newest.live]
         self.storage.delete(garbage)
         self.storage.remove_partial()
-        newest.put_views()
+        put_views(newest)
         end(self.storage, *dead)
         return garbage
 
-    def put_views(self) -> None:
-        """Write the copies for people, of the newest commit even if others commit meanwhile."""
-        dataset = self
-        while dataset.manifest is not None:
-            dataset._retrying(lambda one: put_views(one.storage, one.summary, one.quotas(), one.files("report")))
-            newest = dataset.refresh()
-            if newest.version == dataset.version:
-                return
-            dataset = newest
-
-    def _retrying(self, read: Callable[[Dataset], _T]) -> _T:
+    def retrying(self, read: Callable[[Dataset], _T]) -> _T:
         """Read, and again from a newer commit as long as files are gone because of one."""
         dataset = self
         while True:
@@ -279,12 +276,12 @@ def _read_quotas(dataset: Dataset) -> QuotaTimeline | None:
     return None
 
 
-def _check_empty(storage: Storage) -> None:
-    """See that a new dataset may be made: there is nothing, or what runs without a commit left."""
-    names = _names(storage)
-    foreign = names - {RUNS, *(f"_{name}" for name in DOCUMENTS), *ALL_TABLES} if RUNS in names else names
-    if foreign:
-        raise ForeignFilesError(storage.url, sorted(foreign))
+def _foreign(dataset: Dataset) -> set[str]:
+    """Names at the top that are neither a dataset's nor of runs that ended without a commit."""
+    names = _names(dataset.storage)
+    if RUNS not in names:
+        return names
+    return names - _OURS if dataset.manifest is None else names - _OURS - {*VIEWS}
 
 
 def _found(storage: Storage) -> Found:

@@ -32,13 +32,13 @@ _SHOWN = 3
 
 
 class UnsupportedStorageError(InputError):
-    """A storage that datasets cannot be on, and why."""
+    """A URL of a storage that datasets cannot be on."""
 
-    def __init__(self, url: str, reason: str) -> None:
-        self.url, self.reason = url, reason
+    def __init__(self, url: str) -> None:
+        self.url = url
         super().__init__(
-            f"{url}: a dataset cannot be there, {reason}: give a path, or file:///path, on a file system that this "
-            "machine and all workers of Spark have mounted"
+            f"{url}: a dataset cannot be there, URLs of this kind are not served yet: give a path, or file:///path, on "
+            "a file system that this machine and all workers of Spark have mounted"
         )
 
 

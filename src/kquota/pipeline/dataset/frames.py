@@ -40,7 +40,11 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def table_frame(spark: SparkSession, storage: Storage, table: Table, files: Sequence[DataFile]) -> DataFrame:
-    """A table that consists of these files."""
+    """A table that consists of these files.
+
+    Spark looks for each file: of more than 32, which is a setting of the caller's session, in a job of its own. That
+    took 0.09 s for 200 files on two cores, and no less without the job.
+    """
     if not files:
         return spark.createDataFrame([], table.schema)
     paths = [_GLOB.sub(r"\\\1", storage.spark_url(file.path)) for file in files]

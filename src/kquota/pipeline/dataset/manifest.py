@@ -80,6 +80,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Names that exist after it, also those without rows and so without files."""
     summary: Summary
     """All of it."""
+    ended: list[str] = []
+    """Runs that this commit takes for dead: they cannot commit after it."""
     live: list[DataFile] | None = None
     """All files after it, in each sixteenth."""
 
@@ -108,7 +110,8 @@ def manifest_path(sequence: int) -> str:
 
 def newest_sequence(storage: Storage) -> int:
     """The number of the newest commit, 0 where there is none."""
-    names = [file.path.removeprefix(f"{RUNS}/").removesuffix(_JSON) for file in storage.list(f"{RUNS}/")]
+    # An empty one is not there yet (:meth:`Storage.put_new`).
+    names = [file.path.removeprefix(f"{RUNS}/").removesuffix(_JSON) for file in storage.list(f"{RUNS}/") if file.bytes]
     return max((int(name) for name in names if name.isdecimal()), default=0)
 
 

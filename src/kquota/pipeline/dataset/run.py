@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 from msgspec.structs import replace
 
-from kquota import __version__
 from kquota.clock import SystemClock
 from kquota.config import BrokerConfig
 from kquota.errors import KquotaError
 from kquota.files import QuotaTimeline
+from kquota.pipeline.dataset.commits import CLEAN, commit, next_manifest
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.errors import ConflictError, NotSharedStorageError, NotWritableError
-from kquota.pipeline.dataset.manifest import LIVE_EVERY, RUNS, DataFile, Manifest, write_manifest
+from kquota.pipeline.dataset.manifest import RUNS, DataFile, Manifest
 from kquota.pipeline.dataset.quotas import encode_quotas
-from kquota.pipeline.dataset.runs import begin, dead_runs, end, is_marked, new_path, written_files
+from kquota.pipeline.dataset.runs import begin, dead_runs, end, new_path, written_files
 from kquota.pipeline.dataset.steps import QUOTAS, REPORT, RESOLVE_STEP, Step, changed_by, reset_parts
 from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import ALL_TABLES
+from kquota.pipeline.dataset.views import put_views
 from kquota.pipeline.dataset.writing import TableWriter, new_id
 from kquota.pipeline.progress import Progress
 
@@ -58,13 +59,13 @@ class Run:
         self.dataset = dataset
         """As it was when the run was made."""
         self.step = step
-        self.target = target
+        self._is_own = target.storage.identity == dataset.storage.identity
+        self.target = dataset if self._is_own else target
         self.broker = BrokerConfig() if broker is None else broker
         self.progress = Progress(StringIO(), SystemClock(), quiet=True) if progress is None else progress
         self.session = spark
         """May be given later: see :attr:`spark`."""
         self._added: dict[str, list[DataFile]] = {}
-        self._is_own = target.url == dataset.url
         self._seen = Dataset(dataset.storage) if step.begins_anew else dataset
         self.summary = self._base(dataset.summary)
 
@@ -77,7 +78,7 @@ class Run:
     def __enter__(self) -> Self:
         """Announce the run.
 
-        :raises BusyError: a run that lives on this machine writes some of the same tables.
+        :raises BusyError: a run that lives on this machine, also in this process, writes some of the same tables.
         :raises NotWritableError: the storage refuses.
         """
         try:
@@ -194,65 +195,54 @@ class Run:
 
         :raises ConflictError: what this run has read was changed meanwhile.
         """
-        while True:
-            before = self.target.refresh()
-            self._check_unchanged(before)
-            manifest = self._manifest(before)
-            try:
-                write_manifest(self.target.storage, manifest)
-                break
-            except FileExistsError:  # another run was faster
-                continue
-        committed = before.after(manifest)
-        committed.put_views()
-        self.target.storage.delete(manifest.remove)
+        committed = commit(self.target, self._manifest)
+        put_views(committed)
+        assert committed.manifest is not None
+        self.target.storage.delete(committed.manifest.remove)
         return committed
 
     def _keep(self, name: str, content: bytes, ending: str) -> None:
         path = new_path(f"_{name}", self.id, new_id(), ending)
-        self.target.storage.put(path, content)
+        self.target.storage.put(path, content, durable=True)
         self._added.pop(name, None)
         self.add(name, [DataFile(path, 0, len(content))])
 
-    def _check_unchanged(self, before: Dataset, cause: Exception | None = None) -> None:
-        """See that nothing was changed that this run has read, up to `before`, or found not to be there.
+    def _check_unchanged(self, now: Dataset, cause: Exception | None = None) -> None:
+        """See that nothing was changed that this run has read, or found not to be there.
 
-        :raises ConflictError: something was.
+        :param now: the target.
+        :raises ConflictError: something was, or this run was taken for dead.
         """
-        changes = set() if is_marked(self.target.storage, self.id) else {"clean"}
-        tables = set(self._added) if changes else set()
-        if self.target.version == 0:  # a new dataset was to be made, and is there
-            for manifest in self._others(before, 0):
-                tables.update(manifest.changed)
-                changes.add(manifest.step)
-        for manifest in self._others(before if self._is_own else self.dataset.refresh(), self.dataset.version):
+        tables: set[str] = set()
+        by: set[str] = set()
+        since = self._by_others(now, self.target.version)
+        if since and self.target.version == 0:  # a new dataset was to be made, and is there
+            tables |= now.tables
+            by |= {manifest.step for manifest in since}
+        if any(self.id in manifest.ended for manifest in since):
+            tables |= self._added.keys()
+            by.add(CLEAN)
+        for manifest in since if self._is_own else self._by_others(self.dataset.refresh(), self.dataset.version):
             if both := self.step.used.intersection(manifest.changed):
                 tables |= both
-                changes.add(manifest.step)
-        if changes:
-            raise ConflictError(self.target.url, sorted(tables), sorted(changes)) from cause
+                by.add(manifest.step)
+        if by:
+            raise ConflictError(self.target.url, sorted(tables), sorted(by)) from cause
 
-    def _others(self, dataset: Dataset, version: int) -> list[Manifest]:
+    def _by_others(self, dataset: Dataset, version: int) -> list[Manifest]:
         """Commits of other runs that came after a version."""
         return [manifest for manifest in dataset.changes_since(version) if manifest.run != self.id]
 
     def _manifest(self, before: Dataset) -> Manifest:
-        changed = changed_by(self.step, before.tables) if self._is_own else before.tables.union(self.step.writes)
-        manifest = Manifest(
-            sequence=before.version + 1,
+        self._check_unchanged(before)
+        return next_manifest(
+            before,
             run=self.id,
             step=self.step.name,
-            kquota=__version__,
-            committed_ms=SystemClock().now_ms(),
-            add=[file for files in self._added.values() for file in files],
-            remove=[file.path for table in sorted(changed) for file in before.files(table)],
-            changed=sorted(changed),
-            tables=sorted((before.tables - changed) | self._added.keys()),
+            add=self._added,
+            changed=changed_by(self.step, before.tables) if self._is_own else before.tables.union(self.step.writes),
             summary=self._merged(before.summary if self._is_own else self.dataset.summary),
         )
-        if manifest.sequence % LIVE_EVERY:
-            return manifest
-        return replace(manifest, live=list(before.after(manifest).live.values()))
 
     def _merged(self, summary: Summary) -> Summary:
         """What other steps counted, which may be more than when this run began, and what this one did."""

@@ -2,8 +2,8 @@
 
 A run marks itself by ``_runs/ID.running`` before it writes anything, and removes the mark when all is done. Every file
 that it writes has its id in its name. So a file that is not live, of a run without a mark, is of no use to
-anybody. That a mark's process still runs is known for this machine only; correctness does not depend on it, as two runs
-that write the same tables find out at the commit.
+anybody. That a mark's process still runs is known on its own machine only. Correctness does not depend on it: runs that
+write the same tables find out at the commit, and one that was taken for dead cannot commit (:mod:`.commits`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import UTC, datetime
 from getpass import getuser
 from pathlib import Path
@@ -24,22 +25,30 @@ from kquota.pipeline.dataset.errors import BusyError
 from kquota.pipeline.dataset.manifest import RUNS
 from kquota.pipeline.dataset.storage import Storage
 
-__all__ = ["Writer", "begin", "dead_runs", "end", "ended_files", "is_marked", "new_path", "written_files"]
+__all__ = ["Writer", "begin", "dead_runs", "end", "ended_files", "new_path", "old_runs", "written_files"]
 
-_WRITTEN: Final = re.compile(r"(?:.*/)([0-9a-f]{12})-[0-9a-f]{12}\.\w+")
+_FOLDER: Final = rf"(?:{RUNS}/[0-9a-f]{{12}}\.tmp/)?\w+(?:/\w+=[^/]*)*"
+"""Of a table with its partitions, of the quotas or the report, or of temporary files; not of a dataset below this."""
+_WRITTEN: Final = re.compile(rf"{_FOLDER}/([0-9a-f]{{12}})-[0-9a-f]{{12}}\.\w+")
 """The path of a file that :func:`new_path` made, with its run."""
 _RUNNING: Final = ".running"
 _ENDED_STATES: Final = ("Z", "X")
 """Of proc(5): processes that have ended, and that nobody has waited for yet."""
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+"""Of random(4): another one each time that a machine is started."""
+_PID_NAMESPACE: Final = Path("/proc/self/ns/pid")
+"""Of namespaces(7): each container has its own process ids."""
 
 
 class Writer(msgspec.Struct, frozen=True):
-    """A run that writes `tables`. Process ids are those of a `pid_namespace`, as each container may have its own."""
+    """A run that writes `tables`."""
 
     tables: list[str]
     user: str
     host: str
-    pid_namespace: str
+    """For people: containers are often called alike."""
+    machine: str
+    """Where `pid` is of this process: a machine since it was started, and one of its containers."""
     pid: int
     pid_started: str
     """In the system's units; another process with the same id began at another time. Empty where it is not known."""
@@ -53,14 +62,11 @@ class Writer(msgspec.Struct, frozen=True):
         except (KeyError, OSError):  # a container's user may have no name
             user = f"user {os.getuid()}"
         started = _process(os.getpid()) or ""
-        now_ms = SystemClock().now_ms()
-        return cls(sorted(tables), user, gethostname(), _pid_namespace(), os.getpid(), started, now_ms)
+        return cls(sorted(tables), user, gethostname(), _machine(), os.getpid(), started, SystemClock().now_ms())
 
     def is_running(self) -> bool | None:
         """Whether the process runs; None where it is of another machine, and cannot be asked for."""
-        if (self.host, self.pid_namespace) != (gethostname(), _pid_namespace()):
-            return None
-        return _process(self.pid) == self.pid_started
+        return _process(self.pid) == self.pid_started if self.machine == _machine() else None
 
     def __str__(self) -> str:
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC)
@@ -75,14 +81,13 @@ def new_path(folder: str, run: str, unique: str, ending: str) -> str:
 def begin(storage: Storage, run: str, tables: Collection[str]) -> None:
     """Mark a run.
 
-    :raises BusyError: a run that lives on this machine writes one of the tables.
-    :raises UnsupportedStorageError: the storage lacks what a commit needs; so it is known before the work is done.
+    :raises BusyError: a run that lives on this machine, also in this process, writes one of the tables.
     """
     for writer in _marks(storage).values():
         both = set(tables).intersection(writer.tables)
         if both and writer.is_running():
             raise BusyError(storage.url, both, writer)
-    storage.put_new(_mark(run), msgspec.json.encode(Writer.of_this_process(tables)))
+    storage.put(_mark(run), msgspec.json.encode(Writer.of_this_process(tables)), durable=True)
 
 
 def end(storage: Storage, *runs: str) -> None:
@@ -90,25 +95,17 @@ def end(storage: Storage, *runs: str) -> None:
     storage.delete(map(_mark, runs))
 
 
-def is_marked(storage: Storage, run: str) -> bool:
-    """Whether nobody has taken the run for dead."""
-    return run in _marks(storage)
+def dead_runs(storage: Storage) -> list[str]:
+    """Runs that were killed on this machine."""
+    return [run for run, writer in _marks(storage).items() if writer.is_running() is False]
 
 
-def dead_runs(storage: Storage, *, older_than_s: float | None = None) -> list[str]:
-    """Runs that were killed on this machine.
-
-    :param older_than_s: so old, those of other machines are taken for killed, too.
-    """
-    now_ms = SystemClock().now_ms()
-    dead = []
-    for run, writer in _marks(storage).items():
-        is_running = writer.is_running()
-        if is_running is None:
-            is_running = older_than_s is None or now_ms - writer.since_ms < older_than_s * 1000
-        if not is_running:
-            dead.append(run)
-    return dead
+def old_runs(storage: Storage, older_than_s: float) -> list[str]:
+    """Runs of other machines that began so long ago; whether they live is not known."""
+    before_ms = SystemClock().now_ms() - older_than_s * 1000
+    return [
+        run for run, writer in _marks(storage).items() if writer.is_running() is None and writer.since_ms <= before_ms
+    ]
 
 
 def written_files(storage: Storage) -> list[tuple[str, str]]:
@@ -143,11 +140,14 @@ def _marks(storage: Storage) -> dict[str, Writer]:
     return marks
 
 
-def _pid_namespace() -> str:
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
-    except OSError:  # a system without
-        return ""
+def _machine() -> str:
+    """What no other machine has, nor another container of this one, where the system says so."""
+    boot_id, pid_namespace = gethostname(), ""
+    with suppress(OSError):
+        boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
+    with suppress(OSError):
+        pid_namespace = str(_PID_NAMESPACE.readlink())
+    return f"{boot_id} {pid_namespace}"
 
 
 def _process(pid: int) -> str | None:

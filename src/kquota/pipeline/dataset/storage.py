@@ -43,6 +43,10 @@ class Storage(Protocol):
     def url(self) -> str:
         """What it was opened with."""
 
+    @property
+    def identity(self) -> str:
+        """The same for all URLs that name this place: links and other spellings of its path."""
+
     def list(self, prefix: str = "") -> list[FileInfo]:
         """The files whose path begins with `prefix` (empty, or ending in ``/``), by path; none where there are none.
 
@@ -55,14 +59,18 @@ class Storage(Protocol):
     def read(self, path: str) -> bytes:
         """A whole file. :raises FileNotFoundError: there is none."""
 
-    def put(self, path: str, content: bytes | pa.Buffer) -> None:
-        """Write a file, in place of one that is there."""
+    def put(self, path: str, content: bytes | pa.Buffer, *, durable: bool = False) -> None:
+        """Write a file, in place of one that is there.
+
+        :param durable: it survives a crash of the machine from now on.
+        """
 
     def put_new(self, path: str, content: bytes) -> None:
-        """Create a file. Of any number of writers who do this for one path at the same time, one succeeds.
+        """Create a durable file. Of any number of writers who do this for one path at the same time, one succeeds.
 
-        :raises FileExistsError: there is one.
-        :raises UnsupportedStorageError: the storage cannot do this.
+        Where the file system has no hard links, the others may find it empty for a moment.
+
+        :raises FileExistsError: there is one, or another writer has begun it.
         """
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -79,8 +87,9 @@ class Storage(Protocol):
 class LocalStorage:
     """A folder of this machine, or of a file system that it and all workers have mounted under the same path.
 
-    A new file is written beside its path under a hidden name, and then gets its path in one step: by a rename, which
-    replaces, or by a hard link, which fails where the path is taken.
+    A file is written beside its path under a hidden name, and then gets its path in one step: by a rename, which
+    replaces, or by a hard link, which fails where the path is taken. Without hard links (FAT, some network mounts) an
+    empty file reserves the path, which also fails where it is taken, and then the rename replaces that.
     """
 
     root: str
@@ -90,6 +99,15 @@ class LocalStorage:
     def url(self) -> str:
         """The folder."""
         return self.root
+
+    @property
+    def identity(self) -> str:
+        """As :meth:`Storage.identity`: the folder's device and inode, its path without links while there is none."""
+        try:
+            found = Path(self.root).stat()
+        except OSError:
+            return os.path.realpath(self.root)
+        return f"{found.st_dev}:{found.st_ino}"
 
     def list(self, prefix: str = "") -> list[FileInfo]:
         """As :meth:`Storage.list`; links to folders are not followed."""
@@ -110,21 +128,26 @@ class LocalStorage:
         """As :meth:`Storage.read`."""
         return self._at(path).read_bytes()
 
-    def put(self, path: str, content: bytes | pa.Buffer) -> None:
+    def put(self, path: str, content: bytes | pa.Buffer, *, durable: bool = False) -> None:
         """As :meth:`Storage.put`."""
-        self._write_partial(path, content).replace(self._at(path))
+        self._write_partial(path, content, durable=durable).replace(self._at(path))
+        if durable:
+            self._sync_folders(path)
 
     def put_new(self, path: str, content: bytes) -> None:
-        """As :meth:`Storage.put_new`; the file survives a crash of the machine."""
-        partial = self._write_partial(path, content, sync=True)
+        """As :meth:`Storage.put_new`."""
+        partial = self._write_partial(path, content, durable=True)
         try:
-            self._at(path).hardlink_to(partial)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            raise UnsupportedStorageError(self.url, "its file system has no hard links") from None
+            try:
+                self._at(path).hardlink_to(partial)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                self._at(path).touch(exist_ok=False)
+                partial.replace(self._at(path))
+            self._sync_folders(path)
         finally:
-            self.delete([partial.relative_to(self.root).as_posix()])
+            partial.unlink(missing_ok=True)
 
     def delete(self, paths: Iterable[str]) -> None:
         """As :meth:`Storage.delete`; folders that become empty go, too, at last the storage's own."""
@@ -135,13 +158,16 @@ class LocalStorage:
                     Path(self.root, folder).rmdir()
 
     def remove_partial(self, older_than_s: float = _PARTIAL_S) -> None:
-        """As :meth:`Storage.remove_partial`."""
+        """As :meth:`Storage.remove_partial`; so goes an empty file that such a writer reserved."""
         before_s = SystemClock().now_ms() / 1000 - older_than_s
         for file in self._walk():
-            if file.name.startswith(_PARTIAL):
-                with suppress(FileNotFoundError):
-                    if file.stat().st_mtime <= before_s:
-                        self.delete([file.relative_to(self.root).as_posix()])
+            if file.name.startswith(_PARTIAL) and _is_old(file, before_s):
+                with suppress(FileNotFoundError):  # its writer lives after all, and has come to its end
+                    file.unlink()
+                    # Without it the writer cannot put content into what it reserved.
+                    reserved = file.with_name(file.name.removeprefix(_PARTIAL).partition("-")[2])
+                    if _is_old(reserved, before_s) and not reserved.stat().st_size:
+                        reserved.unlink()
 
     def spark_url(self, path: str) -> str:
         """As :meth:`Storage.spark_url`."""
@@ -161,15 +187,15 @@ class LocalStorage:
             for name in names:
                 yield Path(folder, name)
 
-    def _write_partial(self, path: str, content: bytes | pa.Buffer, *, sync: bool = False) -> Path:
+    def _write_partial(self, path: str, content: bytes | pa.Buffer, *, durable: bool) -> Path:
         target = self._at(path)
-        partial = target.with_name(f"{_PARTIAL}{uuid4().hex}")
+        partial = target.with_name(f"{_PARTIAL}{uuid4().hex}-{target.name}")
         for attempt in count(1):
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with partial.open("xb") as file:
                     file.write(content)
-                    if sync:
+                    if durable:
                         file.flush()
                         os.fsync(file.fileno())
                 break
@@ -178,6 +204,23 @@ class LocalStorage:
                 if attempt == _ATTEMPTS:
                     raise
         return partial
+
+    def _sync_folders(self, path: str) -> None:
+        """Make names durable: that of a file, and those of folders that were made for it."""
+        for folder in self._at(path).parents[: path.count("/") + 2]:
+            with suppress(OSError):  # a file system that has no such call for folders
+                descriptor = os.open(folder, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+
+def _is_old(file: Path, before_s: float) -> bool:
+    try:
+        return file.stat().st_mtime <= before_s
+    except FileNotFoundError:
+        return False
 
 
 def open_storage(url: str | Path) -> Storage:
@@ -190,5 +233,5 @@ def open_storage(url: str | Path) -> Storage:
             check_local(url)
         path = local_path(str(url))
     except InputError:
-        raise UnsupportedStorageError(str(url), "URLs of this kind are not served yet") from None
+        raise UnsupportedStorageError(str(url)) from None
     return LocalStorage(str(Path(path).absolute()))

@@ -57,7 +57,8 @@ class TableWriter:
         pq.write_table(rows, sink, compression="snappy", store_schema=False)
         content = sink.getvalue()
         path = new_path(folder, self.run, new_id(), "parquet")
-        self.storage.put(path, content)
+        # A manifest names files of tables, and must not outlive them. Temporary ones are of no use after a crash.
+        self.storage.put(path, content, durable=self.table is not None)
         first_ms, last_ms = _bounds(rows, self.table.time if self.table is not None else "")
         least, greatest = _bounds(rows, "broker_id")
         return DataFile(

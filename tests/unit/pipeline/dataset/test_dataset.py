@@ -49,6 +49,20 @@ def test_files_of_others_are_not_touched(tmp_path: Path, overwrite: bool) -> Non
     assert caught.value.names == ("thesis.txt",)
 
 
+def test_files_of_others_in_a_dataset_are_not_touched(tmp_path: Path) -> None:
+    dataset = analysed(tmp_path)
+    (tmp_path / "thesis.txt").write_text("x")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "1.jpg").write_text("x")
+    with pytest.raises(ForeignFilesError) as caught:
+        Dataset.create(tmp_path, overwrite=True)
+    assert caught.value.names == ("photos", "thesis.txt")
+    with pytest.raises(DatasetExistsError):
+        Dataset.create(tmp_path)
+    assert Dataset.open(tmp_path) == dataset
+    assert {path.name for path in tmp_path.iterdir()} >= {"photos", "thesis.txt"}
+
+
 def test_what_a_run_without_a_commit_left_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "_runs").mkdir()
     (tmp_path / "_runs" / "0123456789ab.running").write_text("{}")

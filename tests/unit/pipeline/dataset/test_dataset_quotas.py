@@ -6,9 +6,8 @@ from kquota.files import QuotaFile, QuotaPeriod, QuotaTimeline, read_quota_file
 from kquota.pipeline.dataset.quotas import decode_quotas, encode_quotas, quota_files
 from tests.kit.datasets import quotas_of
 
-_FIRST, _LAST = quotas_of(1000.0).last, quotas_of(2000.0, entity="user=<default>").last
-assert _FIRST is not None
-assert _LAST is not None
+_FIRST = quotas_of(1000.0).periods[0].quotas
+_LAST = quotas_of(2000.0, entity="user=<default>").periods[0].quotas
 CHANGED = QuotaTimeline(
     (QuotaPeriod(1_767_225_600_000, _FIRST), QuotaPeriod(1_767_229_200_000, _LAST)), recorded_from_ms=1_767_225_600_000
 )

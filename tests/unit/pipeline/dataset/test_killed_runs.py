@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import json
-import signal
 from itertools import count
 from pathlib import Path
-from random import Random
 from shutil import copytree
 
 import pytest
 
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.steps import SWEEP_STEP
-from tests.kit.datasets import (
-    analysed,
-    clean,
-    in_process,
-    left_over,
-    quotas_of,
-    replace_analysis,
-    replace_utilisation,
-)
+from tests.kit.datasets import analysed, left_over, quotas_of
+from tests.kit.killed_runs import KILLED, clean, in_process, replace_analysis, trial
 
 OLD, NEW = 1, 2
-KILLED = -signal.SIGKILL
 
 
 def generation_of(dataset: Dataset) -> int:
@@ -103,32 +93,11 @@ def test_a_clean_that_is_killed_at_any_point_is_made_good_by_the_next(tmp_path: 
         assert dies_at > 3
 
 
-def test_readers_see_whole_tables_while_two_write_and_some_are_killed(tmp_path: Path) -> None:
-    analysed(tmp_path)
-    url = str(tmp_path)
-    random = Random(18)
-    killed = reads = 0
-    reader = Dataset.open(url)
-    for number in range(6):
-        pair = [
-            in_process(replace_utilisation, url, 10 + number, random.randint(1, 20), "one"),
-            in_process(replace_utilisation, url, 20 + number, 0, "two"),
-        ]
-        while any(process.is_alive() for process in pair):
-            tables = reader.read_tables(("utilisation", "throttled"))
-            rows = [value for table in tables.values() for value in table["requests"].to_pylist()]
-            assert len(set(rows)) == 1
-            assert len(rows) == (2 if rows[0] == 1 else 6)
-            reads += 1
-        for process in pair:
-            process.join()
-            assert process.exitcode in (0, KILLED)
-            killed += process.exitcode == KILLED
-        reader = reader.refresh()
-    assert killed == 6
-    assert reads > 0
-    assert reader.version > 3
-    reader.clean(older_than_s=0)
-    for partial in tmp_path.rglob(".partial-*"):
-        partial.unlink()
-    assert left_over(reader.refresh()) == []
+def test_readers_see_whole_tables_while_two_write_and_are_killed(tmp_path: Path) -> None:
+    """Ten times, at points that are spread over all of a run; `benchmarks.check_dataset_commits` does it more often."""
+    found = trial(tmp_path / "data", 10)
+    assert found.problems == []
+    assert found.kills.total() == 10
+    assert 0 < found.committed.total() < 10
+    assert found.survived > 0
+    assert found.reads > 0

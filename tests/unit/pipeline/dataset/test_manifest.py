@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -62,22 +63,22 @@ def test_live_is_what_was_added_less_what_was_removed(history: tuple[list[Manife
 
 
 @given(histories(), st.data())
-def test_a_dataset_is_moved_on_from_any_commit_to_any_later(
+def test_what_is_live_is_the_same_in_whatever_parts_commits_are_read(
     history: tuple[list[Manifest], list[set[str]]], data: st.DataObject
 ) -> None:
-    manifests, _ = history
-    cut = data.draw(st.integers(0, len(manifests)))
-    assert fold(fold({}, manifests[:cut]), manifests[cut:]) == fold({}, manifests)
-
-
-@given(histories(), st.data())
-def test_a_commit_that_lists_all_stands_for_those_before_it(
-    history: tuple[list[Manifest], list[set[str]]], data: st.DataObject
-) -> None:
-    manifests, _ = history
-    at = data.draw(st.integers(0, len(manifests) - 1))
-    listing = replace(manifests[at], live=list(fold({}, manifests[: at + 1]).values()))
-    assert fold({}, [listing, *manifests[at + 1 :]]) == fold({}, manifests)
+    """Commits that list all of it may be among them, and what came before those need not be read."""
+    manifests, states = history
+    places = st.integers(0, len(manifests))
+    listing = data.draw(st.sets(places))
+    for place in sorted(listing - {len(manifests)}):
+        manifests[place] = replace(manifests[place], live=list(fold({}, manifests[: place + 1]).values()))
+    first = data.draw(st.sampled_from([0, *sorted(listing - {len(manifests)})]))
+    cuts = [first, *sorted(cut for cut in data.draw(st.lists(places)) if cut > first), len(manifests)]
+    live: dict[str, DataFile] = {}
+    for begin, end in pairwise(cuts):
+        live = fold(live, manifests[begin:end])
+        assert live.keys() == states[end - 1]
+    assert live == fold({}, manifests)
 
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -1,105 +1,75 @@
-"""What every storage of datasets has to do, shown of the one there is."""
+"""The storages of datasets: each does what the suite says, and a folder some things more."""
 
 from __future__ import annotations
 
+import errno
 import os
-import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
 
-import pyarrow as pa
 import pytest
 
-from kquota.pipeline.dataset.errors import UnsupportedStorageError
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.errors import NotWritableError, UnsupportedStorageError
+from kquota.pipeline.dataset.manifest import LIVE_EVERY, manifest_path
+from kquota.pipeline.dataset.steps import INGEST_STEP, SWEEP_STEP
 from kquota.pipeline.dataset.storage import FileInfo, LocalStorage, Storage, open_storage
-
-WRITERS = 8
+from tests.kit.datasets import add_rows, analysed, left_over
+from tests.kit.storage_contract import MemoryStorage, StorageContract
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> Storage:
-    return open_storage(tmp_path / "data")
+def without_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system has no hard links, as FAT and some network mounts."""
+
+    def refuse(path: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(target))
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
 
 
-def test_nothing_is_listed_before_anything_is_written(storage: Storage) -> None:
-    assert storage.list() == []
-    assert storage.list("usage/") == []
+class TestLocalStorage(StorageContract):
+    """A folder."""
+
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> Storage:
+        return open_storage(tmp_path / "new" / "data")
 
 
-def test_files_are_listed_by_path_with_their_sizes(storage: Storage) -> None:
-    storage.put("b/two", b"22")
-    storage.put("a", b"1")
-    storage.put("b/c/three", b"333")
-    assert storage.list() == [FileInfo("a", 1), FileInfo("b/c/three", 3), FileInfo("b/two", 2)]
-    assert storage.list("b/") == [FileInfo("b/c/three", 3), FileInfo("b/two", 2)]
+@pytest.mark.usefixtures("without_links")
+class TestLocalStorageWithoutHardLinks(StorageContract):
+    """A folder of a file system that has none."""
+
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> Storage:
+        return open_storage(tmp_path / "data")
 
 
-def test_what_is_put_is_read_whole_and_in_ranges(storage: Storage) -> None:
-    storage.put("a/b", b"0123456789")
-    assert storage.read("a/b") == b"0123456789"
-    with storage.open_input("a/b") as file:
-        file.seek(4)
-        assert file.read(3) == b"456"
+class TestMemoryStorage(StorageContract):
+    """What stands for an object store."""
+
+    @pytest.fixture
+    def storage(self) -> Storage:
+        return MemoryStorage()
 
 
-def test_a_buffer_of_arrow_can_be_put(storage: Storage) -> None:
-    storage.put("a", pa.py_buffer(b"abc"))
-    assert storage.read("a") == b"abc"
-
-
-def test_put_replaces_what_is_there(storage: Storage) -> None:
-    storage.put("a", b"old and longer")
-    storage.put("a", b"new")
-    assert storage.read("a") == b"new"
-    assert storage.list() == [FileInfo("a", 3)]
-
-
-def test_put_new_refuses_a_path_that_is_taken(storage: Storage) -> None:
-    storage.put_new("a", b"first")
-    with pytest.raises(FileExistsError):
-        storage.put_new("a", b"second")
-    assert storage.read("a") == b"first"
-    assert storage.list() == [FileInfo("a", 5)]
-
-
-def test_of_writers_of_one_new_path_one_succeeds(storage: Storage) -> None:
-    ready = Barrier(WRITERS)
-
-    def write(number: int, path: str) -> bool:
-        ready.wait()
-        try:
-            storage.put_new(path, f"writer {number}".encode() * 1000)
-        except FileExistsError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(WRITERS) as pool:
-        for attempt in range(20):
-            path = f"_runs/{attempt}.json"
-            won = list(pool.map(write, range(WRITERS), [path] * WRITERS))
-            assert won.count(True) == 1
-            assert storage.read(path) == f"writer {won.index(True)}".encode() * 1000
-    assert len(storage.list()) == 20
-
-
-def test_what_is_not_there_cannot_be_read(storage: Storage) -> None:
-    with pytest.raises(FileNotFoundError):
-        storage.read("a")
-    with pytest.raises(FileNotFoundError):
-        storage.open_input("a/b")
-
-
-def test_absent_files_can_be_deleted(storage: Storage) -> None:
-    storage.put("a/b", b"1")
-    storage.put("a/c", b"1")
-    storage.delete(["a/b", "a/b", "x/y"])
-    assert storage.list() == [FileInfo("a/c", 1)]
-
-
-def test_workers_get_the_storage_of_the_driver(storage: Storage) -> None:
-    storage.put("a", b"1")
-    assert pickle.loads(pickle.dumps(storage)).read("a") == b"1"
+def test_a_dataset_needs_no_more_than_an_object_store_has() -> None:
+    dataset = Dataset(MemoryStorage())
+    for number in range(2 * LIVE_EVERY):
+        with dataset.run(INGEST_STEP if number % 5 == 0 else SWEEP_STEP) as run:
+            if number % 5 == 0:
+                add_rows(run, "requests", {"broker_id": number})
+                run.add("usage")
+            else:
+                add_rows(run, "curve", {"limit": float(number)}, {"limit": float(number)})
+            dataset = run.commit()
+    assert Dataset(dataset.storage).refresh() == dataset
+    assert dataset.read("requests")["broker_id"].to_pylist() == [30]
+    assert dataset.read("curve")["limit"].to_pylist() == [31.0, 31.0]
+    assert {file.path for file in dataset.storage.list() if not file.path.startswith("_runs/")} == {
+        *dataset.live,
+        "summary.json",
+    }
 
 
 def test_folders_that_become_empty_go(tmp_path: Path) -> None:
@@ -112,7 +82,7 @@ def test_folders_that_become_empty_go(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_are_written_while_others_delete_the_last_of_their_folder(tmp_path: Path) -> None:
+def test_folders_that_become_empty_under_others_go_at_last(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path / "data"))
 
     def work(number: int) -> None:
@@ -128,31 +98,108 @@ def test_files_are_written_while_others_delete_the_last_of_their_folder(tmp_path
 def test_what_a_killed_writer_left_is_not_listed_and_goes_in_time(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
     storage.put("a/b", b"1")
-    partial = tmp_path / "a" / ".partial-1"
-    partial.write_bytes(b"half")
+    partial = storage._write_partial("a/b", b"half", durable=False)
     assert storage.list() == [FileInfo("a/b", 1)]
     storage.remove_partial()
     assert partial.exists(), "its writer may be at work"
     os.utime(partial, (0, 0))
     storage.remove_partial()
     assert not partial.exists()
+    assert storage.read("a/b") == b"1"
+
+
+@pytest.mark.usefixtures("without_links")
+def test_a_new_file_without_hard_links_is_empty_or_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that is killed in between leaves it empty; it goes with what else that writer left."""
+    storage = LocalStorage(str(tmp_path))
+
+    def die(partial: Path, target: Path) -> None:
+        assert storage.list() == [FileInfo("a", 0)]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", die)
+        patch.setattr(Path, "unlink", lambda path, missing_ok=False: None)
+        with pytest.raises(KeyboardInterrupt):
+            storage.put_new("a", b"content")
+    (partial,) = tmp_path.glob(".partial-*")
+    with pytest.raises(FileExistsError):
+        storage.put_new("a", b"another")
+    os.utime(partial, (0, 0))
+    storage.remove_partial()
+    assert (partial.exists(), storage.list()) == (False, [FileInfo("a", 0)]), "another may just have begun the file"
+    storage._write_partial("a", b"content", durable=False)
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
+    storage.remove_partial()
+    assert list(tmp_path.iterdir()) == []
+    storage.put_new("a", b"another")
+    assert storage.read("a") == b"another"
+
+
+@pytest.mark.usefixtures("without_links")
+def test_datasets_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that is empty is not there yet; if its writer was killed, others say so after a while."""
+    dataset = analysed(tmp_path, 1)
+    dataset = analysed(tmp_path, 2)
+    assert left_over(dataset) == []
+    monkeypatch.setattr("kquota.pipeline.dataset.commits._PAUSE_S", 0)
+    begun = tmp_path / manifest_path(3)
+    begun.touch()
+    assert Dataset.open(tmp_path) == dataset
+    with dataset.run(SWEEP_STEP) as run, pytest.raises(NotWritableError, match=r"commit 3 .*00000003\.json"):
+        run.commit()
+    begun.unlink()
+    assert analysed(tmp_path, 3).version == 3
+
+
+def test_what_is_durable_is_synced_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the folders after that, up to one that was there before."""
+    synced: list[tuple[str, bool]] = []
+    storage = LocalStorage(str(tmp_path / "data"))
+
+    def sync(descriptor: int) -> None:
+        name = Path(f"/proc/self/fd/{descriptor}").readlink().name
+        synced.append((name.split("-")[0], (tmp_path / "data" / "a" / "b").exists()))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    storage.put("a/b", b"1")
+    assert synced == []
+    storage.delete(["a/b"])
+    storage.put("a/b", b"1", durable=True)
+    folders = [("a", True), ("data", True), (tmp_path.name.split("-")[0], True)]
+    assert synced == [(".partial", False), *folders]
+    storage.delete(["a/b"])
+    synced.clear()
+    storage.put_new("a/b", b"1")
+    assert synced == [(".partial", False), *folders]
+
+
+def test_what_a_manifest_names_was_durable_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[str] = set()
+    before_manifest: set[str] = set()
+    put, put_new = LocalStorage.put, LocalStorage.put_new
+
+    def watched_put(storage: LocalStorage, path: str, content: bytes, *, durable: bool = False) -> None:
+        put(storage, path, content, durable=durable)
+        if durable:
+            synced.add(path)
+
+    def watched_put_new(storage: LocalStorage, path: str, content: bytes) -> None:
+        before_manifest.update(synced)
+        put_new(storage, path, content)
+
+    monkeypatch.setattr(LocalStorage, "put", watched_put)
+    monkeypatch.setattr(LocalStorage, "put_new", watched_put_new)
+    dataset = analysed(tmp_path)
+    assert before_manifest >= dataset.live.keys()
+    assert "summary.json" not in synced
 
 
 def test_a_file_is_no_storage(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("x")
     with pytest.raises(NotADirectoryError):
         open_storage(tmp_path / "data").list()
-
-
-def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path, target: Path) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(Path, "hardlink_to", refuse)
-    storage = LocalStorage(str(tmp_path / "data"))
-    with pytest.raises(UnsupportedStorageError, match="no hard links"):
-        storage.put_new("a", b"1")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("url", ["s3a://bucket/key", "gs://bucket/key", "hdfs:/key", "file://host/key"])
@@ -166,3 +213,12 @@ def test_a_path_and_its_url_are_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     assert open_storage("data").url == open_storage(f"file://{tmp_path}/data").url == f"{tmp_path}/data"
     assert open_storage("data").spark_url("usage") == f"file://{tmp_path}/data/usage"
+
+
+def test_links_lead_to_the_same_storage(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for _ in ("before anything is there", "afterwards"):
+        same = {open_storage(tmp_path / name).identity for name in ("data", "link", "link/../data", "./data/")}
+        assert len(same) == 1
+        assert open_storage(tmp_path / "other").identity not in same
+        open_storage(tmp_path / "data").put("a", b"1")
