@@ -179,7 +179,7 @@ def test_both_workers_did_it(results: tuple[Path, Path], cluster: SparkCluster) 
 
 def is_listing(begin: dict[str, Any]) -> bool:
     """Whether a stage lists files."""
-    return begin["Properties"].get("spark.job.description", "").startswith("Listing leaf files")
+    return str(begin["Properties"].get("spark.job.description")).startswith("Listing leaf files")
 
 
 def events(cluster: SparkCluster, application: str) -> Iterator[dict[str, Any]]:
