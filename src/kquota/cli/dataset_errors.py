@@ -9,6 +9,7 @@ from kquota.pipeline.dataset.errors import (
     MissingTableError,
     NotADatasetError,
     NotWritableError,
+    WrongFormatError,
 )
 
 __all__ = ["advice"]
@@ -21,6 +22,8 @@ def advice(error: KquotaError) -> str:
             return "give --overwrite to replace it, or another --out"
         case ForeignFilesError() | NotWritableError() | BusyError():
             return "give another --out"
+        case WrongFormatError():
+            return "give another --out for that, or delete this one first"
         case NotADatasetError(found="an unfinished run"):
             return "a run that wrote to it has not come to its end; run that again"
         case NotADatasetError():
