@@ -2,20 +2,21 @@
 
 import gzip
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import functions as F
 
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.run import Run
 from kquota.pipeline.dataset.steps import INGEST_STEP
+from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import USAGE
-from kquota.pipeline.ingest.from_logs import IngestResult, ingest_logs
+from kquota.pipeline.ingest.from_logs import Spans, ingest_logs
 from kquota.pipeline.ingest.merge import merge_usage
 from kquota.pipeline.ingest.request_log import log_files, split_reader
 from kquota.pipeline.ingest.request_log.log_files import find_log_files
@@ -35,14 +36,14 @@ def ingest(
     keep_requests: bool = False,
     timezone: str = "UTC",
     before: Callable[[Run], None] = lambda run: None,
-) -> IngestResult:
-    """Read logs into a new dataset.
+) -> tuple[Summary, Spans]:
+    """Read logs into a new dataset: what was counted, and the times that the logs cover.
 
     :param before: is run first.
     """
     with Dataset.create(place).run(INGEST_STEP, spark=spark) as run:
         before(run)
-        result = ingest_logs(
+        covered = ingest_logs(
             run,
             find_log_files([str(path) for path in logs]),
             cluster="c",
@@ -52,7 +53,7 @@ def ingest(
             topics={},
         )
         run.commit()
-    return result
+        return run.summary, covered
 
 
 def cells(place: Path) -> set[tuple[Any, ...]]:
@@ -79,9 +80,13 @@ def test_usage_is_the_same_however_the_log_is_cut(
     lines = GOLDEN.read_bytes().splitlines(keepends=True)
     for parity in (0, 1):
         (tmp_path / f"half-{parity}.log").write_bytes(b"".join(lines[parity::2]))
-    halves = ingest(spark, tmp_path / "halves", [tmp_path / "half-1.log", tmp_path / "half-0.log"])
+    halves, _ = ingest(spark, tmp_path / "halves", [tmp_path / "half-1.log", tmp_path / "half-0.log"])
     assert cells(tmp_path / "halves") == expected
-    assert (halves.good, halves.followers, halves.forwarded) == (whole.good, whole.followers, whole.forwarded)
+    assert (halves.good, halves.followers, halves.forwarded) == (
+        whole[0].good,
+        whole[0].followers,
+        whole[0].forwarded,
+    )
 
 
 def test_the_same_log_under_two_names_counts_once(spark: "SparkSession", tmp_path: Path) -> None:
@@ -90,10 +95,10 @@ def test_the_same_log_under_two_names_counts_once(spark: "SparkSession", tmp_pat
     text = GOLDEN.read_bytes()
     (tmp_path / "archive.gz").write_bytes(gzip.compress(text))
     (tmp_path / "early").write_bytes(text[: len(text) // 2])
-    again = ingest(spark, tmp_path / "again", [tmp_path / "archive.gz", tmp_path / "early", GOLDEN])
-    assert [Path(log.path).name for log in again.duplicate_logs] == ["archive.gz", "early"]
+    again, covered = ingest(spark, tmp_path / "again", [tmp_path / "archive.gz", tmp_path / "early", GOLDEN])
+    assert [Path(log.file).name for log in again.duplicate_logs] == ["archive.gz", "early"]
     assert {log.of for log in again.duplicate_logs} == {str(GOLDEN.resolve())}
-    assert replace(again, duplicate_logs=()) == whole
+    assert (replace(again, duplicate_logs=[]), covered) == whole
     assert cells(tmp_path / "again") == cells(tmp_path / "whole")
 
 
@@ -108,8 +113,8 @@ def test_an_hour_that_came_twice_is_two_hours(
     (tmp_path / "log").write_bytes(b"[2026-10-25 01:59:30,000]" + body + b"\n" + text)
     monkeypatch.setattr(log_files, "MIN_SPLIT_BYTES", 20_000)
     monkeypatch.setattr(log_files, "MAX_SPLIT_BYTES", 20_000)
-    result = ingest(spark, tmp_path / "out", [tmp_path / "log"], timezone="Europe/Berlin")
-    assert (result.good, result.clock_went_backwards, result.ambiguous_hours) == (121, {}, ())
+    result, _ = ingest(spark, tmp_path / "out", [tmp_path / "log"], timezone="Europe/Berlin")
+    assert (result.good, result.clock_went_backwards, result.ambiguous_hours) == (121, [], [])
     assert result.start_ms is not None
     assert result.end_ms is not None
     assert (result.end_ms - result.start_ms) // 60_000 == 120
@@ -145,7 +150,7 @@ def test_small_stretches_give_the_same_cells(
     with Dataset.create(tmp_path / "small").run(INGEST_STEP, spark=spark) as run:
         writers = {kind: run.temporary(kind) for kind in ("edges", "mutations", "connections", "rejected")}
         writers["usage"] = run.writer("usage")
-        options = split_reader.IngestOptions(writers, "c", "UTC", keep_requests=False, default_partitions=1)
+        options = split_reader.ReadOptions(writers, "c", "UTC", keep_requests=False, default_partitions=1)
         chunks = list(split_reader.read_splits(list(enumerate(ranges)), options))
         assert len(chunks) > 2 * len(ranges) > 10
         merge_usage(run, chunks, cluster="c", topics={}, keep_requests=False)

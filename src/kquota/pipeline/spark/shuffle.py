@@ -27,11 +27,13 @@ __all__ = [
     "block_batch",
     "bucket_count",
     "from_blocks",
+    "from_blocks_by_kind",
     "group_starts",
     "partition_rows",
     "shuffle_by_bucket",
     "sort_order",
     "to_blocks",
+    "with_kind",
 ]
 
 _BLOCKS: Final = pa.schema([("bucket", pa.int32()), ("block", pa.binary())])
@@ -39,6 +41,7 @@ BLOCKS: Final[StructType] = from_arrow_schema(_BLOCKS)
 """Rows of one bucket as bytes, which only who wrote them can read."""
 
 _BUCKETS_PER_PARTITION: Final = 4
+_KIND: Final = b"kind"
 _PARTITIONS: Final = 200
 """Spark's default, where its setting is no number: ``auto`` lets Databricks choose, but not for what is dealt here."""
 _SPARSE: Final = 64
@@ -54,7 +57,7 @@ def bucket_count(spark: SparkSession) -> int:
 
 
 def shuffle_by_bucket(
-    blocks: DataFrame, work: Callable[[Sequence[pa.Buffer]], Iterator[pa.RecordBatch]], schema: StructType
+    blocks: DataFrame, work: Callable[[Sequence[pa.Buffer]], Iterator[pa.RecordBatch]], schema: StructType | str
 ) -> DataFrame:
     """Apply `work` to all blocks of one bucket after the other.
 
@@ -159,3 +162,18 @@ def _written(table: pa.Table) -> bytes:
 def from_blocks(blocks: Sequence[pa.Buffer]) -> pa.Table:
     """The rows of some blocks."""
     return pa.concat_tables([pa.ipc.open_stream(block).read_all() for block in blocks])
+
+
+def with_kind(rows: pa.Table, kind: str) -> pa.Table:
+    """The same rows, which :func:`from_blocks_by_kind` tells from those of other kinds in a bucket."""
+    return rows.replace_schema_metadata({_KIND: kind})
+
+
+def from_blocks_by_kind(blocks: Sequence[pa.Buffer]) -> dict[str, pa.Table]:
+    """The rows of some blocks by their kind, where different tables were shuffled together."""
+    found: dict[str, list[pa.Table]] = {}
+    for block in blocks:
+        rows = pa.ipc.open_stream(block).read_all()
+        kind = rows.schema.metadata[_KIND].decode()
+        found.setdefault(kind, []).append(rows.replace_schema_metadata())
+    return {kind: pa.concat_tables(tables) for kind, tables in found.items()}

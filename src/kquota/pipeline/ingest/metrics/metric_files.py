@@ -9,8 +9,8 @@ from typing import Final
 
 from kquota.errors import InputError
 from kquota.pipeline.ingest.file_patterns import matching_files
+from kquota.pipeline.ingest.input_file import InputFile, read_head
 from kquota.pipeline.ingest.metrics.mapping import MetricRule
-from kquota.pipeline.ingest.request_log.log_files import GZIP_RATIO, read_head
 
 __all__ = [
     "JMX",
@@ -51,19 +51,10 @@ class MetricInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricFile:
-    """A file of one source; `broker_id` None where the series themselves may say it."""
+class MetricFile(InputFile):
+    """A file of metrics; `source` is :data:`PROMETHEUS` or :data:`JMX`."""
 
-    path: str
     source: str
-    broker_id: int | None
-    size_bytes: int
-    compressed: bool
-
-    @property
-    def plain_bytes(self) -> int:
-        """Size when decompressed; an estimate for a compressed file."""
-        return self.size_bytes * GZIP_RATIO if self.compressed else self.size_bytes
 
 
 def find_metric_files(inputs: MetricInputs) -> list[MetricFile]:
@@ -84,7 +75,7 @@ def find_metric_files(inputs: MetricInputs) -> list[MetricFile]:
                 head, size, compressed = read_head(path)
                 if head.startswith(_PARQUET):
                     raise InputError(f"{path} is Parquet: give what query_range answers, a scrape, or JmxTool's output")
-                found[path] = MetricFile(path, source, broker, size, compressed)
+                found[path] = MetricFile(path, broker, size, compressed, source)
     return list(found.values())
 
 

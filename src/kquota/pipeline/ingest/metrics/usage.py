@@ -8,7 +8,6 @@ taken from the one with the most readings; others fill its gaps.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -62,19 +61,7 @@ class ReadingCounts(Struct, kw_only=True):
     gaps: int = 0
     resets: int = 0
     steps: dict[int, int] = field(default_factory=dict)
-    start_ms: int | None = None
-    end_ms: int | None = None
     conflicts: list[Conflict] = field(default_factory=list)
-
-    def add(self, others: ReadingCounts) -> None:
-        """Add the counts of other meters."""
-        for name in ("meters", "duplicates", "contradictions", "covered_by_log", "gaps", "resets"):
-            setattr(self, name, getattr(self, name) + getattr(others, name))
-        self.cells = dict(Counter(self.cells) + Counter(others.cells))
-        self.steps = dict(Counter(self.steps) + Counter(others.steps))
-        self.conflicts = (self.conflicts + others.conflicts)[:_CONFLICTS]
-        self.start_ms = min((one for one in (self.start_ms, others.start_ms) if one is not None), default=None)
-        self.end_ms = max((one for one in (self.end_ms, others.end_ms) if one is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,14 +224,7 @@ class _Meter:
                 "unknown_amounts": pa.nulls(count, pa.int64()),
             }
             tables.append(pa.table({name: columns[name] for name in USAGE_SCHEMA.names}, schema=USAGE_SCHEMA))
-            if count:
-                self._see(int(cells.starts.min()), int(cells.ends.max()))
         return pa.concat_tables(tables) if tables else USAGE_SCHEMA.empty_table()
-
-    def _see(self, start_ms: int, end_ms: int) -> None:
-        counts = self._counts
-        counts.start_ms = start_ms if counts.start_ms is None else min(counts.start_ms, start_ms)
-        counts.end_ms = end_ms if counts.end_ms is None else max(counts.end_ms, end_ms)
 
     def _chosen(self, covered: Intervals | None) -> Iterator[tuple[str, _Cells]]:
         """Cells by source that overlap neither each other nor what the log covers."""

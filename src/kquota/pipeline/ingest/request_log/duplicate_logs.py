@@ -15,9 +15,10 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from kquota.errors import InputError
+from kquota.pipeline.dataset.summary import DuplicateLogFile
 from kquota.pipeline.ingest.request_log.log_files import LogFile, read_chunks
 
-__all__ = ["Comparison", "Digests", "DuplicateLog", "digests_of", "find_duplicate_logs"]
+__all__ = ["Comparison", "Digests", "digests_of", "find_duplicate_logs"]
 
 
 class Comparison(Struct, frozen=True):
@@ -33,13 +34,6 @@ class Digests(Struct, frozen=True):
 
     length: int
     by_length: dict[int, str]
-
-
-class DuplicateLog(Struct, frozen=True):
-    """A log all lines of which stand in another one, too: it is not read."""
-
-    path: str
-    of: str
 
 
 def digests_of(file: Comparison) -> Digests:
@@ -63,7 +57,7 @@ def digests_of(file: Comparison) -> Digests:
 
 def find_duplicate_logs(
     files: Sequence[LogFile], compared: Callable[[Sequence[Comparison]], Sequence[Digests]]
-) -> dict[int, DuplicateLog]:
+) -> dict[int, DuplicateLogFile]:
     """By place among the files those whose lines all stand in another one. Of equal ones a plain one stays.
 
     :param compared: :func:`digests_of` for each: asked only about files that have the first line of another.
@@ -91,7 +85,7 @@ def find_duplicate_logs(
         """The one to be read comes first."""
         return -digests[place].length, files[place].compressed, place
 
-    repeated: dict[int, DuplicateLog] = {}
+    repeated: dict[int, DuplicateLogFile] = {}
     for place in places:
         length = digests[place].length
         own = digests[place].by_length[length]
@@ -106,5 +100,5 @@ def find_duplicate_logs(
                 f"{file.path} is given as a log of broker {file.broker_id}, and all of it is in {other.path}, "
                 f"which is given as one of broker {other.broker_id}: give each log once, with its broker"
             )
-        repeated[place] = DuplicateLog(file.path, other.path)
+        repeated[place] = DuplicateLogFile(file.path, other.path)
     return repeated

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from kquota.errors import InputError
-from kquota.pipeline.ingest.request_log.times import IN_ORDER_MS, LogTimes
+from kquota.pipeline.dataset.summary import Overlap
+from kquota.pipeline.ingest.request_log.clock import IN_ORDER_MS, LogTimes
 
-__all__ = ["LogOverlap", "MixedBrokersError", "ReadLog", "find_overlaps"]
+__all__ = ["MixedBrokersError", "ReadLog", "find_overlaps"]
 
 _NAMED: Final = 6
 
@@ -30,17 +31,6 @@ class ReadLog:
         return min(self.times.latest_ms, later.times.latest_ms) - max(self.times.earliest_ms, later.times.earliest_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class LogOverlap:
-    """Two logs of one broker that may be of two, or hold the same lines: `overlap_ms` is 0 where only their addresses
-    differ.
-    """
-
-    broker_id: int
-    paths: tuple[str, str]
-    overlap_ms: float
-
-
 class MixedBrokersError(InputError):
     """Logs of several brokers were given as those of one: they have no address in common, and were written at once."""
 
@@ -55,7 +45,7 @@ class MixedBrokersError(InputError):
         )
 
 
-def find_overlaps(logs: Iterable[ReadLog]) -> list[LogOverlap]:
+def find_overlaps(logs: Iterable[ReadLog]) -> list[Overlap]:
     """By broker the two logs that overlap longest in time; where none do, two whose addresses differ.
 
     One broker may have several listeners, or come back with another address: that is no error.
@@ -69,22 +59,22 @@ def find_overlaps(logs: Iterable[ReadLog]) -> list[LogOverlap]:
     for broker_id, those in sorted(of_broker.items()):
         those.sort(key=lambda log: (log.times.earliest_ms, log.path))
         mixed: dict[str, ReadLog] = {}
-        longest = LogOverlap(broker_id, ("", ""), 0.0)
+        pair, longest_ms = ["", ""], 0.0
         open_logs: list[ReadLog] = []
         for log in those:
             open_logs = [one for one in open_logs if one.overlap_ms(log) > IN_ORDER_MS]
             for one in open_logs:
                 if one.addresses and log.addresses and not one.addresses & log.addresses:
                     mixed |= {one.path: one, log.path: log}
-                if one.overlap_ms(log) > longest.overlap_ms:
-                    longest = LogOverlap(broker_id, (one.path, log.path), one.overlap_ms(log))
+                if one.overlap_ms(log) > longest_ms:
+                    pair, longest_ms = [one.path, log.path], one.overlap_ms(log)
             open_logs.append(log)
         if mixed:
             raise MixedBrokersError(broker_id, list(mixed.values()))
         known = [log for log in those if log.addresses]
-        moved = next((log for log in known if not log.addresses & known[0].addresses), None)
-        if longest.overlap_ms:
-            found.append(longest)
-        elif moved is not None:
-            found.append(LogOverlap(broker_id, (known[0].path, moved.path), 0.0))
+        other = next((log for log in known if not log.addresses & known[0].addresses), None)
+        if longest_ms:
+            found.append(Overlap(broker_id, pair, round(longest_ms)))
+        elif other is not None:
+            found.append(Overlap(broker_id, [known[0].path, other.path], 0))
     return found

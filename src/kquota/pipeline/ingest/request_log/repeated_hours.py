@@ -17,10 +17,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from msgspec import Struct, field
 
-from kquota.pipeline.ingest.request_log.clock import LogClock
+from kquota.pipeline.ingest.request_log.clock import IN_ORDER_MS, LogClock
 from kquota.pipeline.ingest.request_log.line import logged_time
 from kquota.pipeline.ingest.request_log.log_files import InputSplit, LogFile, last_time, read_blocks
-from kquota.pipeline.ingest.request_log.times import IN_ORDER_MS
 
 __all__ = ["Search", "SplitStarts", "split_starts", "with_split_starts"]
 

@@ -168,9 +168,7 @@ class Rows:
             connection=self._connection[at],
         )
 
-    def requests(
-        self, names: Names, listeners: Sequence[str], *, cluster: str, broker_id: int, range_index: int
-    ) -> pa.Table:
+    def requests(self, names: Names, listeners: Sequence[str], *, cluster: str, broker_id: int, split: int) -> pa.Table:
         """The charges one by one, in the `requests` table."""
         at, keys, amounts, told = self._charged
         count = len(at)
@@ -179,7 +177,7 @@ class Rows:
             "cluster": repeated(cluster, count),
             "broker_id": pa.repeat(pa.scalar(broker_id, pa.int32()), count),
             "connection": named(self._connection[at], names.connections),
-            "seq": pa.array(range_index << 32 | self.ints("line")[at]),
+            "seq": pa.array(split << 32 | self.ints("line")[at]),
             "end_ms": pa.array(self.floats("end_ms")[at]),
             "record_ms": pa.array(self.floats("record_ms")[at]),
             "api_key": pa.array(self.ints("api_key")[at], pa.int32()),

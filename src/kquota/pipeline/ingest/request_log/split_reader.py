@@ -26,9 +26,10 @@ from kquota.pipeline.ingest.chunks import (
     ChunkManifest,
     write_usage,
 )
+from kquota.pipeline.ingest.counts import LineCounts
 from kquota.pipeline.ingest.request_log.cells import Floats, to_cells
 from kquota.pipeline.ingest.request_log.charges import MUTATION
-from kquota.pipeline.ingest.request_log.clock import LogClock
+from kquota.pipeline.ingest.request_log.clock import LogClock, LogTimes
 from kquota.pipeline.ingest.request_log.line import LogLine, RejectedLineError, decode_lines
 from kquota.pipeline.ingest.request_log.log_files import InputSplit, read_blocks
 from kquota.pipeline.ingest.request_log.mutated_topics import (
@@ -39,11 +40,10 @@ from kquota.pipeline.ingest.request_log.mutated_topics import (
 )
 from kquota.pipeline.ingest.request_log.origins import Names, OriginIds, client_of
 from kquota.pipeline.ingest.request_log.rows import COLUMNS, FirstSeconds, Rows, to_rows
-from kquota.pipeline.ingest.request_log.times import LogTimes
 from kquota.pipeline.ingest.request_log.watermark import SecondWatermark, WatermarkedCharges
 from kquota.pipeline.ingest.samples import printable
 
-__all__ = ["IngestOptions", "SplitReader", "read_splits"]
+__all__ = ["ReadOptions", "SplitReader", "read_splits"]
 
 CHUNK_LINES: Final = 524_288
 """A worker hands over its rows after about this many lines, whatever the size of the file."""
@@ -56,7 +56,7 @@ _KEY: Final = COLUMNS.index("key")
 
 
 @dataclass(frozen=True, slots=True)
-class IngestOptions:
+class ReadOptions:
     """What every worker needs to know. `timezone` is an IANA name; `default_partitions` is ``num.partitions``."""
 
     writers: Mapping[str, TableWriter]
@@ -67,7 +67,7 @@ class IngestOptions:
     default_partitions: int
 
 
-def read_splits(pieces: Sequence[tuple[int, InputSplit]], options: IngestOptions) -> Iterator[ChunkManifest]:
+def read_splits(pieces: Sequence[tuple[int, InputSplit]], options: ReadOptions) -> Iterator[ChunkManifest]:
     """Read numbered ranges one after the other, best in order of time.
 
     :returns: a manifest for each chunk of at most about CHUNK_LINES lines; each lies in one range.
@@ -98,7 +98,7 @@ class SplitReader:
     of the whole pipeline goes.
     """
 
-    def __init__(self, options: IngestOptions) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._clock = LogClock(ZoneInfo(options.timezone))
         self._forget_names()
@@ -205,9 +205,7 @@ class SplitReader:
         rows = Rows(self._blocks, self._origins)
         seen = rows.first_seconds()
         watermarked = self._watermark.advance(rows.charges, rows.floats("end_ms"), has_more=has_more)
-        chunk = ChunkManifest(
-            range=self._index,
-            broker_id=self._broker_id,
+        counts = LineCounts(
             lines=self.chunk_lines,
             good=self.chunk_lines - len(self._rejected) - self._blank,
             rejected=len(self._rejected),
@@ -216,6 +214,11 @@ class SplitReader:
             followers=rows.followers,
             unknown_amounts=rows.unknown_amounts,
             versions=rows.versions(),
+        )
+        chunk = ChunkManifest(
+            split=self._index,
+            broker_id=self._broker_id,
+            counts=counts,
             files=self._write(rows, seen, watermarked),
             seen=rows.seconds_seen(),
             final=watermarked.final_seconds,
@@ -248,7 +251,7 @@ class SplitReader:
         if self._options.keep_requests:
             yield (
                 "requests",
-                rows.requests(names, self._listeners, cluster=cluster, broker_id=broker, range_index=self._index),
+                rows.requests(names, self._listeners, cluster=cluster, broker_id=broker, split=self._index),
             )
         if self._mutations:
             count = len(self._mutations)

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kquota.pipeline.ingest.chunks import ChunkManifest
+from kquota.pipeline.ingest.counts import LineCounts
 from kquota.pipeline.ingest.from_logs import _clock_went_backwards, _times_of_files
+from kquota.pipeline.ingest.request_log.clock import LogTimes
 from kquota.pipeline.ingest.request_log.log_files import InputSplit
-from kquota.pipeline.ingest.request_log.times import LogTimes
 
 START_MS = 1_800_000_000_000.0
 
@@ -33,21 +34,9 @@ def test_pieces_together_are_the_whole(end_ms: list[float], cuts: list[int]) -> 
     assert LogTimes.of(np.empty(0)) is None
 
 
-def chunk(range_index: int, broker_id: int, *seconds: float) -> ChunkManifest:
+def chunk(split: int, broker_id: int, *seconds: float) -> ChunkManifest:
     times = LogTimes.of(START_MS + np.array(seconds) * 1000)
-    return ChunkManifest(
-        range=range_index,
-        broker_id=broker_id,
-        lines=len(seconds),
-        good=len(seconds),
-        rejected=0,
-        blank=0,
-        forwarded=0,
-        followers=0,
-        unknown_amounts=0,
-        versions={},
-        times=times,
-    )
+    return ChunkManifest(split, broker_id, LineCounts(lines=len(seconds), good=len(seconds)), times=times)
 
 
 def test_a_clock_that_was_set_back_is_told_by_broker() -> None:
