@@ -66,7 +66,7 @@ def cells(place: Path) -> set[tuple[Any, ...]]:
 def test_usage_is_the_same_however_the_log_is_cut(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One range, many ranges, small chunks, and files that overlap line by line: the cells are equal."""
+    """One range, many splits, small chunks, and files that overlap line by line: the cells are equal."""
     whole = ingest(spark, tmp_path / "whole", [GOLDEN])
     expected = cells(tmp_path / "whole")
     assert len(expected) > 100
@@ -105,7 +105,7 @@ def test_the_same_log_under_two_names_counts_once(spark: "SparkSession", tmp_pat
 def test_an_hour_that_came_twice_is_two_hours(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Summer time ends within the log, whose ranges are read on their own."""
+    """Summer time ends within the log, whose splits are read on their own."""
     line = next(line for line in GOLDEN.read_bytes().splitlines() if b'"requestApiKeyName":"PRODUCE"' in line)
     body = line.partition(b"]")[2]
     hours = (f"02:{minute:02}" for _ in range(2) for minute in range(60))
@@ -146,13 +146,13 @@ def test_small_stretches_give_the_same_cells(
     monkeypatch.setattr(log_files, "MAX_SPLIT_BYTES", 50_000)
     monkeypatch.setattr(split_reader, "CHUNK_LINES", 1)
     monkeypatch.setattr(split_reader, "read_blocks", partial(log_files.read_blocks, chunk_bytes=8000))
-    ranges = log_files.to_splits(find_log_files([str(GOLDEN)]), parallelism=1)
+    splits = log_files.to_splits(find_log_files([str(GOLDEN)]), parallelism=1)
     with Dataset.create(tmp_path / "small").run(INGEST_STEP, spark=spark) as run:
         writers = {kind: run.temporary(kind) for kind in ("edges", "mutations", "connections", "rejected")}
         writers["usage"] = run.writer("usage")
         options = split_reader.ReadOptions(writers, "c", "UTC", keep_requests=False, default_partitions=1)
-        chunks = list(split_reader.read_splits(list(enumerate(ranges)), options))
-        assert len(chunks) > 2 * len(ranges) > 10
+        chunks = list(split_reader.read_splits(list(enumerate(splits)), options))
+        assert len(chunks) > 2 * len(splits) > 10
         merge_usage(run, chunks, cluster="c", topics={}, keep_requests=False)
         run.commit()
     assert cells(tmp_path / "small") == cells(tmp_path / "whole")

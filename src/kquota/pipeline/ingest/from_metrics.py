@@ -62,7 +62,7 @@ NO_QUOTA_METRICS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class MetricSource:
-    """Files of metrics, and how they are to be read; `broker_id` is the broker of what does not say one."""
+    """Files of metrics, and how to read them; `broker_id` is the broker of series that do not say one."""
 
     files: Sequence[MetricFile] = ()
     inputs: MetricInputs = field(default_factory=MetricInputs)
@@ -78,7 +78,7 @@ class MetricSource:
 
     @property
     def plain_bytes(self) -> int:
-        """About how much there is to read."""
+        """About how many bytes there are to read, decompressed."""
         return sum(file.plain_bytes for file in self.files)
 
 
@@ -173,9 +173,9 @@ def _read_files(spark: SparkSession, files: Sequence[MetricFile], options: Metri
 
 
 def _check(manifests: Sequence[MetricManifest], files: Sequence[MetricFile], options: MetricOptions) -> None:
-    """See that there is something, and that brokers can be told apart.
+    """Check that there are quota metrics, and that it is clear which broker each series is of.
 
-    :raises InputError: what is to be given.
+    :raises InputError: otherwise; it says what to give.
     """
     label = options.inputs.broker_label
     unknown = sorted({value for one in manifests for value in one.unknown_brokers})
@@ -259,6 +259,6 @@ def _conflict_text(conflict: Conflict) -> str:
     label = next(name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name))
     values = " and ".join(repr(labels.get(label, "")) for labels in (one, other))
     return (
-        f"two series of {conflict.meter} at one time differ by the label {label} ({values}): where it tells brokers "
-        f"apart give --broker-label {label}, where it tells Prometheus' replicas apart --replica-label {label}"
+        f"two series of {conflict.meter} at one time differ by the label {label} ({values}): if it says the broker, "
+        f"give --broker-label {label}; if it says the replica of Prometheus, --replica-label {label}"
     )

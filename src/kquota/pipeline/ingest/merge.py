@@ -80,7 +80,7 @@ def merge_usage(
     topics: Mapping[str, int],
     keep_requests: bool,
 ) -> int:
-    """Add `usage`, and `requests` if they are kept, to the run; returns how many mutations cost an unknown amount."""
+    """Add `usage`, and `requests` if `keep_requests`, to the run; returns how many mutations cost an unknown amount."""
     overlapping = _overlapping_chunks(chunks)
     files = files_by_kind(chunks)
     final = [file for index, chunk in enumerate(chunks) if index not in overlapping for file in _usage_of(chunk)]

@@ -42,7 +42,7 @@ def chunk(split: int, broker_id: int, *seconds: float) -> ChunkManifest:
 def test_a_clock_that_was_set_back_is_told_by_broker() -> None:
     """Within a file, in whatever order its pieces come. Files may overlap, and lines be a bit out of order."""
     files = [(0, 1), (0, 1), (0, 1), (1, 1), (2, 2), (3, 3)]
-    ranges = [InputSplit(file, f"{file}.log", broker, 0, 1, compressed=False, weight=1) for file, broker in files]
+    splits = [InputSplit(file, f"{file}.log", broker, 0, 1, compressed=False, weight=1) for file, broker in files]
     times = _times_of_files(
         [
             chunk(2, 1, 25, 30),
@@ -53,7 +53,7 @@ def test_a_clock_that_was_set_back_is_told_by_broker() -> None:
             chunk(4, 2, 0, 50, 48.5, 60),
             chunk(5, 3, 3600, 7199, 3601, 3602),
         ],
-        ranges,
+        splits,
     )
     assert {
         broker: (one.backwards_from_ms - START_MS, one.backwards_ms)

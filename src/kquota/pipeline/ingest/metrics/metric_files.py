@@ -1,4 +1,4 @@
-"""Which files of metrics to read, and whose they are."""
+"""The files of metrics to read, with their brokers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ORDINAL: Final = re.compile(r"[A-Za-z].*-(\d{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class MetricInputs:
-    """What was given: patterns of files, and how brokers, replicas and other systems' series are told."""
+    """What was given: patterns of files, and how to recognise brokers, replicas and series of other systems."""
 
     prometheus: tuple[str, ...] = ()
     jmx: tuple[str, ...] = ()
@@ -80,9 +80,9 @@ def find_metric_files(inputs: MetricInputs) -> list[MetricFile]:
 
 
 def broker_of_label(value: str, broker_ids: Mapping[str, int]) -> int | None:
-    """The broker that a label's value names; None where it cannot be told.
+    """The broker that a label's value names; None where that is unknown.
 
-    Beside what `broker_ids` says: a number, and the number at the end of a host's name, ``kafka-2.kafka.svc:9404``.
+    It is what `broker_ids` says, or a number, or the number at the end of a host's name, ``kafka-2.kafka.svc:9404``.
     """
     if value in broker_ids:
         return broker_ids[value]

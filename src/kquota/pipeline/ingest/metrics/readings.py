@@ -1,7 +1,7 @@
-"""Readings of a broker's metrics, as a worker gathers and stages them.
+"""Readings of a broker's metrics, as a worker collects and writes them.
 
-A reading is one value of one series of usage or throttle times at one time. What it means for a second of usage needs
-its neighbours, which may stand in other files; see :mod:`kquota.pipeline.ingest.metrics.usage`.
+A reading is one value of one series of usage or throttle times at one time. Usage follows only from
+neighbouring readings, which may be in other files; see :mod:`kquota.pipeline.ingest.metrics.usage`.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ _IMPOSSIBLE: Final = "an impossible value: below 0, or infinite"
 
 
 class Origin(NamedTuple):
-    """Where readings of a meter come from: two origins tell of the same, or of different brokers by mistake."""
+    """Where readings of a meter come from. Two origins have the same usage, or are of different brokers by mistake."""
 
     source: str
     replica: str
-    """Labels that tell replicas of one Prometheus apart."""
+    """Labels by which replicas of one Prometheus differ."""
     others: str
     """All other labels that do not say the meter."""
 
@@ -84,7 +84,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetricOptions:
-    """What every worker needs to know; `broker_id` is the broker of what does not say one."""
+    """What every worker needs; `broker_id` is the broker of series that do not say one."""
 
     writers: Mapping[str, TableWriter]
     """By kind of file: `readings`, `series`, `rejected`."""
@@ -94,8 +94,8 @@ class MetricOptions:
 
 
 class MetricManifest(Struct, kw_only=True):
-    """What one file had. `other` counts series by metrics that are none of a quota's; `related` those that are quotas'
-    and no usage; `untagged` and `foreign` those whose meter cannot be told.
+    """What one file had. `other` counts series of other metrics by name; `related` those of quotas that are no usage;
+    `untagged` and `foreign` those without Kafka's tags, or with tags that are not Kafka's.
     """
 
     file: int
@@ -125,7 +125,7 @@ class Known(NamedTuple):
 
 
 class Reader:
-    """Gathers the readings of one file; what is special to its form is a subclass's."""
+    """Collects the readings of one file; a subclass reads its format."""
 
     def __init__(self, number: int, file: MetricFile, options: MetricOptions) -> None:
         self._file = file

@@ -1,7 +1,7 @@
-"""Which files to read, whose they are, and how they are cut into pieces that workers read on their own.
+"""The logs to read with their brokers, cut into splits that workers read independently.
 
-A plain log is cut into byte ranges: a line belongs to the range that holds its first byte, so ranges need not know
-each other. A compressed log cannot be entered in the middle and is one range.
+A plain log is cut at bytes: a line belongs to the split that has its first byte, so no split needs to know another. A
+compressed log cannot be read from its middle and is one split.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LogFile(InputFile):
 
 @dataclass(frozen=True, slots=True)
 class InputSplit:
-    """The lines of a file whose first byte lies in [start, end)."""
+    """The lines of a file that begin in the bytes [start, end)."""
 
     file: int
     path: str
@@ -63,12 +63,12 @@ class InputSplit:
     compressed: bool
     weight: int
     before_ms: float | None = None
-    """When the line before was completed, where only that tells which of two hours of the same times it begins in."""
+    """When the line before was completed (epoch ms): only where `start` is in an hour of times that came twice."""
 
 
 def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFile]:
     """Expand patterns of :func:`~kquota.pipeline.ingest.file_patterns.matching_files`; `broker_id` is that of the
-    files whose pattern does not say it.
+    files with a pattern that does not say it.
 
     :raises InputError: a pattern cannot be used or matches no file, a file cannot be read, or is compressed in a way
         other than gzip.
@@ -106,21 +106,21 @@ def _inspect(path: str, broker_id: int) -> LogFile:
 
 
 def to_splits(files: Iterable[LogFile], *, parallelism: int) -> list[InputSplit]:
-    """Cut plain files so that every core has work and no piece is larger than 128 MiB.
+    """Cut plain files so that every core has work and no split is larger than 128 MiB.
 
-    :returns: ranges by broker and in order of time, as far as the files' first lines tell.
+    :returns: splits by broker, in the order of the first times of their files.
     """
     ordered = sorted(enumerate(files), key=lambda item: (item[1].broker_id, item[1].first_time, item[0]))
     total = sum(file.plain_bytes for _, file in ordered)
     size = max(MIN_SPLIT_BYTES, min(MAX_SPLIT_BYTES, -(-total // max(1, parallelism * TASKS_PER_CORE))))
-    ranges = []
+    splits = []
     for index, file in ordered:
         step = size if not file.compressed else max(1, file.size_bytes)
         for start in range(0, file.size_bytes, step):
             end = min(start + step, file.size_bytes)
             weight = file.plain_bytes if file.compressed else end - start
-            ranges.append(InputSplit(index, file.path, file.broker_id, start, end, file.compressed, weight))
-    return ranges
+            splits.append(InputSplit(index, file.path, file.broker_id, start, end, file.compressed, weight))
+    return splits
 
 
 def group_splits(splits: Sequence[InputSplit], *, parallelism: int) -> list[list[int]]:
@@ -137,16 +137,16 @@ def group_splits(splits: Sequence[InputSplit], *, parallelism: int) -> list[list
     )
 
 
-def read_blocks(piece: InputSplit, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
-    """The lines of a range in blocks of whole lines, line feeds included; the last line of a file may have none.
+def read_blocks(split: InputSplit, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
+    """The lines of a split in blocks of whole lines, line feeds included; the last line of a file may have none.
 
-    :raises EOFError: a compressed file ends within its data; all lines before were handed out.
-    :raises zlib.error: a compressed file is damaged; all lines before were handed out.
+    :raises EOFError: a compressed file ends within its data; all lines before it were yielded.
+    :raises zlib.error: a compressed file is damaged; all lines before it were yielded.
     """
-    if piece.compressed:
-        yield from _read_compressed_blocks(piece.path, chunk_bytes)
+    if split.compressed:
+        yield from _read_compressed_blocks(split.path, chunk_bytes)
     else:
-        yield from _read_plain_blocks(piece, chunk_bytes)
+        yield from _read_plain_blocks(split, chunk_bytes)
 
 
 def read_chunks(path: str, *, compressed: bool, chunk_bytes: int = MIB) -> Iterator[bytes]:
@@ -164,7 +164,7 @@ def read_chunks(path: str, *, compressed: bool, chunk_bytes: int = MIB) -> Itera
 
 
 class _Splitter:
-    """Cuts chunks at line ends, holding back the line that a chunk ends within."""
+    """Cuts chunks at line ends, and buffers the line that a chunk ends within."""
 
     __slots__ = ("_rest",)
 
@@ -182,7 +182,7 @@ class _Splitter:
         return block
 
     def finish(self, tail: bytes = b"") -> bytes:
-        """The held-back line, completed by `tail`; nothing where nothing was held back."""
+        """The buffered line, completed by `tail`; empty where none was buffered."""
         return b"".join((*self._rest, tail)) if self._rest else b""
 
     @property
@@ -190,22 +190,22 @@ class _Splitter:
         return bool(self._rest)
 
 
-def _read_plain_blocks(piece: InputSplit, chunk_bytes: int) -> Iterator[bytes]:
+def _read_plain_blocks(split: InputSplit, chunk_bytes: int) -> Iterator[bytes]:
     splitter = _Splitter()
-    with Path(piece.path).open("rb", buffering=0) as stream:
-        position = piece.start
+    with Path(split.path).open("rb", buffering=0) as stream:
+        position = split.start
         if position > 0:
-            # The line that holds the byte before `start` belongs to the range before.
+            # The line that has the byte before `start` belongs to the split before.
             stream.seek(position - 1)
             position += _skip_line(stream) - 1
-        while position < piece.end:
-            chunk = stream.read(min(chunk_bytes, piece.end - position))
+        while position < split.end:
+            chunk = stream.read(min(chunk_bytes, split.end - position))
             if not chunk:
                 break
             position += len(chunk)
             yield splitter.feed(chunk)
         tail: list[bytes] = []
-        # A line that begins in this range is ours to its end.
+        # A line that begins in this split belongs to it up to its end.
         while splitter.pending and (chunk := stream.read(64 * 1024)):
             head, ending, _ = chunk.partition(b"\n")
             tail.append(head)

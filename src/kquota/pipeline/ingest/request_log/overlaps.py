@@ -1,4 +1,4 @@
-"""Whether the logs read as those of one broker can be: what they say of their broker's addresses, and of times."""
+"""Whether logs given as those of one broker can be: by its addresses in them, and by their times."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _NAMED: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """What a log file says of its broker: when it was written, and at which addresses the broker was reached."""
+    """A log file: when it was written, and at which addresses clients reached the broker."""
 
     path: str
     broker_id: int
     times: LogTimes
     addresses: frozenset[str]
-    """Of the broker, ``host:port``: one for each listener, and network, that was used."""
+    """``host:port`` of the broker: one for each listener and network that was used."""
 
     def overlap_ms(self, later: ReadLog) -> float:
-        """For how long both were written, less than nothing where a pause lies between."""
+        """For how long both were written, in milliseconds; negative with a pause between them."""
         return min(self.times.latest_ms, later.times.latest_ms) - max(self.times.earliest_ms, later.times.earliest_ms)
 
 
 class MixedBrokersError(InputError):
-    """Logs of several brokers were given as those of one: they have no address in common, and were written at once."""
+    """Logs of several brokers were given as those of one: they have no address in common, and overlap in time."""
 
     def __init__(self, broker_id: int, logs: Sequence[ReadLog]) -> None:
         self.broker_id = broker_id
@@ -46,9 +46,9 @@ class MixedBrokersError(InputError):
 
 
 def find_overlaps(logs: Iterable[ReadLog]) -> list[Overlap]:
-    """By broker the two logs that overlap longest in time; where none do, two whose addresses differ.
+    """By broker the two logs that overlap longest in time; where none do, two with different addresses.
 
-    One broker may have several listeners, or come back with another address: that is no error.
+    That is no error: one broker may have several listeners, or come back with another address.
 
     :raises MixedBrokersError: logs of one broker overlap in time, and have no address in common.
     """

@@ -1,7 +1,7 @@
-"""Ranges of a request log, read line by line into files: what a worker does.
+"""A worker reads splits of a request log line by line, and writes files.
 
-Counted are the requests that Kafka itself would count on a client quota: followers' fetches and the controller's
-copies of forwarded requests are left out. A bad line is put aside with its number and reason and costs only itself.
+It counts the requests that Kafka itself would count on a client quota: not followers' fetches, and not the controller's
+copies of forwarded requests. A bad line is rejected with its number and reason; it does not affect others.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from kquota.pipeline.ingest.samples import printable
 __all__ = ["ReadOptions", "SplitReader", "read_splits"]
 
 CHUNK_LINES: Final = 524_288
-"""A worker hands over its rows after about this many lines, whatever the size of the file."""
+"""A worker writes its rows after about this many lines, whatever the size of the file."""
 
 MAX_ORIGINS: Final = 262_144
-"""A worker forgets whom it has seen, and on which connections, when there are more."""
+"""A worker forgets the clients and connections that it has seen when there are more."""
 
 _CONNECTION: Final = re.compile(r"(?P<address>.*:\d+)-(?P<ip>.*):\d+(?:-\d+)+")
 _KEY: Final = COLUMNS.index("key")
@@ -57,7 +57,7 @@ _KEY: Final = COLUMNS.index("key")
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What every worker needs to know. `timezone` is an IANA name; `default_partitions` is ``num.partitions``."""
+    """What every worker needs. `timezone` is an IANA name; `default_partitions` is the brokers' ``num.partitions``."""
 
     writers: Mapping[str, TableWriter]
     """By kind of file: `usage`, `requests`, `edges`, `mutations`, `connections`, `rejected`."""
@@ -67,20 +67,20 @@ class ReadOptions:
     default_partitions: int
 
 
-def read_splits(pieces: Sequence[tuple[int, InputSplit]], options: ReadOptions) -> Iterator[ChunkManifest]:
-    """Read numbered ranges one after the other, best in order of time.
+def read_splits(splits: Sequence[tuple[int, InputSplit]], options: ReadOptions) -> Iterator[ChunkManifest]:
+    """Read splits with their indices one after the other, preferably in order of time.
 
-    :returns: a manifest for each chunk of at most about CHUNK_LINES lines; each lies in one range.
+    :returns: a manifest for each chunk of at most about CHUNK_LINES lines; each lies in one split.
     """
     # No cycles are made per line, and a collection would walk all rows each time.
     gc.disable()
     try:
         reader = SplitReader(options)
-        for position, (index, piece) in enumerate(pieces, 1):
-            has_more = position < len(pieces) and pieces[position][1].broker_id == piece.broker_id
-            reader.enter(index, piece)
+        for position, (index, split) in enumerate(splits, 1):
+            has_more = position < len(splits) and splits[position][1].broker_id == split.broker_id
+            reader.enter(index, split)
             try:
-                for block in read_blocks(piece):
+                for block in read_blocks(split):
                     reader.read(block)
                     if reader.chunk_lines >= CHUNK_LINES:
                         yield reader.flush(has_more=True)
@@ -92,10 +92,10 @@ def read_splits(pieces: Sequence[tuple[int, InputSplit]], options: ReadOptions) 
 
 
 class SplitReader:
-    """State of reading: the clock, names seen, and what the current chunk has gathered.
+    """Reads lines in order; its state is the clock, the names seen, and the current chunk.
 
-    A block of lines becomes columns of numbers, and every later step works on whole columns: this is where the time
-    of the whole pipeline goes.
+    A block of lines becomes columns of numbers, and every later step works on whole columns: most of the time of the
+    whole pipeline is spent here.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -104,11 +104,11 @@ class SplitReader:
         self._forget_names()
         self._begin_chunk()
 
-    def enter(self, index: int, piece: InputSplit) -> None:
-        """Begin a range: the one that `index` stands for in what is handed over."""
+    def enter(self, index: int, split: InputSplit) -> None:
+        """Begin a split; `index` is its place among all splits."""
         self._index = index
-        self._broker_id = piece.broker_id
-        self._before_ms = piece.before_ms
+        self._broker_id = split.broker_id
+        self._before_ms = split.before_ms
         self._line = 0
 
     def _forget_names(self) -> None:
@@ -138,7 +138,7 @@ class SplitReader:
         self._rejected.append((self._index, self._line, reason, printable(line)))
 
     def read(self, block: bytes) -> None:
-        """Take in a block of whole lines. One with a bad line is halved until that stands alone."""
+        """Take in a block of whole lines. A block with a bad line is halved until that line is alone."""
         if not block:
             return
         try:
@@ -172,7 +172,7 @@ class SplitReader:
         self._pass(len(requests))
 
     def _add_mutation(self, request: LogLine, row: Mapping[str, float]) -> None:
-        """Put the topics of a mutation aside: what they cost can depend on lines that other workers read."""
+        """Buffer the topics of a mutation: their cost can depend on lines that other workers read."""
         assert isinstance(request, MutationLine)
         header = request.requestHeader
         user, client_id = client_of(request.principal, header.clientId)
@@ -197,7 +197,7 @@ class SplitReader:
             )
 
     def flush(self, *, has_more: bool) -> ChunkManifest:
-        """Write what the chunk gathered and begin the next one.
+        """Write the rows of the chunk and begin the next one.
 
         :param has_more: the next chunk is of the same broker and follows in time.
         """
@@ -243,7 +243,7 @@ class SplitReader:
     def _tables(
         self, rows: Rows, seen: FirstSeconds, watermarked: WatermarkedCharges, names: Names
     ) -> Iterator[tuple[str, pa.Table]]:
-        """What is written besides final cells."""
+        """All other rows to be written, by kind of file."""
         cluster, broker = self._options.cluster, self._broker_id
         if len(watermarked.open):
             edges = to_cells(watermarked.open, by_connection=True)
@@ -263,7 +263,7 @@ class SplitReader:
             yield "rejected", _table(list(zip(*self._rejected, strict=True)), REJECTED_SCHEMA)
 
     def _addresses(self, seen: FirstSeconds) -> list[str]:
-        """Those of the broker, as connections name them."""
+        """Addresses of the broker, as connections name them."""
         names = self._origins.names.connections
         for number, _ in seen:
             if number not in self._address_of:
@@ -272,7 +272,7 @@ class SplitReader:
         return sorted({self._address_of[number] for number, _ in seen} - {""})
 
     def _new_connections(self, seen: FirstSeconds, names: Names) -> list[tuple[int, str, str | None, int]]:
-        """Connections that no earlier chunk told of, with the second that they were first seen in."""
+        """Connections that no earlier chunk had: broker id, name, ip, and the second that it was first seen in."""
         new = [(number, second) for number, second in seen if number not in self._reported_connections]
         self._reported_connections.update(number for number, _ in new)
         named = ((names.connections[number], second) for number, second in new)
