@@ -8,7 +8,7 @@ run. See docs/adr/0005-workers-write-parquet.md.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ __all__ = [
     "REJECTED_SCHEMA",
     "ChunkManifest",
     "files_by_kind",
+    "to_table",
     "write_usage",
 ]
 
@@ -91,6 +92,13 @@ def files_by_kind(manifests: Iterable[_Manifest]) -> dict[str, list[DataFile]]:
         for kind, files in manifest.files.items():
             found[kind] += files
     return found
+
+
+def to_table(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
+    """Rows as a table; each has the columns of `schema`."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
 
 
 def write_usage(writer: TableWriter, usage: pa.Table) -> list[DataFile]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["Spans", "estimate_lines", "ingest_logs"]
 
 Spans = Mapping[int, Sequence[tuple[int, int]]]
-"""By broker the times that its files cover, each [from_ms, to_ms) from its first line to its last; in any order."""
+"""By broker the times that its files cover, each [from_ms, to_ms) from its first line to its last; in any order.
+
+A broker that logs nothing for a while within a file did nothing, however the file was cut."""
 
 AUTO_KEEP_LINES: Final = 5_000_000
 """`requests` is written without being asked for up to this many lines, estimated from the sizes of the files."""
@@ -93,19 +96,17 @@ def ingest_logs(
         chunks = _read(run, splits, options, lines_read)
         run.check_shared([file for files in files_by_kind(chunks).values() for file in files])
 
-    times = _times_of_files(chunks, splits)
-    overlaps = find_overlaps(_read_logs(chunks, splits, times))
+    logs = _logs_read(chunks, splits)
+    overlaps = find_overlaps(logs)
     with run.stage("merge chunks"), ThreadPoolExecutor(1, "rejected") as pool:
         rejected = pool.submit(number_rejected, run, chunks, splits, cluster)
         unknown = merge_usage(run, chunks, cluster=cluster, topics=topics, keep_requests=keep)
     rejected.result()
 
     counts = total(LineCounts, (chunk.counts for chunk in chunks))
-    seconds = [chunk.seen for chunk in chunks if chunk.seen is not None]
     summary = run.summary
     summary.inputs = [Input(file.path, "request-log", file.broker_id, file.size_bytes) for file in files]
-    summary.start_ms = min((CELL_MS * first for first, _ in seconds), default=None)
-    summary.end_ms = max((CELL_MS * (last + 1) for _, last in seconds), default=None)
+    summary.start_ms, summary.end_ms = _seen(chunks) or (None, None)
     summary.lines, summary.good = counts.lines, counts.good
     summary.rejected, summary.blank = counts.rejected, counts.blank
     summary.forwarded, summary.followers = counts.forwarded, counts.followers
@@ -115,11 +116,12 @@ def ingest_logs(
     summary.duplicate_logs = list(duplicates.values())
     summary.overlaps = overlaps
     summary.ambiguous_hours = [AmbiguousHour(log.broker_id, log.path) for log in ambiguous_hours]
-    summary.clock_went_backwards = [
-        BackwardClock(broker_id, round(worst.backwards_from_ms), round(worst.backwards_ms))
-        for broker_id, worst in _clock_went_backwards(times).items()
-    ]
-    return _covered(chunks, splits)
+    summary.clock_went_backwards = _clock_went_backwards(logs)
+    covered: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for log in logs:
+        if log.span_ms is not None:
+            covered[log.broker_id].append(log.span_ms)
+    return covered
 
 
 def _read(
@@ -151,52 +153,40 @@ def _by_api(versions: Mapping[str, int]) -> dict[str, dict[str, int]]:
     return dict(found)
 
 
-def _covered(chunks: Iterable[ChunkManifest], splits: Sequence[InputSplit]) -> dict[int, list[tuple[int, int]]]:
-    """As :data:`Spans`. A broker that logs nothing for a while within a file did nothing, however the file was cut."""
-    of_file: dict[tuple[int, int], tuple[int, int]] = {}
-    for chunk in chunks:
-        if chunk.seen is not None:
-            place = (chunk.broker_id, splits[chunk.split].file)
-            first, last = of_file.get(place, chunk.seen)
-            of_file[place] = (min(first, chunk.seen[0]), max(last, chunk.seen[1]))
-    covered: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for (broker_id, _), (first, last) in of_file.items():
-        covered[broker_id].append((CELL_MS * first, CELL_MS * (last + 1)))
-    return covered
-
-
-def _times_of_files(chunks: Iterable[ChunkManifest], splits: Sequence[InputSplit]) -> dict[tuple[int, int], LogTimes]:
-    """The times of the lines by broker and file."""
-    of_file: dict[tuple[int, int], LogTimes] = {}
+def _logs_read(chunks: Iterable[ChunkManifest], splits: Sequence[InputSplit]) -> list[ReadLog]:
+    """What the chunks of each file say of it; files without a good line are left out."""
+    by_file: dict[int, list[ChunkManifest]] = defaultdict(list)
     # Splits of a file are in its order, and so are the chunks of a split.
     for chunk in sorted(chunks, key=lambda chunk: chunk.split):
-        if chunk.times is not None:
-            place = (chunk.broker_id, splits[chunk.split].file)
-            of_file[place] = of_file[place].merged_with(chunk.times) if place in of_file else chunk.times
-    return of_file
+        by_file[splits[chunk.split].file].append(chunk)
+    logs = []
+    for of_file in by_file.values():
+        first = of_file[0]
+        times = [chunk.times for chunk in of_file if chunk.times is not None]
+        if times:
+            addresses = frozenset(address for chunk in of_file for address in chunk.addresses)
+            path = splits[first.split].path
+            logs.append(ReadLog(path, first.broker_id, reduce(LogTimes.merged_with, times), addresses, _seen(of_file)))
+    return logs
 
 
-def _read_logs(
-    chunks: Iterable[ChunkManifest], splits: Sequence[InputSplit], times: Mapping[tuple[int, int], LogTimes]
-) -> list[ReadLog]:
-    """When each file was written, and the addresses of its broker in it."""
-    addresses: dict[int, set[str]] = defaultdict(set)
-    for chunk in chunks:
-        addresses[splits[chunk.split].file].update(chunk.addresses)
-    paths = {split.file: split.path for split in splits}
-    return [
-        ReadLog(paths[file], broker_id, of_file, frozenset(addresses[file]))
-        for (broker_id, file), of_file in times.items()
-    ]
+def _seen(chunks: Iterable[ChunkManifest]) -> tuple[int, int] | None:
+    """From the first second in which anything was recorded to the end of the last, in epoch milliseconds."""
+    seen = [chunk.seen for chunk in chunks if chunk.seen is not None]
+    return (CELL_MS * min(first for first, _ in seen), CELL_MS * (max(last for _, last in seen) + 1)) if seen else None
 
 
-def _clock_went_backwards(of_file: Mapping[tuple[int, int], LogTimes]) -> dict[int, LogTimes]:
-    """By broker with a clock that was set back while it logged: the times of the file with the largest step.
+def _clock_went_backwards(logs: Iterable[ReadLog]) -> list[BackwardClock]:
+    """Brokers with a clock that was set back while they logged: the largest step of each.
 
     Only steps within one file count: which file follows which is not known.
     """
     worst: dict[int, LogTimes] = {}
-    for (broker_id, _), times in sorted(of_file.items()):
-        if times.backwards_ms > max(IN_ORDER_MS, worst[broker_id].backwards_ms if broker_id in worst else 0.0):
-            worst[broker_id] = times
-    return worst
+    for log in logs:
+        before = worst.get(log.broker_id)
+        if log.times.backwards_ms > max(IN_ORDER_MS, before.backwards_ms if before else 0.0):
+            worst[log.broker_id] = log.times
+    return [
+        BackwardClock(broker_id, round(times.backwards_from_ms), round(times.backwards_ms))
+        for broker_id, times in sorted(worst.items())
+    ]

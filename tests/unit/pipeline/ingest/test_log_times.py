@@ -6,13 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kquota.pipeline.dataset.summary import BackwardClock
 from kquota.pipeline.ingest.chunks import ChunkManifest
 from kquota.pipeline.ingest.counts import LineCounts
-from kquota.pipeline.ingest.from_logs import _clock_went_backwards, _times_of_files
+from kquota.pipeline.ingest.from_logs import _clock_went_backwards, _logs_read
 from kquota.pipeline.ingest.request_log.clock import LogTimes
 from kquota.pipeline.ingest.request_log.log_files import InputSplit
 
-START_MS = 1_800_000_000_000.0
+START_MS = 1_800_000_000_000
 
 times_ms = st.lists(st.integers(0, 10_000).map(lambda ms: START_MS + ms), min_size=1, max_size=30)
 
@@ -39,11 +40,11 @@ def chunk(split: int, broker_id: int, *seconds: float) -> ChunkManifest:
     return ChunkManifest(split, broker_id, LineCounts(lines=len(seconds), good=len(seconds)), times=times)
 
 
-def test_a_clock_that_was_set_back_is_told_by_broker() -> None:
-    """Within a file, in whatever order its pieces come. Files may overlap, and lines be a bit out of order."""
+def test_a_clock_that_was_set_back_is_noted_by_broker() -> None:
+    """Within a file, in whatever order its chunks come. Files may overlap, and lines be a bit out of order."""
     files = [(0, 1), (0, 1), (0, 1), (1, 1), (2, 2), (3, 3)]
     splits = [InputSplit(file, f"{file}.log", broker, 0, 1, compressed=False, weight=1) for file, broker in files]
-    times = _times_of_files(
+    logs = _logs_read(
         [
             chunk(2, 1, 25, 30),
             chunk(0, 1, 0, 10),
@@ -55,10 +56,8 @@ def test_a_clock_that_was_set_back_is_told_by_broker() -> None:
         ],
         splits,
     )
-    assert {
-        broker: (one.backwards_from_ms - START_MS, one.backwards_ms)
-        for broker, one in _clock_went_backwards(times).items()
-    } == {
-        1: (40_000.0, 15_000.0),
-        3: (7_199_000.0, 3_598_000.0),
-    }
+    assert [(log.path, log.broker_id) for log in logs] == [("0.log", 1), ("1.log", 1), ("2.log", 2), ("3.log", 3)]
+    assert _clock_went_backwards(logs) == [
+        BackwardClock(1, START_MS + 40_000, by_ms=15_000),
+        BackwardClock(3, START_MS + 7_199_000, by_ms=3_598_000),
+    ]

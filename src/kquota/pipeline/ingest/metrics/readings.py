@@ -20,7 +20,9 @@ import pyarrow as pa
 from msgspec import Struct, field
 
 from kquota.pipeline.dataset.manifest import DataFile
+from kquota.pipeline.dataset.tables import REJECTED
 from kquota.pipeline.dataset.writing import TableWriter
+from kquota.pipeline.ingest.chunks import to_table
 from kquota.pipeline.ingest.metrics.mapping import Reading
 from kquota.pipeline.ingest.metrics.metric_files import MetricFile, MetricInputs
 from kquota.pipeline.ingest.metrics.series import NotUsage, QuotaSeries
@@ -139,7 +141,7 @@ class Reader:
         self._others = Counter[str]()
         self._left_out = Counter[NotUsage]()
         self._counted: set[int] = set()
-        self._rejected: list[tuple[int, str, str]] = []
+        self._rejected: list[tuple[str, str, int, str, str]] = []
 
     def take(self, block: bytes) -> None:
         """Read a block of whole lines."""
@@ -164,24 +166,8 @@ class Reader:
             self._reject(f"broken compressed file: {broken}", "")
         self._write()
         manifest = self._manifest
-        if self._series:
-            columns = zip(*self._series, strict=True)
-            arrays = [pa.array(column, one.type) for column, one in zip(columns, SERIES_SCHEMA, strict=True)]
-            table = pa.table(arrays, schema=SERIES_SCHEMA)
-            self._write_files("series", table)
-        if self._rejected:
-            lines, reasons, samples = zip(*self._rejected, strict=True)
-            count = len(lines)
-            table = pa.table(
-                {
-                    "cluster": pa.repeat(self._options.cluster, count),
-                    "file": pa.repeat(self._file.path, count),
-                    "line": pa.array(lines, pa.int64()),
-                    "reason": pa.array(reasons, pa.string()),
-                    "sample": pa.array(samples, pa.string()),
-                }
-            )
-            self._write_files("rejected", table)
+        self._write_files("series", to_table(self._series, SERIES_SCHEMA))
+        self._write_files("rejected", to_table(self._rejected, REJECTED.arrow_schema))
         manifest.rejected = len(self._rejected)
         manifest.series = len(self._series)
         manifest.other = dict(self._others.most_common(_NAMED_METRICS))
@@ -194,7 +180,8 @@ class Reader:
         self._manifest.files.setdefault(kind, []).extend(self._options.writers[kind].write(table))
 
     def _reject(self, reason: str, sample: str) -> None:
-        self._rejected.append((self._line, reason, printable(sample.encode("utf-8", "backslashreplace"))))
+        text = printable(sample.encode("utf-8", "backslashreplace"))
+        self._rejected.append((self._options.cluster, self._file.path, self._line, reason, text))
 
     def _count_other(self, metric: str, series: str) -> None:
         if len(self._counted) < _COUNTED_SERIES and (one := hash(series)) not in self._counted:

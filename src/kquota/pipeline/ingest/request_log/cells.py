@@ -112,41 +112,41 @@ class Cells:
 
     def usage(self, names: Names, *, cluster: str, broker_id: int) -> pa.Table:
         """The cells in :data:`USAGE_SCHEMA`."""
-        columns = self._columns(np.arange(len(self.second)), names, cluster, broker_id)
+        columns = self._columns(names, cluster, broker_id)
         columns["connections"] = pa.array(self.connections, pa.int32())
         return _table(columns, USAGE_SCHEMA)
 
     def edges(self, names: Names, *, cluster: str, broker_id: int) -> pa.Table:
         """Cells that were summed by connection, in :data:`EDGE_SCHEMA`."""
-        columns = self._columns(np.arange(len(self.second)), names, cluster, broker_id)
+        columns = self._columns(names, cluster, broker_id)
         numbers, back = np.unique(self.connections, return_inverse=True)
         ids = np.fromiter((_connection_id(names.connections[one]) for one in numbers.tolist()), np.int64, len(numbers))
         columns["connection_id"] = pa.array(ids[back])
         return _table(columns, EDGE_SCHEMA)
 
-    def _columns(self, rows: Ints, names: Names, cluster: str, broker_id: int) -> dict[str, pa.Array]:
-        count = len(rows)
-        unknown = np.isnan(self.amount[rows])
-        client = self.client[rows]
+    def _columns(self, names: Names, cluster: str, broker_id: int) -> dict[str, pa.Array]:
+        """All columns but that of connections."""
+        count = len(self.second)
+        unknown = np.isnan(self.amount)
         users, client_ids = zip(*names.clients, strict=True) if names.clients else ((), ())
         return {
             "cluster": constant_column(cluster, count),
             "broker_id": pa.repeat(pa.scalar(broker_id, pa.int32()), count),
-            "cell_start_ms": pa.array(self.second[rows] * CELL_MS),
+            "cell_start_ms": pa.array(self.second * CELL_MS),
             "cell_ms": pa.repeat(pa.scalar(CELL_MS, pa.int32()), count),
             "source": constant_column(SOURCE, count),
             "grain": constant_column(GRAIN, count),
-            "user": dictionary_column(client, users),
-            "client_id": dictionary_column(client, client_ids),
+            "user": dictionary_column(self.client, users),
+            "client_id": dictionary_column(self.client, client_ids),
             "ip": pa.nulls(count, pa.string()),
-            "key": dictionary_column(self.key[rows], CELL_KEYS),
-            "amount": pa.array(self.amount[rows], mask=unknown),
-            "amount_max": pa.array(self.amount_max[rows], mask=unknown),
-            "requests": pa.array(self.requests[rows]),
-            "throttled_requests": pa.array(self.throttled_requests[rows]),
-            "throttle_ms": pa.array(self.throttle_ms[rows]),
-            "throttle_max_ms": pa.array(self.throttle_max_ms[rows]),
-            "unknown_amounts": pa.array(self.unknown_amounts[rows]),
+            "key": dictionary_column(self.key, CELL_KEYS),
+            "amount": pa.array(self.amount, mask=unknown),
+            "amount_max": pa.array(self.amount_max, mask=unknown),
+            "requests": pa.array(self.requests),
+            "throttled_requests": pa.array(self.throttled_requests),
+            "throttle_ms": pa.array(self.throttle_ms),
+            "throttle_max_ms": pa.array(self.throttle_max_ms),
+            "unknown_amounts": pa.array(self.unknown_amounts),
         }
 
 

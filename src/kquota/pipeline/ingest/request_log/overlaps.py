@@ -25,6 +25,8 @@ class ReadLog:
     times: LogTimes
     addresses: frozenset[str]
     """``host:port`` of the broker: one for each listener and network that was used."""
+    span_ms: tuple[int, int] | None = None
+    """From the first second in which anything was recorded to the end of the last."""
 
     def overlap_ms(self, later: ReadLog) -> float:
         """For how long both were written, in milliseconds; negative with a pause between them."""

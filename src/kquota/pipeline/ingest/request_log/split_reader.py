@@ -24,6 +24,7 @@ from kquota.pipeline.ingest.chunks import (
     MUTATIONS_SCHEMA,
     REJECTED_SCHEMA,
     ChunkManifest,
+    to_table,
     write_usage,
 )
 from kquota.pipeline.ingest.counts import LineCounts
@@ -180,6 +181,8 @@ class SplitReader:
         for topic in mutated_topics(request, default_partitions=self._options.default_partitions) or [nothing]:
             self._mutations.append(
                 (
+                    self._options.cluster,
+                    self._broker_id,
                     request.connection,
                     self._index << 32 | int(row["line"]),
                     row["end_ms"],
@@ -254,13 +257,11 @@ class SplitReader:
                 rows.requests(names, self._listeners, cluster=cluster, broker_id=broker, split=self._index),
             )
         if self._mutations:
-            count = len(self._mutations)
-            columns = [(cluster,) * count, (broker,) * count, *zip(*self._mutations, strict=True)]
-            yield "mutations", _table(columns, MUTATIONS_SCHEMA)
+            yield "mutations", to_table(self._mutations, MUTATIONS_SCHEMA)
         if connections := self._new_connections(seen, names):
-            yield "connections", _table(list(zip(*connections, strict=True)), CONNECTIONS_SCHEMA)
+            yield "connections", to_table(connections, CONNECTIONS_SCHEMA)
         if self._rejected:
-            yield "rejected", _table(list(zip(*self._rejected, strict=True)), REJECTED_SCHEMA)
+            yield "rejected", to_table(self._rejected, REJECTED_SCHEMA)
 
     def _addresses(self, seen: FirstSeconds) -> list[str]:
         """Addresses of the broker, as connections name them."""
@@ -283,11 +284,6 @@ def _middle_line(block: bytes) -> int:
     """Where a line near the middle of a block begins; 0 where the block is one line."""
     middle, last = len(block) // 2, len(block) - 1
     return block.find(b"\n", middle, last) + 1 or block.rfind(b"\n", 0, middle) + 1
-
-
-def _table(columns: Sequence[object], schema: pa.Schema) -> pa.Table:
-    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]  # type: ignore[call-overload]
-    return pa.table(arrays, schema=schema)
 
 
 def _remote_ip(connection: str) -> str | None:
