@@ -16,7 +16,7 @@ from kquota.pipeline.dataset.run import Run
 from kquota.pipeline.dataset.steps import INGEST_STEP
 from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import USAGE
-from kquota.pipeline.ingest.from_logs import Spans, ingest_logs
+from kquota.pipeline.ingest.from_logs import LogSettings, Spans, ingest_logs
 from kquota.pipeline.ingest.merge import merge_usage
 from kquota.pipeline.ingest.request_log import log_files, split_reader
 from kquota.pipeline.ingest.request_log.log_files import find_log_files
@@ -43,15 +43,8 @@ def ingest(
     """
     with Dataset.create(place).run(INGEST_STEP, spark=spark) as run:
         before(run)
-        covered = ingest_logs(
-            run,
-            find_log_files([str(path) for path in logs]),
-            cluster="c",
-            timezone=timezone,
-            keep_requests=keep_requests,
-            default_partitions=1,
-            topics={},
-        )
+        settings = LogSettings(timezone, cluster="c", keep_requests=keep_requests)
+        covered = ingest_logs(run, find_log_files([str(path) for path in logs]), settings)
         run.commit()
         return run.summary, covered
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from kquota.pipeline.dataset.run import Run
 
-__all__ = ["Spans", "estimate_lines", "ingest_logs"]
+__all__ = ["LogSettings", "Spans", "estimate_lines", "ingest_logs"]
 
 Spans = Mapping[int, Sequence[tuple[int, int]]]
 """By broker the times that its files cover, each [from_ms, to_ms) from its first line to its last; in any order.
@@ -37,6 +38,19 @@ A broker that logs nothing for a while within a file did nothing, however the fi
 
 AUTO_KEEP_LINES: Final = 5_000_000
 """`requests` is written without being asked for up to this many lines, estimated from the sizes of the files."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How the logs are to be read."""
+
+    timezone: str = "UTC"
+    """IANA name of the zone that the brokers logged in."""
+    cluster: str = ""
+    keep_requests: bool | None = None
+    """Whether to write `requests`; None does up to :data:`AUTO_KEEP_LINES` lines."""
+    topics: Mapping[str, int] = field(default_factory=dict)
+    """Partition counts of topics from before the logs begin."""
 
 
 def estimate_lines(files: Iterable[LogFile], *, sample_bytes: int = 256 * 1024) -> int:
@@ -53,22 +67,9 @@ def estimate_lines(files: Iterable[LogFile], *, sample_bytes: int = 256 * 1024) 
     return total
 
 
-def ingest_logs(
-    run: Run,
-    files: Sequence[LogFile],
-    *,
-    cluster: str,
-    timezone: str,
-    keep_requests: bool | None,
-    default_partitions: int,
-    topics: Mapping[str, int],
-) -> Spans:
+def ingest_logs(run: Run, files: Sequence[LogFile], settings: LogSettings) -> Spans:
     """Read request logs; write the tables `usage`, `rejected` and perhaps `requests`, and count in the summary.
 
-    :param timezone: IANA name of the zone that the brokers logged in.
-    :param keep_requests: whether to write `requests`; None does up to :data:`AUTO_KEEP_LINES` lines.
-    :param default_partitions: ``num.partitions`` of the brokers.
-    :param topics: partition counts of topics from before the log begins.
     :returns: the times that the logs cover.
     :raises MixedBrokersError: logs of several brokers were given as those of one.
     :raises NotSharedStorageError: the workers do not share the storage with this machine.
@@ -82,15 +83,16 @@ def ingest_logs(
     splits, ambiguous_hours = with_split_starts(
         files,
         to_splits(files, parallelism=parallelism),
-        timezone,
+        settings.timezone,
         lambda searches: collect_manifests(spark, searches, lambda search: [split_starts(search)], SplitStarts),
     )
     estimate = estimate_lines(files)
-    keep = keep_requests if keep_requests is not None else estimate <= AUTO_KEEP_LINES
+    keep = estimate <= AUTO_KEEP_LINES if settings.keep_requests is None else settings.keep_requests
+    keep = keep and bool(files)
     tables = ("usage", "requests") if keep else ("usage",)
     writers = {kind: run.writer(kind) for kind in tables}
     writers |= {kind: run.temporary(kind) for kind in ("edges", "mutations", "connections", "rejected")}
-    options = ReadOptions(writers, cluster, timezone, keep, default_partitions)
+    options = ReadOptions(writers, settings.cluster, settings.timezone, keep, run.broker.num_partitions)
     lines_read = spark.sparkContext.accumulator(0)
     with run.stage("read the logs", lambda: lines_read.value, estimate):
         chunks = _read(run, splits, options, lines_read)
@@ -99,8 +101,8 @@ def ingest_logs(
     logs = _logs_read(chunks, splits)
     overlaps = find_overlaps(logs)
     with run.stage("merge chunks"), ThreadPoolExecutor(1, "rejected") as pool:
-        rejected = pool.submit(number_rejected, run, chunks, splits, cluster)
-        unknown = merge_usage(run, chunks, cluster=cluster, topics=topics, keep_requests=keep)
+        rejected = pool.submit(number_rejected, run, chunks, splits, settings.cluster)
+        unknown = merge_usage(run, chunks, cluster=settings.cluster, topics=settings.topics, keep_requests=keep)
     rejected.result()
 
     counts = total(LineCounts, (chunk.counts for chunk in chunks))

@@ -91,11 +91,10 @@ class _MeterUsage(msgspec.Struct, frozen=True):
     """From the start of the first cell to the end of the last."""
 
 
-def ingest_metrics(run: Run, source: MetricSource, *, cluster: str, covered: Spans, window_ms: int) -> None:
+def ingest_metrics(run: Run, source: MetricSource, *, cluster: str, covered: Spans) -> None:
     """Read metrics, add to the tables `usage` and `rejected`, and count in the summary: a reading counts as a line.
 
     :param covered: the times that logs cover: there the log is believed, and the metrics are left out.
-    :param window_ms: the time that a broker's rates are over; a series with one reading has a cell of that length.
     :raises InputError: a file has no quota metric, or it is unclear which broker a series is of.
     """
     writers = {"rejected": run.writer("rejected")} | {kind: run.temporary(kind) for kind in ("readings", "series")}
@@ -106,7 +105,9 @@ def ingest_metrics(run: Run, source: MetricSource, *, cluster: str, covered: Spa
         run.check_shared([file for files_of_kind in written.values() for file in files_of_kind])
         _check(manifests, files, options)
     with run.stage("metrics to usage"):
-        default_step_ms = _usual_step_ms(manifests, files) or window_ms
+        # A rate that was read only once is over the broker's windows.
+        windows_ms = run.broker.quota_window_num * run.broker.quota_window_size_seconds * 1000
+        default_step_ms = _usual_step_ms(manifests, files) or windows_ms
         found = _to_usage(run, written, covered, default_step_ms=default_step_ms, cluster=cluster)
     counts = total(ReadingCounts, (one.counts for one in found))
     if counts.conflicts:
