@@ -130,10 +130,10 @@ def test_what_a_failed_attempt_left_behind_does_not_count(spark: "SparkSession",
     assert requests[0] == requests[1] > 100
 
 
-def test_small_stretches_give_the_same_cells(
+def test_small_chunks_give_the_same_cells(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Handing over every few lines, as a huge file does every half million, changes nothing."""
+    """Writing every few lines, as for a huge file every half million, changes nothing."""
     ingest(spark, tmp_path / "whole", [GOLDEN])
     monkeypatch.setattr(log_files, "MIN_SPLIT_BYTES", 50_000)
     monkeypatch.setattr(log_files, "MAX_SPLIT_BYTES", 50_000)
@@ -149,7 +149,7 @@ def test_small_stretches_give_the_same_cells(
         merge_usage(run, chunks, cluster="c", topics={}, keep_requests=False)
         run.commit()
     assert cells(tmp_path / "small") == cells(tmp_path / "whole")
-    # What a stretch leaves open the next one knows: only the whole's own ends were put together afterwards.
+    # What a chunk leaves open the next one knows: only the ends of the whole log were merged afterwards.
     assert sum("edges" in chunk.files for chunk in chunks) < len(chunks) / 4
 
 

@@ -76,11 +76,6 @@ class MetricSource:
         """
         return cls(find_metric_files(inputs), inputs, broker_id)
 
-    @property
-    def plain_bytes(self) -> int:
-        """About how many bytes there are to read, decompressed."""
-        return sum(file.plain_bytes for file in self.files)
-
 
 class _MeterUsage(msgspec.Struct, frozen=True):
     """What a worker made of one bucket of meters."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Final
 
 from kquota.errors import InputError
 
-__all__ = ["HEAD_BYTES", "MIB", "InputFile", "read_head"]
+__all__ = ["HEAD_BYTES", "MIB", "InputFile", "plain_bytes", "read_head"]
 
 MIB: Final = 1024 * 1024
 HEAD_BYTES: Final = 64 * 1024
@@ -39,6 +40,11 @@ class InputFile:
     def plain_bytes(self) -> int:
         """Size when decompressed; an estimate for a compressed file."""
         return self.size_bytes * _GZIP_RATIO if self.compressed else self.size_bytes
+
+
+def plain_bytes(files: Iterable[InputFile]) -> int:
+    """About how many bytes there are to read, decompressed."""
+    return sum(file.plain_bytes for file in files)
 
 
 def read_head(path: str) -> tuple[bytes, int, bool]:

@@ -155,8 +155,8 @@ def test_one_file_cannot_be_of_two_brokers(tmp_path: Path) -> None:
     packed=st.booleans(),
     parallelism=st.integers(1, 16),
 )
-def test_ranges_and_tasks_cover_everything_once(sizes: list[int], packed: bool, parallelism: int) -> None:
-    """Ranges tile each file, tasks hold each range once, and no plain range is too large."""
+def test_splits_and_tasks_cover_everything_once(sizes: list[int], packed: bool, parallelism: int) -> None:
+    """Splits tile each file, tasks have each split once, and no plain split is too large."""
     files = [LogFile(f"f{index}", 0, size, packed) for index, size in enumerate(sizes)]
     splits = to_splits(files, parallelism=parallelism)
     for index, file in enumerate(files):

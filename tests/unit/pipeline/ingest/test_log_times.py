@@ -19,15 +19,15 @@ times_ms = st.lists(st.integers(0, 10_000).map(lambda ms: START_MS + ms), min_si
 
 
 @given(times_ms, st.lists(st.integers(0, 30), max_size=5))
-def test_pieces_together_are_the_whole(end_ms: list[float], cuts: list[int]) -> None:
+def test_parts_together_are_the_whole(end_ms: list[float], cuts: list[int]) -> None:
     """The step back is what the times say one by one, and where lines are cut makes no difference."""
     places = sorted({0, len(end_ms), *(cut for cut in cuts if cut < len(end_ms))})
-    pieces = [LogTimes.of(np.array(end_ms[begin:end])) for begin, end in pairwise(places)]
-    found = pieces[0]
+    parts = [LogTimes.of(np.array(end_ms[begin:end])) for begin, end in pairwise(places)]
+    found = parts[0]
     assert found is not None
-    for piece in pieces[1:]:
-        assert piece is not None
-        found = found.merged_with(piece)
+    for part in parts[1:]:
+        assert part is not None
+        found = found.merged_with(part)
     steps = [latest - at for latest, at in zip(accumulate(end_ms, max), end_ms, strict=True)]
     assert (found.earliest_ms, found.latest_ms, found.backwards_ms) == (min(end_ms), max(end_ms), max(steps))
     assert found.backwards_from_ms - found.backwards_ms in end_ms

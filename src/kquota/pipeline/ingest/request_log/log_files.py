@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from io import RawIOBase
@@ -17,7 +17,7 @@ from typing import Final
 
 from kquota.errors import InputError
 from kquota.pipeline.ingest.file_patterns import matching_files
-from kquota.pipeline.ingest.input_file import HEAD_BYTES, MIB, InputFile, read_head
+from kquota.pipeline.ingest.input_file import HEAD_BYTES, MIB, InputFile, plain_bytes, read_head
 from kquota.pipeline.spark.workers import balanced_tasks
 
 __all__ = [
@@ -105,13 +105,13 @@ def _inspect(path: str, broker_id: int) -> LogFile:
     return LogFile(path, broker_id, size, compressed, first_time, first_line)
 
 
-def to_splits(files: Iterable[LogFile], *, parallelism: int) -> list[InputSplit]:
+def to_splits(files: Sequence[LogFile], *, parallelism: int) -> list[InputSplit]:
     """Cut plain files so that every core has work and no split is larger than 128 MiB.
 
     :returns: splits by broker, in the order of the first times of their files.
     """
     ordered = sorted(enumerate(files), key=lambda item: (item[1].broker_id, item[1].first_time, item[0]))
-    total = sum(file.plain_bytes for _, file in ordered)
+    total = plain_bytes(files)
     size = max(MIN_SPLIT_BYTES, min(MAX_SPLIT_BYTES, -(-total // max(1, parallelism * TASKS_PER_CORE))))
     splits = []
     for index, file in ordered:
