@@ -54,6 +54,6 @@ def usage_of(
 ) -> tuple[list[dict[str, Any]], ReadingCounts]:
     """Rows of `usage` in order of time, and what became of the readings."""
     _, readings, series, _ = read_metrics(folder, inputs, broker_id=broker_id)
-    spans = {broker: Intervals.joined(list(stretches)) for broker, stretches in (covered or {}).items()}
+    spans = {broker: Intervals.joined(list(one)) for broker, one in (covered or {}).items()}
     usage, counts = usage_of_readings(readings, series, covered=spans, default_step_ms=11_000, cluster="c")
     return sorted(usage.to_pylist(), key=lambda row: (row["broker_id"], row["key"], row["cell_start_ms"])), counts
