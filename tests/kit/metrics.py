@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from kquota.pipeline.dataset.storage import open_storage
 from kquota.pipeline.dataset.writing import TableWriter, new_id
-from kquota.pipeline.ingest.chunks import written
+from kquota.pipeline.ingest.chunks import files_by_kind
 from kquota.pipeline.ingest.metrics.metric_files import MetricInputs, find_metric_files
 from kquota.pipeline.ingest.metrics.reader import read_metric_file
 from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
@@ -35,7 +35,7 @@ def read_metrics(
     writers = {kind: TableWriter(storage, kind, new_id()) for kind in ("readings", "series", "rejected")}
     options = MetricOptions(writers, "c", broker_id, inputs)
     manifests = [read_metric_file(number, file, options) for number, file in enumerate(find_metric_files(inputs))]
-    files = written(manifest.files for manifest in manifests)
+    files = files_by_kind(manifests)
 
     def of_kind(kind: str) -> list[pa.Table]:
         return [pq.read_table(folder / file.path) for file in files[kind]]
@@ -54,6 +54,6 @@ def usage_of(
 ) -> tuple[list[dict[str, Any]], ReadingCounts]:
     """Rows of `usage` in order of time, and what became of the readings."""
     _, readings, series, _ = read_metrics(folder, inputs, broker_id=broker_id)
-    spans = {broker: Intervals.joined(list(stretches)) for broker, stretches in (covered or {}).items()}
+    spans = {broker: Intervals.joined(list(one)) for broker, one in (covered or {}).items()}
     usage, counts = usage_of_readings(readings, series, covered=spans, default_step_ms=11_000, cluster="c")
     return sorted(usage.to_pylist(), key=lambda row: (row["broker_id"], row["key"], row["cell_start_ms"])), counts

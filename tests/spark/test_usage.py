@@ -2,20 +2,21 @@
 
 import gzip
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import functions as F
 
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.run import Run
 from kquota.pipeline.dataset.steps import INGEST_STEP
+from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import USAGE
-from kquota.pipeline.ingest.from_logs import IngestResult, ingest_logs
+from kquota.pipeline.ingest.from_logs import LogSettings, Spans, ingest_logs
 from kquota.pipeline.ingest.merge import merge_usage
 from kquota.pipeline.ingest.request_log import log_files, split_reader
 from kquota.pipeline.ingest.request_log.log_files import find_log_files
@@ -35,24 +36,17 @@ def ingest(
     keep_requests: bool = False,
     timezone: str = "UTC",
     before: Callable[[Run], None] = lambda run: None,
-) -> IngestResult:
-    """Read logs into a new dataset.
+) -> tuple[Summary, Spans]:
+    """Read logs into a new dataset: what was counted, and the times that the logs cover.
 
     :param before: is run first.
     """
     with Dataset.create(place).run(INGEST_STEP, spark=spark) as run:
         before(run)
-        result = ingest_logs(
-            run,
-            find_log_files([str(path) for path in logs]),
-            cluster="c",
-            timezone=timezone,
-            keep_requests=keep_requests,
-            default_partitions=1,
-            topics={},
-        )
+        settings = LogSettings(timezone, cluster="c", keep_requests=keep_requests)
+        covered = ingest_logs(run, find_log_files([str(path) for path in logs]), settings)
         run.commit()
-    return result
+        return run.summary, covered
 
 
 def cells(place: Path) -> set[tuple[Any, ...]]:
@@ -65,7 +59,7 @@ def cells(place: Path) -> set[tuple[Any, ...]]:
 def test_usage_is_the_same_however_the_log_is_cut(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One range, many ranges, small chunks, and files that overlap line by line: the cells are equal."""
+    """One range, many splits, small chunks, and files that overlap line by line: the cells are equal."""
     whole = ingest(spark, tmp_path / "whole", [GOLDEN])
     expected = cells(tmp_path / "whole")
     assert len(expected) > 100
@@ -79,9 +73,13 @@ def test_usage_is_the_same_however_the_log_is_cut(
     lines = GOLDEN.read_bytes().splitlines(keepends=True)
     for parity in (0, 1):
         (tmp_path / f"half-{parity}.log").write_bytes(b"".join(lines[parity::2]))
-    halves = ingest(spark, tmp_path / "halves", [tmp_path / "half-1.log", tmp_path / "half-0.log"])
+    halves, _ = ingest(spark, tmp_path / "halves", [tmp_path / "half-1.log", tmp_path / "half-0.log"])
     assert cells(tmp_path / "halves") == expected
-    assert (halves.good, halves.followers, halves.forwarded) == (whole.good, whole.followers, whole.forwarded)
+    assert (halves.good, halves.followers, halves.forwarded) == (
+        whole[0].good,
+        whole[0].followers,
+        whole[0].forwarded,
+    )
 
 
 def test_the_same_log_under_two_names_counts_once(spark: "SparkSession", tmp_path: Path) -> None:
@@ -90,17 +88,17 @@ def test_the_same_log_under_two_names_counts_once(spark: "SparkSession", tmp_pat
     text = GOLDEN.read_bytes()
     (tmp_path / "archive.gz").write_bytes(gzip.compress(text))
     (tmp_path / "early").write_bytes(text[: len(text) // 2])
-    again = ingest(spark, tmp_path / "again", [tmp_path / "archive.gz", tmp_path / "early", GOLDEN])
-    assert [Path(log.path).name for log in again.duplicate_logs] == ["archive.gz", "early"]
+    again, covered = ingest(spark, tmp_path / "again", [tmp_path / "archive.gz", tmp_path / "early", GOLDEN])
+    assert [Path(log.file).name for log in again.duplicate_logs] == ["archive.gz", "early"]
     assert {log.of for log in again.duplicate_logs} == {str(GOLDEN.resolve())}
-    assert replace(again, duplicate_logs=()) == whole
+    assert (replace(again, duplicate_logs=[]), covered) == whole
     assert cells(tmp_path / "again") == cells(tmp_path / "whole")
 
 
 def test_an_hour_that_came_twice_is_two_hours(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Summer time ends within the log, whose ranges are read on their own."""
+    """Summer time ends within the log, whose splits are read on their own."""
     line = next(line for line in GOLDEN.read_bytes().splitlines() if b'"requestApiKeyName":"PRODUCE"' in line)
     body = line.partition(b"]")[2]
     hours = (f"02:{minute:02}" for _ in range(2) for minute in range(60))
@@ -108,8 +106,8 @@ def test_an_hour_that_came_twice_is_two_hours(
     (tmp_path / "log").write_bytes(b"[2026-10-25 01:59:30,000]" + body + b"\n" + text)
     monkeypatch.setattr(log_files, "MIN_SPLIT_BYTES", 20_000)
     monkeypatch.setattr(log_files, "MAX_SPLIT_BYTES", 20_000)
-    result = ingest(spark, tmp_path / "out", [tmp_path / "log"], timezone="Europe/Berlin")
-    assert (result.good, result.clock_went_backwards, result.ambiguous_hours) == (121, {}, ())
+    result, _ = ingest(spark, tmp_path / "out", [tmp_path / "log"], timezone="Europe/Berlin")
+    assert (result.good, result.clock_went_backwards, result.ambiguous_hours) == (121, [], [])
     assert result.start_ms is not None
     assert result.end_ms is not None
     assert (result.end_ms - result.start_ms) // 60_000 == 120
@@ -132,26 +130,26 @@ def test_what_a_failed_attempt_left_behind_does_not_count(spark: "SparkSession",
     assert requests[0] == requests[1] > 100
 
 
-def test_small_stretches_give_the_same_cells(
+def test_small_chunks_give_the_same_cells(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Handing over every few lines, as a huge file does every half million, changes nothing."""
+    """Writing every few lines, as for a huge file every half million, changes nothing."""
     ingest(spark, tmp_path / "whole", [GOLDEN])
     monkeypatch.setattr(log_files, "MIN_SPLIT_BYTES", 50_000)
     monkeypatch.setattr(log_files, "MAX_SPLIT_BYTES", 50_000)
     monkeypatch.setattr(split_reader, "CHUNK_LINES", 1)
     monkeypatch.setattr(split_reader, "read_blocks", partial(log_files.read_blocks, chunk_bytes=8000))
-    ranges = log_files.to_splits(find_log_files([str(GOLDEN)]), parallelism=1)
+    splits = log_files.to_splits(find_log_files([str(GOLDEN)]), parallelism=1)
     with Dataset.create(tmp_path / "small").run(INGEST_STEP, spark=spark) as run:
         writers = {kind: run.temporary(kind) for kind in ("edges", "mutations", "connections", "rejected")}
         writers["usage"] = run.writer("usage")
-        options = split_reader.IngestOptions(writers, "c", "UTC", keep_requests=False, default_partitions=1)
-        chunks = list(split_reader.read_splits(list(enumerate(ranges)), options))
-        assert len(chunks) > 2 * len(ranges) > 10
+        options = split_reader.ReadOptions(writers, "c", "UTC", keep_requests=False, default_partitions=1)
+        chunks = list(split_reader.read_splits(list(enumerate(splits)), options))
+        assert len(chunks) > 2 * len(splits) > 10
         merge_usage(run, chunks, cluster="c", topics={}, keep_requests=False)
         run.commit()
     assert cells(tmp_path / "small") == cells(tmp_path / "whole")
-    # What a stretch leaves open the next one knows: only the whole's own ends were put together afterwards.
+    # What a chunk leaves open the next one knows: only the ends of the whole log were merged afterwards.
     assert sum("edges" in chunk.files for chunk in chunks) < len(chunks) / 4
 
 

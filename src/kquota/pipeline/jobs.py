@@ -20,10 +20,11 @@ from kquota.pipeline.dataset.spark_run import JobOptions, spark_run
 from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import THROTTLED, UTILISATION
 from kquota.pipeline.ingest.from_metrics import MetricSource
+from kquota.pipeline.ingest.input_file import plain_bytes
 from kquota.pipeline.ingest.metrics.mapping import MetricRule, parse_metric_rules
 from kquota.pipeline.ingest.metrics.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
 from kquota.pipeline.ingest.reject_limit import RejectLimit, fail_above
-from kquota.pipeline.ingest.request_log.log_files import LogFile, find_log_files
+from kquota.pipeline.ingest.request_log.log_files import find_log_files
 from kquota.pipeline.ingest.step import LogSettings
 from kquota.pipeline.ingest.step import ingest as ingest_step
 from kquota.pipeline.ingest.time_zone import check_time_zone
@@ -124,7 +125,7 @@ def analyze(
     if report:
         check_extra()
     target = Dataset.create(options.out, overwrite=options.overwrite)
-    log_bytes = _plain_bytes(files) + metric_source.plain_bytes
+    log_bytes = plain_bytes([*files, *metric_source.files])
     with spark_run(options, steps.ANALYZE_STEP, target, log_bytes=log_bytes) as run:
         ingest_step(run, files, metric_source, log_settings)
         clients = resolve_step(run, quotas.within(run.summary.start_ms, run.summary.end_ms))
@@ -152,10 +153,6 @@ def _now() -> datetime:
     return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
 
 
-def _plain_bytes(files: Sequence[LogFile]) -> int:
-    return sum(file.plain_bytes for file in files)
-
-
 def ingest(
     logs: Sequence[str],
     log_settings: LogSettings,
@@ -173,7 +170,7 @@ def ingest(
     files = find_log_files(logs, broker_id=broker_id)
     metric_source = MetricSource.of(metrics or MetricInputs(), broker_id=broker_id)
     target = Dataset.create(options.out, overwrite=options.overwrite)
-    log_bytes = _plain_bytes(files) + metric_source.plain_bytes
+    log_bytes = plain_bytes([*files, *metric_source.files])
     with spark_run(options, steps.INGEST_STEP, target, log_bytes=log_bytes) as run:
         ingest_step(run, files, metric_source, log_settings)
         dataset = run.commit()

@@ -1,6 +1,6 @@
-"""Which files a pattern stands for, and the broker of each.
+"""The files that match a pattern, and the broker of each.
 
-``[N=]GLOB``: N is the broker of all of them. ``{broker}`` in the glob stands for a whole number, which is the broker's
+``[N=]GLOB``: N is the broker of all of them. ``{broker}`` in the glob matches a whole number, which is the broker's
 id: ``logs/broker-{broker}/*`` are the files of many brokers.
 """
 
@@ -24,8 +24,8 @@ _TOKEN: Final = re.compile(r"\{broker\}|\*\*/|\*+|\?|\[!?\]?[^]]*\]")
 
 
 def matching_files(pattern: str) -> list[tuple[str, int | None]]:
-    """The files that a pattern stands for, as absolute paths in their order, each with its broker, None where the
-    pattern does not say it.
+    """The files that match a pattern, as absolute paths in order, each with its broker: None where the pattern does not
+    say it.
 
     :raises InputError: the pattern says the broker in more than one way, or one that is none, or it is a URL of
         a storage that is not served.
@@ -75,7 +75,7 @@ def _broker_id(digits: str, where: str) -> int:
 
 def _expression(pattern: str, *, is_greedy: bool) -> re.Pattern[str]:
     """What matches the paths that a glob does; its group `broker` the last number that can be meant, or the first."""
-    as_wanted = "" if is_greedy else "?"
+    quantifier = "" if is_greedy else "?"
     translated, at = "", 0
     for token in _TOKEN.finditer(pattern):
         translated += re.escape(pattern[at : token.start()])
@@ -85,13 +85,13 @@ def _expression(pattern: str, *, is_greedy: bool) -> re.Pattern[str]:
                 is_first = "(?P<broker>" not in translated
                 translated += "(?<![0-9])" + ("(?P<broker>[0-9]+)" if is_first else "(?P=broker)") + "(?![0-9])"
             case "**/":
-                translated += f"(?:.*{as_wanted}/)?{as_wanted}"
+                translated += f"(?:.*{quantifier}/)?{quantifier}"
             case "*":
-                translated += f"[^/]*{as_wanted}"
+                translated += f"[^/]*{quantifier}"
             case "?":
                 translated += "[^/]"
             case text if text[0] == "*":
-                translated += f".*{as_wanted}"
+                translated += f".*{quantifier}"
             case text:
                 characters = re.sub(r"([\\[&~|])", r"\\\1", text[1:-1])
                 translated += "[" + ("^" + characters[1:] if characters[0] == "!" else characters) + "]"

@@ -1,85 +1,56 @@
-"""Logs to tables: `usage`, `requests` and `rejected`."""
+"""Request logs to the tables `usage`, `requests` and `rejected`."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kquota.pipeline.dataset.summary import AmbiguousHour, BackwardClock, Input
+from kquota.pipeline.ingest.chunks import ChunkManifest, files_by_kind
+from kquota.pipeline.ingest.counts import LineCounts, total
 from kquota.pipeline.ingest.merge import merge_usage, number_rejected
 from kquota.pipeline.ingest.request_log.cells import CELL_MS
-from kquota.pipeline.ingest.request_log.duplicate_logs import Digests, DuplicateLog, digests_of, find_duplicate_logs
+from kquota.pipeline.ingest.request_log.clock import IN_ORDER_MS, LogTimes
+from kquota.pipeline.ingest.request_log.duplicate_logs import Digests, digests_of, find_duplicate_logs
 from kquota.pipeline.ingest.request_log.log_files import InputSplit, LogFile, group_splits, to_splits
-from kquota.pipeline.ingest.request_log.overlaps import LogOverlap, ReadLog, find_overlaps
-from kquota.pipeline.ingest.request_log.reading import read_request_logs
+from kquota.pipeline.ingest.request_log.overlaps import ReadLog, find_overlaps
 from kquota.pipeline.ingest.request_log.repeated_hours import SplitStarts, split_starts, with_split_starts
-from kquota.pipeline.ingest.request_log.split_reader import IngestOptions
-from kquota.pipeline.ingest.request_log.times import IN_ORDER_MS, LogTimes
-from kquota.pipeline.spark.workers import run_on_workers
+from kquota.pipeline.ingest.request_log.split_reader import ReadOptions, read_splits
+from kquota.pipeline.spark.workers import collect_manifests
+from kquota.wire.api_names import API_NAMES
 
 if TYPE_CHECKING:
+    from pyspark import Accumulator
+
     from kquota.pipeline.dataset.run import Run
-    from kquota.pipeline.ingest.chunks import ChunkManifest
 
-__all__ = ["IngestResult", "estimate_lines", "ingest_logs"]
+__all__ = ["LogSettings", "Spans", "estimate_lines", "ingest_logs"]
 
-API_NAMES: Final = (
-    "PRODUCE", "FETCH", "LIST_OFFSETS", "METADATA", "LEADER_AND_ISR", "STOP_REPLICA", "UPDATE_METADATA",
-    "CONTROLLED_SHUTDOWN", "OFFSET_COMMIT", "OFFSET_FETCH", "FIND_COORDINATOR", "JOIN_GROUP", "HEARTBEAT",
-    "LEAVE_GROUP", "SYNC_GROUP", "DESCRIBE_GROUPS", "LIST_GROUPS", "SASL_HANDSHAKE", "API_VERSIONS",
-    "CREATE_TOPICS", "DELETE_TOPICS", "DELETE_RECORDS", "INIT_PRODUCER_ID", "OFFSET_FOR_LEADER_EPOCH",
-    "ADD_PARTITIONS_TO_TXN", "ADD_OFFSETS_TO_TXN", "END_TXN", "WRITE_TXN_MARKERS", "TXN_OFFSET_COMMIT",
-    "DESCRIBE_ACLS", "CREATE_ACLS", "DELETE_ACLS", "DESCRIBE_CONFIGS", "ALTER_CONFIGS",
-    "ALTER_REPLICA_LOG_DIRS", "DESCRIBE_LOG_DIRS", "SASL_AUTHENTICATE", "CREATE_PARTITIONS",
-    "CREATE_DELEGATION_TOKEN", "RENEW_DELEGATION_TOKEN", "EXPIRE_DELEGATION_TOKEN", "DESCRIBE_DELEGATION_TOKEN",
-    "DELETE_GROUPS", "ELECT_LEADERS", "INCREMENTAL_ALTER_CONFIGS", "ALTER_PARTITION_REASSIGNMENTS",
-    "LIST_PARTITION_REASSIGNMENTS", "OFFSET_DELETE", "DESCRIBE_CLIENT_QUOTAS", "ALTER_CLIENT_QUOTAS",
-    "DESCRIBE_USER_SCRAM_CREDENTIALS", "ALTER_USER_SCRAM_CREDENTIALS", "VOTE", "BEGIN_QUORUM_EPOCH",
-    "END_QUORUM_EPOCH", "DESCRIBE_QUORUM", "ALTER_PARTITION", "UPDATE_FEATURES", "ENVELOPE", "FETCH_SNAPSHOT",
-    "DESCRIBE_CLUSTER", "DESCRIBE_PRODUCERS", "BROKER_REGISTRATION", "BROKER_HEARTBEAT", "UNREGISTER_BROKER",
-    "DESCRIBE_TRANSACTIONS", "LIST_TRANSACTIONS", "ALLOCATE_PRODUCER_IDS", "CONSUMER_GROUP_HEARTBEAT",
-    "CONSUMER_GROUP_DESCRIBE", "CONTROLLER_REGISTRATION", "GET_TELEMETRY_SUBSCRIPTIONS", "PUSH_TELEMETRY",
-    "ASSIGN_REPLICAS_TO_DIRS", "LIST_CONFIG_RESOURCES", "DESCRIBE_TOPIC_PARTITIONS", "SHARE_GROUP_HEARTBEAT",
-    "SHARE_GROUP_DESCRIBE", "SHARE_FETCH", "SHARE_ACKNOWLEDGE", "ADD_RAFT_VOTER", "REMOVE_RAFT_VOTER",
-    "UPDATE_RAFT_VOTER",
-)  # fmt: skip
-"""Kafka's names of its APIs, by key (org.apache.kafka.common.protocol.ApiKeys)."""
+Spans = Mapping[int, Sequence[tuple[int, int]]]
+"""By broker the times that its files cover, each [from_ms, to_ms) from its first line to its last; in any order.
+
+A broker that logs nothing for a while within a file did nothing, however the file was cut."""
 
 AUTO_KEEP_LINES: Final = 5_000_000
-"""Up to so many lines (estimated from the files' sizes) `requests` is written without being asked for."""
+"""`requests` is written without being asked for up to this many lines, estimated from the sizes of the files."""
 
 
 @dataclass(frozen=True, slots=True)
-class IngestResult:
-    """Counts over all lines read; lines = good + rejected + blank, and good includes forwarded and followers.
+class LogSettings:
+    """How the logs are to be read."""
 
-    `usage` lies within [start_ms, end_ms); both None where it has no rows.
-    """
-
-    start_ms: int | None
-    end_ms: int | None
-    lines: int
-    good: int
-    rejected: int
-    blank: int
-    forwarded: int
-    followers: int
-    unknown_amounts: int
-    versions: Mapping[str, Mapping[str, int]]
-    kept_requests: bool
-    covered: Mapping[int, Sequence[tuple[int, int]]]
-    """By broker the times of its files, each from its first to its last line: from and up to ms; in any order."""
-    clock_went_backwards: Mapping[int, LogTimes]
-    """By broker whose clock was set back while it logged: the file with the largest step."""
-    duplicate_logs: tuple[DuplicateLog, ...] = ()
-    """Logs that were not read, because others hold all of their lines."""
-    overlaps: tuple[LogOverlap, ...] = ()
-    """Logs of one broker that may be of several, or hold the same lines."""
-    ambiguous_hours: tuple[LogFile, ...] = ()
-    """Logs that begin in an hour that came twice, and do not say in which of the two."""
+    timezone: str = "UTC"
+    """IANA name of the zone that the brokers logged in."""
+    cluster: str = ""
+    keep_requests: bool | None = None
+    """Whether to write `requests`; None does up to :data:`AUTO_KEEP_LINES` lines."""
+    topics: Mapping[str, int] = field(default_factory=dict)
+    """Partition counts of topics from before the logs begin."""
 
 
 def estimate_lines(files: Iterable[LogFile], *, sample_bytes: int = 256 * 1024) -> int:
@@ -96,124 +67,128 @@ def estimate_lines(files: Iterable[LogFile], *, sample_bytes: int = 256 * 1024) 
     return total
 
 
-def ingest_logs(
-    run: Run,
-    files: Sequence[LogFile],
-    *,
-    cluster: str,
-    timezone: str,
-    keep_requests: bool | None,
-    default_partitions: int,
-    topics: Mapping[str, int],
-) -> IngestResult:
-    """Read request logs and write the tables `usage`, `rejected` and, if kept, `requests`.
+def ingest_logs(run: Run, files: Sequence[LogFile], settings: LogSettings) -> Spans:
+    """Read request logs; write the tables `usage`, `rejected` and perhaps `requests`, and count in the summary.
 
-    :param timezone: IANA name of the zone that the brokers logged in.
-    :param keep_requests: None keeps them on up to :data:`AUTO_KEEP_LINES` lines.
-    :param topics: partition counts of topics from before the log begins.
+    :returns: the times that the logs cover.
+    :raises MixedBrokersError: logs of several brokers were given as those of one.
     :raises NotSharedStorageError: the workers do not share the storage with this machine.
     """
     spark = run.spark
     parallelism = spark.sparkContext.defaultParallelism
-    repeated = find_duplicate_logs(files, lambda compared: run_on_workers(spark, digests_of, compared, Digests))
-    files = [file for place, file in enumerate(files) if place not in repeated]
-    ranges, ambiguous_hours = with_split_starts(
+    duplicates = find_duplicate_logs(
+        files, lambda compared: collect_manifests(spark, compared, lambda file: [digests_of(file)], Digests)
+    )
+    files = [file for place, file in enumerate(files) if place not in duplicates]
+    splits, ambiguous_hours = with_split_starts(
         files,
         to_splits(files, parallelism=parallelism),
-        timezone,
-        lambda searches: run_on_workers(spark, split_starts, searches, SplitStarts),
+        settings.timezone,
+        lambda searches: collect_manifests(spark, searches, lambda search: [split_starts(search)], SplitStarts),
     )
     estimate = estimate_lines(files)
-    keep = keep_requests if keep_requests is not None else estimate <= AUTO_KEEP_LINES
+    keep = estimate <= AUTO_KEEP_LINES if settings.keep_requests is None else settings.keep_requests
+    keep = keep and bool(files)
     tables = ("usage", "requests") if keep else ("usage",)
     writers = {kind: run.writer(kind) for kind in tables}
     writers |= {kind: run.temporary(kind) for kind in ("edges", "mutations", "connections", "rejected")}
-    options = IngestOptions(writers, cluster, timezone, keep, default_partitions)
+    options = ReadOptions(writers, settings.cluster, settings.timezone, keep, run.broker.num_partitions)
     lines_read = spark.sparkContext.accumulator(0)
     with run.stage("read the logs", lambda: lines_read.value, estimate):
-        tasks = group_splits(ranges, parallelism=parallelism)
-        chunks = read_request_logs(spark, ranges, tasks, options, lines_read=lines_read) if ranges else []
-        run.check_shared([file for chunk in chunks for files in chunk.files.values() for file in files])
+        chunks = _read(run, splits, options, lines_read)
+        run.check_shared([file for files in files_by_kind(chunks).values() for file in files])
 
-    times = _times_of_files(chunks, ranges)
-    overlaps = find_overlaps(_read_logs(chunks, ranges, times))
-    with run.stage("put the pieces together"), ThreadPoolExecutor(1, "rejected") as pool:
-        rejected = pool.submit(number_rejected, run, chunks, ranges, cluster)
-        unknown = merge_usage(run, chunks, cluster=cluster, topics=topics, keep_requests=keep)
+    logs = _logs_read(chunks, splits)
+    overlaps = find_overlaps(logs)
+    with run.stage("merge chunks"), ThreadPoolExecutor(1, "rejected") as pool:
+        rejected = pool.submit(number_rejected, run, chunks, splits, settings.cluster)
+        unknown = merge_usage(run, chunks, cluster=settings.cluster, topics=settings.topics, keep_requests=keep)
     rejected.result()
-    counts = Counter[tuple[int, str]]()
-    for chunk in chunks:
-        for version, count in chunk.versions.items():
-            api, _, number = version.partition(":")
-            counts[int(api), number] += count
-    versions: dict[str, dict[str, int]] = defaultdict(dict)
-    for (api_key, number), count in sorted(counts.items(), key=lambda item: (item[0][0], int(item[0][1]))):
-        name = API_NAMES[api_key] if 0 <= api_key < len(API_NAMES) else f"API_{api_key}"
-        versions[name][number] = count
-    seen = [chunk.seen for chunk in chunks if chunk.seen is not None]
-    return IngestResult(
-        start_ms=min((CELL_MS * first for first, _ in seen), default=None),
-        end_ms=max((CELL_MS * (last + 1) for _, last in seen), default=None),
-        lines=sum(chunk.lines for chunk in chunks),
-        good=sum(chunk.good for chunk in chunks),
-        rejected=sum(chunk.rejected for chunk in chunks),
-        blank=sum(chunk.blank for chunk in chunks),
-        forwarded=sum(chunk.forwarded for chunk in chunks),
-        followers=sum(chunk.followers for chunk in chunks),
-        unknown_amounts=sum(chunk.unknown_amounts for chunk in chunks) + unknown,
-        versions=dict(versions),
-        kept_requests=keep,
-        covered=_covered(chunks, ranges),
-        clock_went_backwards=_clock_went_backwards(times),
-        duplicate_logs=tuple(repeated.values()),
-        overlaps=tuple(overlaps),
-        ambiguous_hours=tuple(ambiguous_hours),
-    )
 
-
-def _covered(chunks: Iterable[ChunkManifest], ranges: Sequence[InputSplit]) -> dict[int, list[tuple[int, int]]]:
-    """As :attr:`IngestResult.covered`. A broker that is silent within a file did nothing, however it was cut."""
-    of_file: dict[tuple[int, int], tuple[int, int]] = {}
-    for chunk in chunks:
-        if chunk.seen is not None:
-            place = (chunk.broker_id, ranges[chunk.range].file)
-            first, last = of_file.get(place, chunk.seen)
-            of_file[place] = (min(first, chunk.seen[0]), max(last, chunk.seen[1]))
+    counts = total(LineCounts, (chunk.counts for chunk in chunks))
+    summary = run.summary
+    summary.inputs = [Input(file.path, "request-log", file.broker_id, file.size_bytes) for file in files]
+    summary.start_ms, summary.end_ms = _seen(chunks) or (None, None)
+    summary.lines, summary.good = counts.lines, counts.good
+    summary.rejected, summary.blank = counts.rejected, counts.blank
+    summary.forwarded, summary.followers = counts.forwarded, counts.followers
+    summary.unknown_amounts = counts.unknown_amounts + unknown
+    summary.versions = _by_api(counts.versions)
+    summary.kept_requests = keep
+    summary.duplicate_logs = list(duplicates.values())
+    summary.overlaps = overlaps
+    summary.ambiguous_hours = [AmbiguousHour(log.broker_id, log.path) for log in ambiguous_hours]
+    summary.clock_went_backwards = _clock_went_backwards(logs)
     covered: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for (broker_id, _), (first, last) in of_file.items():
-        covered[broker_id].append((CELL_MS * first, CELL_MS * (last + 1)))
+    for log in logs:
+        if log.span_ms is not None:
+            covered[log.broker_id].append(log.span_ms)
     return covered
 
 
-def _times_of_files(chunks: Iterable[ChunkManifest], ranges: Sequence[InputSplit]) -> dict[tuple[int, int], LogTimes]:
-    """By broker and file those of its lines."""
-    of_file: dict[tuple[int, int], LogTimes] = {}
-    # Ranges of a file are in its order, and so are the chunks of a range.
-    for chunk in sorted(chunks, key=lambda chunk: chunk.range):
-        if chunk.times is not None:
-            place = (chunk.broker_id, ranges[chunk.range].file)
-            of_file[place] = of_file[place].merged_with(chunk.times) if place in of_file else chunk.times
-    return of_file
+def _read(
+    run: Run, splits: Sequence[InputSplit], options: ReadOptions, lines_read: Accumulator[int]
+) -> list[ChunkManifest]:
+    """Read splits on workers: some chunks for each. Their number depends on the bytes read, not on what is in them.
+
+    :param lines_read: grows while workers read.
+    """
+
+    def read(task: Sequence[tuple[int, InputSplit]]) -> Iterator[ChunkManifest]:
+        for chunk in read_splits(task, options):
+            lines_read.add(chunk.counts.lines)
+            yield chunk
+
+    grouped = group_splits(splits, parallelism=run.spark.sparkContext.defaultParallelism)
+    tasks = [[(index, splits[index]) for index in task] for task in grouped]
+    return collect_manifests(run.spark, tasks, read, ChunkManifest) if tasks else []
 
 
-def _read_logs(
-    chunks: Iterable[ChunkManifest], ranges: Sequence[InputSplit], times: Mapping[tuple[int, int], LogTimes]
-) -> list[ReadLog]:
-    """What each file said of its times, and of the addresses of its broker."""
-    addresses: dict[int, set[str]] = defaultdict(set)
-    for chunk in chunks:
-        addresses[ranges[chunk.range].file].update(chunk.addresses)
-    paths = {piece.file: piece.path for piece in ranges}
-    return [
-        ReadLog(paths[file], broker_id, of_file, frozenset(addresses[file]))
-        for (broker_id, file), of_file in times.items()
-    ]
+def _by_api(versions: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Requests by API name and version, in order of both numbers."""
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    numbers = {text: tuple(map(int, text.split(":"))) for text in versions}
+    for text in sorted(versions, key=numbers.__getitem__):
+        api_key, version = numbers[text]
+        name = API_NAMES[api_key] if 0 <= api_key < len(API_NAMES) else f"API_{api_key}"
+        found[name][str(version)] = versions[text]
+    return dict(found)
 
 
-def _clock_went_backwards(of_file: Mapping[tuple[int, int], LogTimes]) -> dict[int, LogTimes]:
-    """As :attr:`IngestResult.clock_went_backwards`, each within one file: which file follows which is not known."""
+def _logs_read(chunks: Iterable[ChunkManifest], splits: Sequence[InputSplit]) -> list[ReadLog]:
+    """What the chunks of each file say of it; files without a good line are left out."""
+    by_file: dict[int, list[ChunkManifest]] = defaultdict(list)
+    # Splits of a file are in its order, and so are the chunks of a split.
+    for chunk in sorted(chunks, key=lambda chunk: chunk.split):
+        by_file[splits[chunk.split].file].append(chunk)
+    logs = []
+    for of_file in by_file.values():
+        first = of_file[0]
+        times = [chunk.times for chunk in of_file if chunk.times is not None]
+        if times:
+            addresses = frozenset(address for chunk in of_file for address in chunk.addresses)
+            path = splits[first.split].path
+            logs.append(ReadLog(path, first.broker_id, reduce(LogTimes.merged_with, times), addresses, _seen(of_file)))
+    return logs
+
+
+def _seen(chunks: Iterable[ChunkManifest]) -> tuple[int, int] | None:
+    """From the first second in which anything was recorded to the end of the last, in epoch milliseconds."""
+    seen = [chunk.seen for chunk in chunks if chunk.seen is not None]
+    return (CELL_MS * min(first for first, _ in seen), CELL_MS * (max(last for _, last in seen) + 1)) if seen else None
+
+
+def _clock_went_backwards(logs: Iterable[ReadLog]) -> list[BackwardClock]:
+    """Brokers with a clock that was set back while they logged: the largest step of each.
+
+    Only steps within one file count: which file follows which is not known.
+    """
     worst: dict[int, LogTimes] = {}
-    for (broker_id, _), times in sorted(of_file.items()):
-        if times.backwards_ms > max(IN_ORDER_MS, worst[broker_id].backwards_ms if broker_id in worst else 0.0):
-            worst[broker_id] = times
-    return worst
+    for log in logs:
+        before = worst.get(log.broker_id)
+        if log.times.backwards_ms > max(IN_ORDER_MS, before.backwards_ms if before else 0.0):
+            worst[log.broker_id] = log.times
+    return [
+        BackwardClock(broker_id, round(times.backwards_from_ms), round(times.backwards_ms))
+        for broker_id, times in sorted(worst.items())
+    ]

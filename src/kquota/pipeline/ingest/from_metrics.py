@@ -1,4 +1,4 @@
-"""Brokers' metrics to the table `usage`: files read by workers, readings gathered by meter."""
+"""Brokers' metrics to the table `usage`: workers read files, and then the readings of each meter."""
 
 from __future__ import annotations
 
@@ -11,19 +11,34 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema
+import pyarrow.compute as pc
 
 from kquota.errors import InputError
 from kquota.pipeline.dataset.manifest import DataFile
 from kquota.pipeline.dataset.summary import Input, MetricsRead
-from kquota.pipeline.ingest.chunks import write_usage, written
+from kquota.pipeline.ingest.chunks import files_by_kind, write_usage
+from kquota.pipeline.ingest.counts import total
+from kquota.pipeline.ingest.from_logs import Spans
 from kquota.pipeline.ingest.metrics.metric_files import MetricFile, MetricInputs, find_metric_files
 from kquota.pipeline.ingest.metrics.reader import read_metric_file
 from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
 from kquota.pipeline.ingest.metrics.usage import Conflict, Intervals, ReadingCounts, usage_of_readings
 from kquota.pipeline.spark.arrow import decode_dictionaries
-from kquota.pipeline.spark.shuffle import BLOCKS, bucket_count, shuffle_by_bucket, to_blocks
-from kquota.pipeline.spark.workers import drop_zip_importers
+from kquota.pipeline.spark.shuffle import (
+    BLOCKS,
+    bucket_count,
+    from_blocks_by_kind,
+    shuffle_by_bucket,
+    to_blocks,
+    with_kind,
+)
+from kquota.pipeline.spark.workers import (
+    MANIFESTS,
+    balanced_tasks,
+    collect_manifests,
+    decode_manifests,
+    manifest_batch,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,11 +46,11 @@ if TYPE_CHECKING:
     from kquota.pipeline.dataset.run import Run
     from kquota.pipeline.spark.parquet_source import Batches
 
-__all__ = ["MetricSource", "MetricsResult", "ingest_metrics"]
+__all__ = ["MetricSource", "ingest_metrics"]
 
-_MANIFEST: Final = from_arrow_schema(pa.schema([("manifest", pa.string())]))
 _SHOWN: Final = 3
-_SUMMED_METRICS: Final = 20
+_SHOWN_METRICS: Final = 20
+_TASK_BYTES: Final = 1024**3
 
 NO_QUOTA_METRICS: Final = (
     "no metric of client quotas is in {files}. A broker has them only while a quota is set (kafka.server:type=Produce, "
@@ -47,7 +62,7 @@ NO_QUOTA_METRICS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class MetricSource:
-    """Files of metrics, and how they are to be read; `broker_id` is the broker of what does not say one."""
+    """Files of metrics, and how to read them; `broker_id` is the broker of series that do not say one."""
 
     files: Sequence[MetricFile] = ()
     inputs: MetricInputs = field(default_factory=MetricInputs)
@@ -61,146 +76,102 @@ class MetricSource:
         """
         return cls(find_metric_files(inputs), inputs, broker_id)
 
-    @property
-    def plain_bytes(self) -> int:
-        """About how much there is to read."""
-        return sum(file.plain_bytes for file in self.files)
 
-    def inputs_read(self) -> list[Input]:
-        """The files, for summary.json."""
-        return [Input(file.path, file.source, file.broker_id, file.size_bytes) for file in self.files]
-
-
-class _Part(msgspec.Struct, frozen=True):
+class _MeterUsage(msgspec.Struct, frozen=True):
     """What a worker made of one bucket of meters."""
 
     files: list[DataFile]
     counts: ReadingCounts
+    span_ms: tuple[int, int] | None
+    """From the start of the first cell to the end of the last."""
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsResult:
-    """Counts over all files of metrics; a reading is counted as a line is of a log."""
+def ingest_metrics(run: Run, source: MetricSource, *, cluster: str, covered: Spans) -> None:
+    """Read metrics, add to the tables `usage` and `rejected`, and count in the summary: a reading counts as a line.
 
-    manifests: Sequence[MetricManifest]
-    counts: ReadingCounts
-
-    @property
-    def readings(self) -> int:
-        """Values that were read."""
-        return sum(one.readings for one in self.manifests)
-
-    @property
-    def rejected(self) -> int:
-        """Rows of `rejected`."""
-        return sum(one.rejected for one in self.manifests)
-
-    @property
-    def blank(self) -> int:
-        """Blank lines."""
-        return sum(one.blank for one in self.manifests)
-
-    def summary(self) -> MetricsRead:
-        """The part of summary.json."""
-        counts = self.counts
-        other = Counter[str]()
-        for manifest in self.manifests:
-            other |= Counter(manifest.other)  # the same series stand in many files
-        brokers = {value: broker for one in self.manifests for value, broker in one.brokers.items()}
-        return MetricsRead(
-            readings=self.readings,
-            rejected=self.rejected,
-            blank=self.blank,
-            meters=counts.meters,
-            cells=counts.cells,
-            step_ms=max(counts.steps, key=lambda step: (counts.steps[step], -step), default=None),
-            duplicates=counts.duplicates,
-            contradictions=counts.contradictions,
-            covered_by_log=counts.covered_by_log,
-            gaps=counts.gaps,
-            resets=counts.resets,
-            without_value=sum(one.without_value for one in self.manifests),
-            related=max((one.related for one in self.manifests), default=0),
-            untagged=max((one.untagged for one in self.manifests), default=0),
-            foreign=max((one.foreign for one in self.manifests), default=0),
-            other_series=other.total(),
-            other_metrics=len(other),
-            largest_other_metrics=dict(other.most_common(_SUMMED_METRICS)),
-            brokers=dict(sorted(brokers.items())),
-        )
-
-
-def ingest_metrics(
-    run: Run,
-    source: MetricSource,
-    *,
-    cluster: str,
-    covered: Mapping[int, Sequence[tuple[int, int]]],
-    window_ms: int,
-) -> MetricsResult:
-    """Read metrics, and add to the tables `usage` and `rejected`.
-
-    :param covered: by broker the times that its log covers; there the log is believed, and the metrics are left out.
-    :param window_ms: the time that a broker's rates are over; a reading that stands alone is of that long.
-    :raises InputError: a file has no quota metric, or brokers cannot be told apart.
+    :param covered: the times that logs cover: there the log is believed, and the metrics are left out.
+    :raises InputError: a file has no quota metric, or it is unclear which broker a series is of.
     """
     writers = {"rejected": run.writer("rejected")} | {kind: run.temporary(kind) for kind in ("readings", "series")}
     files, options = source.files, MetricOptions(writers, cluster, source.broker_id, source.inputs)
     with run.stage("read the metrics"):
         manifests = _read_files(run.spark, files, options)
-        found = written(manifest.files for manifest in manifests)
-        run.check_shared([file for those in found.values() for file in those])
+        written = files_by_kind(manifests)
+        run.check_shared([file for files_of_kind in written.values() for file in files_of_kind])
         _check(manifests, files, options)
     with run.stage("metrics to usage"):
-        spans = {broker: Intervals.joined(list(stretches)) for broker, stretches in covered.items()}
-        default_step_ms = _usual_step_ms(manifests, files) or window_ms
-        parts = _to_usage(run, found, spans, default_step_ms=default_step_ms, cluster=cluster)
-    counts = ReadingCounts()
-    for part in parts:
-        counts.add(part.counts)
+        # A rate that was read only once is over the broker's windows.
+        windows_ms = run.broker.quota_window_num * run.broker.quota_window_size_seconds * 1000
+        default_step_ms = _usual_step_ms(manifests, files) or windows_ms
+        found = _to_usage(run, written, covered, default_step_ms=default_step_ms, cluster=cluster)
+    counts = total(ReadingCounts, (one.counts for one in found))
     if counts.conflicts:
         raise InputError(_conflict_text(counts.conflicts[0]))
-    run.add("usage", [file for part in parts for file in part.files])
-    run.add("rejected", found["rejected"])
-    return MetricsResult(manifests, counts)
+    run.add("usage", [file for one in found for file in one.files])
+    run.add("rejected", written["rejected"])
+    read, summary = _metrics_read(manifests, counts), run.summary
+    summary.inputs = summary.inputs + [Input(file.path, file.source, file.broker_id, file.size_bytes) for file in files]
+    summary.lines += read.readings + read.rejected + read.blank
+    summary.good += read.readings
+    summary.rejected += read.rejected
+    summary.blank += read.blank
+    spans = [one.span_ms for one in found if one.span_ms is not None]
+    if summary.start_ms is not None and summary.end_ms is not None:
+        spans.append((summary.start_ms, summary.end_ms))
+    summary.start_ms = min((start for start, _ in spans), default=None)
+    summary.end_ms = max((end for _, end in spans), default=None)
+    summary.metrics = read
+
+
+def _metrics_read(manifests: Sequence[MetricManifest], counts: ReadingCounts) -> MetricsRead:
+    other = Counter[str]()
+    for manifest in manifests:
+        other |= Counter(manifest.other)  # many files have the same series
+    brokers = {value: broker for one in manifests for value, broker in one.brokers.items()}
+    return MetricsRead(
+        readings=sum(one.readings for one in manifests),
+        rejected=sum(one.rejected for one in manifests),
+        blank=sum(one.blank for one in manifests),
+        meters=counts.meters,
+        cells=counts.cells,
+        step_ms=max(counts.steps, key=lambda step: (counts.steps[step], -step), default=None),
+        duplicates=counts.duplicates,
+        contradictions=counts.contradictions,
+        covered_by_log=counts.covered_by_log,
+        gaps=counts.gaps,
+        resets=counts.resets,
+        without_value=sum(one.without_value for one in manifests),
+        related=max((one.related for one in manifests), default=0),
+        untagged=max((one.untagged for one in manifests), default=0),
+        foreign=max((one.foreign for one in manifests), default=0),
+        other_series=other.total(),
+        other_metrics=len(other),
+        largest_other_metrics=dict(other.most_common(_SHOWN_METRICS)),
+        brokers=dict(sorted(brokers.items())),
+    )
 
 
 def _read_files(spark: SparkSession, files: Sequence[MetricFile], options: MetricOptions) -> list[MetricManifest]:
-    """A task reads whole files: an answer of Prometheus cannot be entered in its middle."""
-    files = tuple(files)
-    tasks = _tasks(files, spark.sparkContext.defaultParallelism)
+    """Read files on workers; a manifest for each, in their order.
 
-    def work(batches: Batches) -> Iterator[pa.RecordBatch]:
-        drop_zip_importers()
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                for number in tasks[task]:
-                    manifest = read_metric_file(number, files[number], options)
-                    yield pa.RecordBatch.from_pydict({"manifest": [msgspec.json.encode(manifest).decode()]})
+    A task reads whole files: an answer of Prometheus cannot be read from its middle. It reads several, because a scrape
+    each minute makes many small files.
+    """
+    sizes = [file.plain_bytes for file in files]
+    grouped = balanced_tasks(sizes, spark.sparkContext.defaultParallelism, max_bytes=_TASK_BYTES)
+    tasks = [[(number, files[number]) for number in task] for task in grouped]
 
-    frame = spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(work, _MANIFEST)
-    decoder = msgspec.json.Decoder(MetricManifest)
-    return sorted((decoder.decode(row.manifest) for row in frame.collect()), key=lambda one: one.file)
+    def read(task: Sequence[tuple[int, MetricFile]]) -> Iterator[MetricManifest]:
+        for number, file in task:
+            yield read_metric_file(number, file, options)
 
-
-def _tasks(files: Sequence[MetricFile], parallelism: int) -> list[list[int]]:
-    """Files by task, of about the same size each, the largest first: a scrape each minute is many small files."""
-    target = sum(file.plain_bytes for file in files) / (parallelism * 3)
-    tasks: list[list[int]] = []
-    filled = target
-    for number in sorted(range(len(files)), key=lambda number: (-files[number].plain_bytes, number)):
-        if filled >= target:
-            tasks.append([])
-            filled = 0
-        tasks[-1].append(number)
-        filled += files[number].plain_bytes
-    return tasks
+    return sorted(collect_manifests(spark, tasks, read, MetricManifest), key=lambda one: one.file)
 
 
 def _check(manifests: Sequence[MetricManifest], files: Sequence[MetricFile], options: MetricOptions) -> None:
-    """See that there is something, and that brokers can be told apart.
+    """Check that there are quota metrics, and that it is clear which broker each series is of.
 
-    :raises InputError: what is to be given.
+    :raises InputError: otherwise; it says what to give.
     """
     label = options.inputs.broker_label
     unknown = sorted({value for one in manifests for value in one.unknown_brokers})
@@ -243,43 +214,40 @@ def _usual_step_ms(manifests: Sequence[MetricManifest], files: Sequence[MetricFi
 
 
 def _to_usage(
-    run: Run,
-    files: Mapping[str, list[DataFile]],
-    covered: Mapping[int, Intervals],
-    *,
-    default_step_ms: int,
-    cluster: str,
-) -> list[_Part]:
+    run: Run, files: Mapping[str, list[DataFile]], covered: Spans, *, default_step_ms: int, cluster: str
+) -> list[_MeterUsage]:
+    """Shuffle readings and series by meter, and write the usage of each meter."""
     if not files.get("readings"):
         return []
     buckets, writer = bucket_count(run.spark), run.writer("usage")
+    intervals = {broker: Intervals.joined(list(spans)) for broker, spans in covered.items()}
 
-    def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield to_blocks(decode_dictionaries(batch), batch.column("meter").to_numpy() % buckets)
+    def blocks_of(kind: str, schema: pa.Schema) -> DataFrame:
+        def to_block_batches(batches: Batches) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                rows = with_kind(decode_dictionaries(batch), kind)
+                yield to_blocks(rows, batch.column("meter").to_numpy() % buckets)
+
+        return run.temporary_source(schema, files[kind]).mapInArrow(to_block_batches, BLOCKS)
 
     def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        tables = [pa.ipc.open_stream(block).read_all() for block in blocks]
-        readings = [table for table in tables if "value" in table.schema.names]
-        series = [table for table in tables if "value" not in table.schema.names]
-        if not readings:
+        rows = from_blocks_by_kind(blocks)
+        if "readings" not in rows:
             return
         usage, counts = usage_of_readings(
-            pa.concat_tables(readings),
-            pa.concat_tables(series),
-            covered=covered,
-            default_step_ms=default_step_ms,
-            cluster=cluster,
+            rows["readings"], rows["series"], covered=intervals, default_step_ms=default_step_ms, cluster=cluster
         )
-        part = _Part(write_usage(writer, usage), counts)
-        yield pa.RecordBatch.from_pydict({"manifest": [msgspec.json.encode(part).decode()]})
+        yield manifest_batch(_MeterUsage(write_usage(writer, usage), counts, _span_ms(usage)))
 
-    def dealt(kind: str, schema: pa.Schema) -> DataFrame:
-        return run.temporary_source(schema, files[kind]).mapInArrow(deal, BLOCKS)
+    blocks = blocks_of("readings", READINGS_SCHEMA).union(blocks_of("series", SERIES_SCHEMA))
+    return decode_manifests(shuffle_by_bucket(blocks, work, MANIFESTS), _MeterUsage)
 
-    blocks = dealt("readings", READINGS_SCHEMA).union(dealt("series", SERIES_SCHEMA))
-    decoder = msgspec.json.Decoder(_Part)
-    return [decoder.decode(row.manifest) for row in shuffle_by_bucket(blocks, work, _MANIFEST).collect()]
+
+def _span_ms(usage: pa.Table) -> tuple[int, int] | None:
+    if not usage.num_rows:
+        return None
+    starts_ms = usage["cell_start_ms"]
+    return pc.min(starts_ms).as_py(), pc.max(pc.add(starts_ms, usage["cell_ms"])).as_py()
 
 
 def _conflict_text(conflict: Conflict) -> str:
@@ -287,6 +255,6 @@ def _conflict_text(conflict: Conflict) -> str:
     label = next(name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name))
     values = " and ".join(repr(labels.get(label, "")) for labels in (one, other))
     return (
-        f"two series of {conflict.meter} at one time differ by the label {label} ({values}): where it tells brokers "
-        f"apart give --broker-label {label}, where it tells Prometheus' replicas apart --replica-label {label}"
+        f"two series of {conflict.meter} at one time differ by the label {label} ({values}): if it says the broker, "
+        f"give --broker-label {label}; if it says the replica of Prometheus, --replica-label {label}"
     )

@@ -1,23 +1,23 @@
-"""What workers wrote, put together: cells that stand in two pieces of a log, connections, mutations, rejected lines.
+"""Rows of tables out of what workers wrote: cells that several workers have a part of, connections, mutations, and
+rejected lines.
 
-All of it is small beside the log: the cells of most seconds are final where a worker wrote them.
+All of it is small compared with the log: the cells of most seconds are final where a worker wrote them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import from_arrow_schema
+from msgspec import Struct
 
 from kquota.pipeline.dataset.manifest import DataFile
 from kquota.pipeline.ingest.chunks import (
@@ -25,9 +25,10 @@ from kquota.pipeline.ingest.chunks import (
     MUTATIONS_SCHEMA,
     REJECTED_SCHEMA,
     ChunkManifest,
+    files_by_kind,
     write_usage,
-    written,
 )
+from kquota.pipeline.ingest.counts import total
 from kquota.pipeline.ingest.request_log.cells import CELL_MS, EDGE_SCHEMA, USAGE_SCHEMA
 from kquota.pipeline.ingest.request_log.log_files import InputSplit
 from kquota.pipeline.ingest.request_log.usage_rows import (
@@ -39,28 +40,36 @@ from kquota.pipeline.ingest.request_log.usage_rows import (
     to_mergeable,
 )
 from kquota.pipeline.spark.arrow import decode_dictionaries
-from kquota.pipeline.spark.shuffle import BLOCKS, bucket_count, from_blocks, shuffle_by_bucket, to_blocks
+from kquota.pipeline.spark.shuffle import (
+    BLOCKS,
+    bucket_count,
+    from_blocks,
+    from_blocks_by_kind,
+    shuffle_by_bucket,
+    to_blocks,
+    with_kind,
+)
+from kquota.pipeline.spark.workers import MANIFESTS, decode_manifests, manifest_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from kquota.pipeline.dataset.run import Run
-    from kquota.pipeline.spark.parquet_source import Batches, ParquetSource
+    from kquota.pipeline.spark.parquet_source import Batches
 
 __all__ = ["merge_usage", "number_rejected"]
 
 _Ints = npt.NDArray[np.int64]
 _FILE_ROWS: Final = 262_144
-_MANIFEST: Final = from_arrow_schema(pa.schema([("manifest", pa.string())]))
 
 
-class _Part(msgspec.Struct, frozen=True):
-    """What a worker made of one bucket."""
+class _Merged(Struct):
+    """What a worker made of a bucket of rows."""
 
-    usage: list[DataFile]
+    usage: list[DataFile] = []
     requests: list[DataFile] = []
-    unknown: int = 0
-    """Requests that cost an amount that is not known."""
+    unknown_amounts: int = 0
+    """Mutations that cost an amount that is not known."""
 
 
 def merge_usage(
@@ -71,86 +80,80 @@ def merge_usage(
     topics: Mapping[str, int],
     keep_requests: bool,
 ) -> int:
-    """Make `usage` (and `requests`) of what workers wrote; returns how many mutations cost an unknown amount."""
-    mixed = _overlapping_chunks(chunks)
-    files = written(chunk.files for chunk in chunks)
-    by_chunk = [chunk.files.get("usage", []) for chunk in chunks]
-    twice = [file for index, those in enumerate(by_chunk) if index in mixed for file in those]
-    once = [file for index, those in enumerate(by_chunk) if index not in mixed for file in those]
-    # Three small jobs: together they keep more cores busy.
-    with ThreadPoolExecutor(3, "ingest") as pool:
-        merged = pool.submit(_merge_edge_cells, run, files["edges"], twice)
-        counted = pool.submit(_count_connections, run, files["connections"], cluster)
-        charged = pool.submit(_charge_mutations, run, files["mutations"], topics, keep_requests=keep_requests)
-    parts = [*merged.result(), *counted.result(), *charged.result()]
-    run.add("usage", [*once, *(file for part in parts for file in part.usage)])
+    """Add `usage`, and `requests` if `keep_requests`, to the run; returns how many mutations cost an unknown amount."""
+    overlapping = _overlapping_chunks(chunks)
+    files = files_by_kind(chunks)
+    final = [file for index, chunk in enumerate(chunks) if index not in overlapping for file in _usage_of(chunk)]
+    files["usage"] = [file for index in sorted(overlapping) for file in _usage_of(chunks[index])]
+    merged = total(_Merged, _merge(run, files, cluster=cluster, topics=topics, keep_requests=keep_requests))
+    run.add("usage", [*final, *merged.usage])
     if keep_requests:
-        run.add("requests", [*files["requests"], *(file for part in parts for file in part.requests)])
-    return sum(part.unknown for part in parts)
+        run.add("requests", [*files["requests"], *merged.requests])
+    return merged.unknown_amounts
 
 
-def _merge_edge_cells(run: Run, edges: Sequence[DataFile], mixed: Sequence[DataFile]) -> list[_Part]:
-    """Cells of open seconds: a small part of all, unless files of one broker overlap."""
-    if not edges and not mixed:
-        return []
-    buckets, usage = bucket_count(run.spark), run.writer("usage")
-
-    def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = to_mergeable(decode_dictionaries(batch))
-            yield to_blocks(rows, rows["cell_start_ms"].to_numpy() // CELL_MS % buckets)
-
-    def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        yield _manifest(_Part(write_usage(usage, merge_cells(from_blocks(blocks)))))
-
-    dealt = run.temporary_source(EDGE_SCHEMA, edges).mapInArrow(deal, BLOCKS)
-    if mixed:
-        dealt = dealt.union(run.temporary_source(USAGE_SCHEMA, mixed).mapInArrow(deal, BLOCKS))
-    return _parts(shuffle_by_bucket(dealt, work, _MANIFEST))
+def _usage_of(chunk: ChunkManifest) -> list[DataFile]:
+    return chunk.files.get("usage", [])
 
 
-def _count_connections(run: Run, files: Sequence[DataFile], cluster: str) -> list[_Part]:
-    if not files:
-        return []
-    usage = run.writer("usage")
+def _merge(
+    run: Run, files: Mapping[str, list[DataFile]], *, cluster: str, topics: Mapping[str, int], keep_requests: bool
+) -> list[_Merged]:
+    """Merge rows of all kinds in one Spark job, bucket by bucket.
 
-    def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        yield _manifest(_Part(write_usage(usage, connection_usage(from_blocks(blocks), cluster=cluster))))
+    Cells meet by second, connections by ip. Mutations are shuffled twice: what a topic had before is in the rows of
+    that topic, and what a request cost in those of that request.
 
-    dealt = _dealt_by(run.temporary_source(CONNECTIONS_SCHEMA, files), "ip", bucket_count(run.spark))
-    return _parts(shuffle_by_bucket(dealt, work, _MANIFEST))
+    :param files: temporary files by kind, and `usage` of overlapping chunks.
+    """
+    buckets = bucket_count(run.spark)
+    usage, requests = run.writer("usage"), run.writer("requests")
+    sources = [
+        ("edges", EDGE_SCHEMA, _by_second, "cell_start_ms"),
+        ("usage", USAGE_SCHEMA, _by_second, "cell_start_ms"),
+        ("connections", CONNECTIONS_SCHEMA, _by_text, "ip"),
+        ("mutations", MUTATIONS_SCHEMA, _by_text, "topic"),
+    ]
 
+    def blocks_of(kind: str, schema: pa.Schema, number: Callable[[pa.ChunkedArray], _Ints], column: str) -> DataFrame:
+        def to_block_batches(batches: Batches) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                rows = decode_dictionaries(batch)
+                yield to_blocks(with_kind(rows, kind), number(rows[column]) % buckets)
 
-def _charge_mutations(
-    run: Run, files: Sequence[DataFile], topics: Mapping[str, int], *, keep_requests: bool
-) -> list[_Part]:
-    """What a topic had before is told by the rows of that topic, and what a request cost by those of that request."""
-    if not files:
-        return []
-    buckets, usage, requests = bucket_count(run.spark), run.writer("usage"), run.writer("requests")
+        blocks = run.temporary_source(schema, files[kind]).mapInArrow(to_block_batches, BLOCKS)
+        return shuffle_by_bucket(blocks, cost, BLOCKS) if kind == "mutations" else blocks
 
     def cost(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
         costs = mutation_costs(from_blocks(blocks), topics)
-        yield to_blocks(costs, np.floor(costs["record_ms"].to_numpy() / CELL_MS).astype(np.int64) % buckets)
+        yield to_blocks(with_kind(costs, "costs"), _by_second(costs["record_ms"]) % buckets)
 
-    def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        charged = charge_mutations(from_blocks(blocks))
-        yield _manifest(
-            _Part(
-                write_usage(usage, mutation_usage(charged)),
-                requests.write(charged) if keep_requests else [],
-                charged["amount"].null_count,
-            )
-        )
+    def merge(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        rows, merged, tables = from_blocks_by_kind(blocks), _Merged(), []
+        if cells := [to_mergeable(rows[kind]) for kind in ("edges", "usage") if kind in rows]:
+            tables.append(merge_cells(pa.concat_tables(cells)))
+        if "connections" in rows:
+            tables.append(connection_usage(rows["connections"], cluster=cluster))
+        if "costs" in rows:
+            charged = charge_mutations(rows["costs"])
+            tables.append(mutation_usage(charged))
+            merged.unknown_amounts = charged["amount"].null_count
+            if keep_requests:
+                merged.requests = requests.write(charged)
+        merged.usage = write_usage(usage, pa.concat_tables(tables))
+        yield manifest_batch(merged)
 
-    dealt = _dealt_by(run.temporary_source(MUTATIONS_SCHEMA, files), "topic", buckets)
-    return _parts(shuffle_by_bucket(shuffle_by_bucket(dealt, cost, BLOCKS), work, _MANIFEST))
+    frames = [blocks_of(*source) for source in sources if files.get(source[0])]
+    if not frames:
+        return []
+    blocks = reduce(lambda one, other: one.union(other), frames)
+    return decode_manifests(shuffle_by_bucket(blocks, merge, MANIFESTS), _Merged)
 
 
 def _overlapping_chunks(chunks: Sequence[ChunkManifest]) -> set[int]:
-    """Stretches whose final cells may also stand elsewhere: files of one broker overlap in time, or are out of order.
+    """Indices of the chunks that share final seconds with others: files of one broker overlap, or are out of order.
 
-    Then rows of the same second, client and key have to be added up, instead of standing side by side.
+    Rows of the same second, client and key must then be added up.
     """
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for chunk in chunks:
@@ -175,78 +178,63 @@ def _overlapping_chunks(chunks: Sequence[ChunkManifest]) -> set[int]:
     return mixed
 
 
-def number_rejected(run: Run, chunks: Sequence[ChunkManifest], ranges: Sequence[InputSplit], cluster: str) -> None:
-    """Make `rejected` of what workers wrote: give lines their file and their number in it."""
-    files = written(chunk.files for chunk in chunks)["rejected"]
+def number_rejected(run: Run, chunks: Sequence[ChunkManifest], splits: Sequence[InputSplit], cluster: str) -> None:
+    """Add `rejected` to the run: rejected lines with their file and their number in it."""
+    files = files_by_kind(chunks)["rejected"]
     writer = run.writer("rejected")
-    paths = [piece.path for piece in ranges]
-    before = _lines_before(chunks, ranges)
+    paths = [split.path for split in splits]
+    before = _lines_before(chunks, splits)
 
-    def place(batch: pa.RecordBatch) -> pa.Table:
-        numbers = batch.column("range").to_pylist()
+    def to_rejected(batch: pa.RecordBatch) -> pa.Table:
+        indices = batch.column("split").to_pylist()
         columns = {
-            "cluster": pa.repeat(cluster, len(numbers)),
-            "file": pa.array([paths[number] for number in numbers], pa.string()),
-            "line": pc.add(batch.column("line"), pa.array([before[number] for number in numbers], pa.int64())),
+            "cluster": pa.repeat(cluster, len(indices)),
+            "file": pa.array([paths[index] for index in indices], pa.string()),
+            "line": pc.add(batch.column("line"), pa.array([before[index] for index in indices], pa.int64())),
             "reason": batch.column("reason"),
             "sample": batch.column("sample"),
         }
         return decode_dictionaries(pa.table(columns))
 
     def work(batches: Batches) -> Iterator[pa.RecordBatch]:
-        waiting: list[pa.Table] = []
+        buffered: list[pa.Table] = []
         for batch in batches:
-            waiting.append(place(batch))
-            if sum(table.num_rows for table in waiting) >= _FILE_ROWS:
-                yield _manifest(writer.write(pa.concat_tables(waiting)))
-                waiting.clear()
-        if waiting:
-            yield _manifest(writer.write(pa.concat_tables(waiting)))
+            buffered.append(to_rejected(batch))
+            if sum(table.num_rows for table in buffered) >= _FILE_ROWS:
+                yield manifest_batch(writer.write(pa.concat_tables(buffered)))
+                buffered.clear()
+        if buffered:
+            yield manifest_batch(writer.write(pa.concat_tables(buffered)))
 
     run.add("rejected")
     if files:
-        numbered = run.temporary_source(REJECTED_SCHEMA, files).mapInArrow(work, _MANIFEST).collect()
-        run.add(
-            "rejected", [file for row in numbered for file in msgspec.json.decode(row.manifest, type=list[DataFile])]
+        written = decode_manifests(
+            run.temporary_source(REJECTED_SCHEMA, files).mapInArrow(work, MANIFESTS), list[DataFile]
         )
+        run.add("rejected", [file for files in written for file in files])
 
 
-def _lines_before(chunks: Iterable[ChunkManifest], ranges: Sequence[InputSplit]) -> list[int]:
-    """By range how many lines its file has before it."""
-    lines_of_range = Counter[int]()
+def _lines_before(chunks: Iterable[ChunkManifest], splits: Sequence[InputSplit]) -> list[int]:
+    """By split how many lines its file has before it."""
+    lines = Counter[int]()
     for chunk in chunks:
-        lines_of_range[chunk.range] += chunk.lines
+        lines[chunk.split] += chunk.counts.lines
     before: list[int] = []
-    for index, piece in enumerate(ranges):
-        follows = index > 0 and ranges[index - 1].file == piece.file
-        before.append(before[index - 1] + lines_of_range[index - 1] if follows else 0)
+    for index, split in enumerate(splits):
+        follows = index > 0 and splits[index - 1].file == split.file
+        before.append(before[index - 1] + lines[index - 1] if follows else 0)
     return before
 
 
-def _dealt_by(source: ParquetSource, column: str, buckets: int) -> DataFrame:
-    """The rows in blocks, those with the same text in a column in the same bucket."""
-
-    def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = decode_dictionaries(batch)
-            yield to_blocks(rows, _bucket_by_text(rows[column], buckets))
-
-    return source.mapInArrow(deal, BLOCKS)
+def _by_second(times_ms: pa.ChunkedArray) -> _Ints:
+    """Numbers that are the same within a second."""
+    seconds: _Ints = np.floor(times_ms.to_numpy() / CELL_MS).astype(np.int64)
+    return seconds
 
 
-def _bucket_by_text(column: pa.ChunkedArray, buckets: int) -> _Ints:
-    """The same bucket for the same text, whichever worker asks."""
+def _by_text(column: pa.ChunkedArray) -> _Ints:
+    """Numbers that are the same for the same text, whichever worker asks."""
     encoded = column.combine_chunks().dictionary_encode()
-    bucket_of = np.array([crc32(text.encode()) % buckets for text in encoded.dictionary.to_pylist()] + [0], np.int64)
-    numbers: _Ints = encoded.indices.fill_null(len(bucket_of) - 1).to_numpy(zero_copy_only=False)
-    return bucket_of[numbers]
-
-
-def _manifest(found: _Part | list[DataFile]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"manifest": [msgspec.json.encode(found).decode()]})
-
-
-def _parts(manifests: DataFrame) -> list[_Part]:
-    """At most one per bucket, or per task."""
-    decoder = msgspec.json.Decoder(_Part)
-    return [decoder.decode(row.manifest) for row in manifests.collect()]
+    numbers = np.array([*(crc32(text.encode()) for text in encoded.dictionary.to_pylist()), 0], np.int64)
+    indices: _Ints = encoded.indices.fill_null(len(numbers) - 1).to_numpy(zero_copy_only=False)
+    return numbers[indices]

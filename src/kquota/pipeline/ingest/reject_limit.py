@@ -36,7 +36,7 @@ class RejectLimit:
         return cls(value, per_cent)
 
     def exceeded(self, *, good: int, rejected: int) -> bool:
-        """Whether so many rejected lines are too many."""
+        """Whether there are more rejected lines than the limit allows."""
         allowed = self.value * (good + rejected) / 100 if self.per_cent else self.value
         return rejected > allowed
 

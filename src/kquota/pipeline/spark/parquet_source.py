@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StringType, StructType
 
-from kquota.pipeline.spark.workers import drop_zip_importers
+from kquota.pipeline.spark.workers import balanced_tasks, drop_zip_importers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,6 @@ Batches = Iterable[pa.RecordBatch]
 
 _BATCH_ROWS: Final = 262_144
 _TASK_BYTES: Final = 32 * 1024**2
-_TASKS_PER_CORE: Final = 3
 
 
 class ArrowSource(Protocol):
@@ -33,7 +32,7 @@ class ArrowSource(Protocol):
     def select(self, *columns: str) -> ArrowSource:
         """Only these columns."""
 
-    def mapInArrow(self, func: Callable[[Batches], Batches], schema: StructType) -> DataFrame:  # noqa: N802 (as Spark's)
+    def mapInArrow(self, func: Callable[[Batches], Batches], schema: StructType | str) -> DataFrame:  # noqa: N802 (as Spark's)
         """Apply `func` to the batches of each task; it returns batches of `schema`."""
 
 
@@ -62,9 +61,11 @@ class ParquetSource:
         schema = StructType([self._schema[name] for name in columns])
         return ParquetSource(self._spark, self._open_input, self._sizes, schema)
 
-    def mapInArrow(self, func: Callable[[Batches], Batches], schema: StructType) -> DataFrame:  # noqa: N802 (as Spark's)
+    def mapInArrow(self, func: Callable[[Batches], Batches], schema: StructType | str) -> DataFrame:  # noqa: N802 (as Spark's)
         """Apply `func` to the batches of each task; it returns batches of `schema`."""
-        tasks = self._tasks()
+        paths, sizes = list(self._sizes), list(self._sizes.values())
+        grouped = balanced_tasks(sizes, self._spark.sparkContext.defaultParallelism, max_bytes=_TASK_BYTES)
+        tasks = [[paths[index] for index in task] for task in grouped]
         columns, open_input = self._schema.names, self._open_input
         strings = [field.name for field in self._schema if isinstance(field.dataType, StringType)]
 
@@ -81,18 +82,3 @@ class ParquetSource:
                     yield from func(read(tasks[task]))
 
         return self._spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(work, schema)
-
-    def _tasks(self) -> list[list[str]]:
-        """Files by task: of about the same size, the largest first."""
-        sizes = self._sizes
-        cores = self._spark.sparkContext.defaultParallelism
-        target = min(_TASK_BYTES, sum(sizes.values()) // (cores * _TASKS_PER_CORE))
-        tasks: list[list[str]] = []
-        filled = target
-        for path in sorted(sizes, key=lambda path: (-sizes[path], path)):
-            if filled >= target:
-                tasks.append([])
-                filled = 0
-            tasks[-1].append(path)
-            filled += sizes[path]
-        return tasks

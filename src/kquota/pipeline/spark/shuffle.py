@@ -33,10 +33,12 @@ __all__ = [
     "BLOCKS",
     "bucket_count",
     "from_blocks",
+    "from_blocks_by_kind",
     "group_starts",
     "shuffle_by_bucket",
     "sort_order",
     "to_blocks",
+    "with_kind",
 ]
 
 _BLOCKS: Final = pa.schema([("bucket", pa.int32()), ("block", pa.binary())])
@@ -44,6 +46,7 @@ BLOCKS: Final[StructType] = from_arrow_schema(_BLOCKS)
 """`bucket` is its number, `block` rows of it as an Arrow stream. A bucket may have many blocks."""
 
 _BUCKETS_PER_PARTITION: Final = 4
+_KIND: Final = b"kind"
 _PARTITIONS: Final = 200
 """Spark's default, where its setting is no number: with ``auto`` Databricks chooses, but not for these buckets."""
 _SPARSE: Final = 64
@@ -59,7 +62,7 @@ def bucket_count(spark: SparkSession) -> int:
 
 
 def shuffle_by_bucket(
-    blocks: DataFrame, work: Callable[[Sequence[pa.Buffer]], Iterator[pa.RecordBatch]], schema: StructType
+    blocks: DataFrame, work: Callable[[Sequence[pa.Buffer]], Iterator[pa.RecordBatch]], schema: StructType | str
 ) -> DataFrame:
     """Apply `work` to all blocks of a bucket, bucket by bucket. A worker has the blocks of one bucket in memory.
 
@@ -159,3 +162,18 @@ def _to_bytes(table: pa.Table) -> bytes:
 def from_blocks(blocks: Sequence[pa.Buffer]) -> pa.Table:
     """The rows of some blocks of the same columns."""
     return pa.concat_tables([pa.ipc.open_stream(block).read_all() for block in blocks])
+
+
+def with_kind(rows: pa.Table, kind: str) -> pa.Table:
+    """The same rows, which :func:`from_blocks_by_kind` tells from those of other kinds in a bucket."""
+    return rows.replace_schema_metadata({_KIND: kind})
+
+
+def from_blocks_by_kind(blocks: Sequence[pa.Buffer]) -> dict[str, pa.Table]:
+    """The rows of some blocks by their kind, where different tables were shuffled together."""
+    found: dict[str, list[pa.Table]] = {}
+    for block in blocks:
+        rows = pa.ipc.open_stream(block).read_all()
+        kind = rows.schema.metadata[_KIND].decode()
+        found.setdefault(kind, []).append(rows.replace_schema_metadata())
+    return {kind: pa.concat_tables(tables) for kind, tables in found.items()}

@@ -1,44 +1,91 @@
-"""What Spark's Python workers do one by one, and what they are spared."""
+"""Work for Spark's Python workers: tasks of about the same size, and the manifests that they give back."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 from zipimport import zipimporter
 
 import msgspec
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["drop_zip_importers", "run_on_workers"]
+__all__ = [
+    "MANIFESTS",
+    "balanced_tasks",
+    "collect_manifests",
+    "decode_manifests",
+    "drop_zip_importers",
+    "manifest_batch",
+]
 
-_Input = TypeVar("_Input")
-_Output = TypeVar("_Output")
+MANIFESTS: Final = "manifest string"
+"""Spark's schema of manifests: one row for each, what a worker did, as JSON of a msgspec Struct."""
+
+_Task = TypeVar("_Task")
+_Manifest = TypeVar("_Manifest")
 
 
-def run_on_workers(
-    spark: SparkSession, work: Callable[[_Input], _Output], inputs: Sequence[_Input], kind: type[_Output]
-) -> list[_Output]:
-    """What a function gives for each input, in their order: a Spark task each.
+def balanced_tasks(
+    sizes: Sequence[int], parallelism: int, *, per_core: int = 3, min_bytes: int = 1, max_bytes: int
+) -> list[list[int]]:
+    """Group inputs (by index) into tasks of about the same size. Each task has neighbours, in their order.
 
-    :param kind: what it gives; msgspec can write and read that.
+    The largest task comes first, so that one large input does not start last.
+
+    :param sizes: of the inputs, in bytes.
+    :param parallelism: the number of cores.
+    :param per_core: how many tasks there should be for each core.
+    :param min_bytes: there are fewer tasks than that, if they would be smaller than this.
+    :param max_bytes: there are more, if they would be larger; one input may be.
     """
-    inputs = tuple(inputs)
+    total = max(1, sum(sizes))
+    fewest = min(parallelism * per_core, -(-total // min_bytes))
+    # A multiple of the cores, so that none of them waits for the last task.
+    count = -(-max(fewest, -(-total // max_bytes)) // parallelism) * parallelism
+    tasks: dict[int, list[int]] = defaultdict(list)
+    before = 0
+    for index, size in enumerate(sizes):
+        tasks[(2 * before + size) * count // (2 * total)].append(index)
+        before += size
+    return sorted(tasks.values(), key=lambda task: -sum(sizes[index] for index in task))
 
-    def each(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+
+def collect_manifests(
+    spark: SparkSession,
+    tasks: Sequence[_Task],
+    work: Callable[[_Task], Iterable[_Manifest]],
+    kind: type[_Manifest],
+) -> list[_Manifest]:
+    """Run `work` on workers, for each of `tasks` in a Spark task of its own.
+
+    :param kind: the msgspec Struct that `work` yields.
+    :returns: what it yielded, in the order of `tasks`. All of it is on the driver: `work` yields little.
+    """
+    tasks = tuple(tasks)
+
+    def each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         drop_zip_importers()
         for batch in batches:
-            places = batch.column(0).to_pylist()
-            found = [msgspec.json.encode(work(inputs[place])).decode() for place in places]
-            yield pa.RecordBatch.from_pydict({"place": places, "found": found})
+            for index in batch.column(0).to_pylist():
+                yield from map(manifest_batch, work(tasks[index]))
 
-    tasks = spark.range(0, len(inputs), 1, max(1, len(inputs)))
-    rows = tasks.mapInArrow(each, "place long, found string").collect()
+    return decode_manifests(spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(each, MANIFESTS), kind)
+
+
+def manifest_batch(manifest: object) -> pa.RecordBatch:
+    """A row of :data:`MANIFESTS`."""
+    return pa.RecordBatch.from_pydict({"manifest": [msgspec.json.encode(manifest).decode()]})
+
+
+def decode_manifests(frame: DataFrame, kind: type[_Manifest]) -> list[_Manifest]:
+    """Run the job of a frame of :data:`MANIFESTS`, and give what its workers yielded, in order of its partitions."""
     decoder = msgspec.json.Decoder(kind)
-    return [decoder.decode(row.found) for row in sorted(rows, key=lambda row: row.place)]
+    return [decoder.decode(row.manifest) for row in frame.collect()]
 
 
 def drop_zip_importers() -> None:

@@ -25,7 +25,7 @@ def compared(files: Sequence[Comparison]) -> list[Digests]:
 
 def repeated(*patterns: str) -> dict[str, str]:
     found = find_duplicate_logs(find_log_files(patterns), compared)
-    return {Path(one.path).name: Path(one.of).name for one in found.values()}
+    return {Path(one.file).name: Path(one.of).name for one in found.values()}
 
 
 def test_copies_plain_and_compressed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Finding logs, cutting them into ranges, and reading every line exactly once."""
+"""Finding logs, cutting them into splits, and reading every line exactly once."""
 
 import gzip
 import zlib
@@ -155,17 +155,17 @@ def test_one_file_cannot_be_of_two_brokers(tmp_path: Path) -> None:
     packed=st.booleans(),
     parallelism=st.integers(1, 16),
 )
-def test_ranges_and_tasks_cover_everything_once(sizes: list[int], packed: bool, parallelism: int) -> None:
-    """Ranges tile each file, tasks hold each range once, and no plain range is too large."""
+def test_splits_and_tasks_cover_everything_once(sizes: list[int], packed: bool, parallelism: int) -> None:
+    """Splits tile each file, tasks have each split once, and no plain split is too large."""
     files = [LogFile(f"f{index}", 0, size, packed) for index, size in enumerate(sizes)]
-    ranges = to_splits(files, parallelism=parallelism)
+    splits = to_splits(files, parallelism=parallelism)
     for index, file in enumerate(files):
-        of_file = [piece for piece in ranges if piece.file == index]
-        assert sum(piece.end - piece.start for piece in of_file) == file.size_bytes
+        of_file = [split for split in splits if split.file == index]
+        assert sum(split.end - split.start for split in of_file) == file.size_bytes
         assert all(earlier.end == later.start for earlier, later in pairwise(of_file))
-        assert packed or all(piece.end - piece.start <= MAX_SPLIT_BYTES for piece in of_file)
-    tasks = group_splits(ranges, parallelism=parallelism)
-    assert sorted(index for task in tasks for index in task) == list(range(len(ranges)))
+        assert packed or all(split.end - split.start <= MAX_SPLIT_BYTES for split in of_file)
+    tasks = group_splits(splits, parallelism=parallelism)
+    assert sorted(index for task in tasks for index in task) == list(range(len(splits)))
     assert all(task == list(range(task[0], task[-1] + 1)) for task in tasks)
 
 
@@ -175,8 +175,8 @@ def test_files_are_read_in_the_order_of_their_first_times(tmp_path: Path) -> Non
     for name, hour in names.items():
         (tmp_path / name).write_bytes(b"not a line\n[2026-01-02 %02d:04:05,678] DEBUG ...\n" % hour)
     (tmp_path / "kafka-request.log.11.gz").write_bytes(gzip.compress(b"[2026-01-02 01:04:05,678] DEBUG ...\n" * 9999))
-    ranges = to_splits(find_log_files([f"{tmp_path}/*"]), parallelism=1)
-    assert [Path(piece.path).name for piece in ranges] == [
+    splits = to_splits(find_log_files([f"{tmp_path}/*"]), parallelism=1)
+    assert [Path(split.path).name for split in splits] == [
         "kafka-request.log.11.gz",
         "kafka-request.log.10",
         "kafka-request.log.2",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kquota.pipeline.ingest.request_log.overlaps import LogOverlap, MixedBrokersError, ReadLog, find_overlaps
-from kquota.pipeline.ingest.request_log.times import LogTimes
+from kquota.pipeline.dataset.summary import Overlap
+from kquota.pipeline.ingest.request_log.clock import LogTimes
+from kquota.pipeline.ingest.request_log.overlaps import MixedBrokersError, ReadLog, find_overlaps
 
 
 def log(path: str, first: float, last: float, *addresses: str, broker_id: int = 0) -> ReadLog:
@@ -33,10 +34,10 @@ def test_rotated_logs_of_one_broker_are_nothing_to_speak_of() -> None:
 
 def test_what_may_have_another_reason_is_a_warning() -> None:
     one = log("a", 0, 100, "h1:9092")
-    assert find_overlaps([one, log("copy", 40, 100, "h1:9092")]) == [LogOverlap(0, ("a", "copy"), 60_000.0)]
-    assert find_overlaps([one, log("no connections", 90, 200)]) == [LogOverlap(0, ("a", "no connections"), 10_000.0)]
-    assert find_overlaps([one, log("came back", 110, 200, "h7:9092")]) == [LogOverlap(0, ("a", "came back"), 0.0)]
-    assert find_overlaps([one, log("two listeners", 50, 99, "h1:9093", "h1:9092")])[0].overlap_ms == 49_000.0
+    assert find_overlaps([one, log("copy", 40, 100, "h1:9092")]) == [Overlap(0, ["a", "copy"], 60_000)]
+    assert find_overlaps([one, log("no connections", 90, 200)]) == [Overlap(0, ["a", "no connections"], 10_000)]
+    assert find_overlaps([one, log("came back", 110, 200, "h7:9092")]) == [Overlap(0, ["a", "came back"], 0)]
+    assert find_overlaps([one, log("two listeners", 50, 99, "h1:9093", "h1:9092")])[0].overlap_ms == 49_000
 
 
 def test_many_logs_are_named_in_part() -> None:

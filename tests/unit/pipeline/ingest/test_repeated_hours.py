@@ -43,11 +43,11 @@ def read(path: Path, zone: str, range_bytes: int) -> tuple[list[int], list[str]]
         for name in ("MIN_SPLIT_BYTES", "MAX_SPLIT_BYTES"):
             patch.setattr(log_files, name, range_bytes)
         files = find_log_files([str(path)])
-        ranges, unknown = with_split_starts(files, to_splits(files, parallelism=1), zone, searched)
+        splits, unknown = with_split_starts(files, to_splits(files, parallelism=1), zone, searched)
     times_ms: list[float] = []
-    for piece in ranges:
-        clock, before_ms = LogClock(ZoneInfo(zone)), piece.before_ms
-        for block in read_blocks(piece, chunk_bytes=300):
+    for split in splits:
+        clock, before_ms = LogClock(ZoneInfo(zone)), split.before_ms
+        for block in read_blocks(split, chunk_bytes=300):
             times = [time for line in block.splitlines() if (time := logged_time(line)) is not None]
             if times:
                 found = clock.epoch_ms(times, before_ms).tolist()
@@ -111,7 +111,7 @@ def test_nothing_is_looked_through_without_need(tmp_path: Path) -> None:
         for name in ("MIN_SPLIT_BYTES", "MAX_SPLIT_BYTES"):
             patch.setattr(log_files, name, 500)
         files = find_log_files([str(path)])
-        ranges = to_splits(files, parallelism=1)
-    assert len(ranges) > 5
+        splits = to_splits(files, parallelism=1)
+    assert len(splits) > 5
     for zone in ("UTC", "Europe/Berlin"):
-        assert with_split_starts(files, ranges, zone, never) == (ranges, [])
+        assert with_split_starts(files, splits, zone, never) == (splits, [])

@@ -14,7 +14,7 @@ from kquota.pipeline.dataset.tables import ALL_TABLES
 from kquota.pipeline.dataset.writing import TableWriter, new_id
 from kquota.pipeline.ingest.chunks import ChunkManifest
 from kquota.pipeline.ingest.request_log.log_files import InputSplit
-from kquota.pipeline.ingest.request_log.split_reader import IngestOptions, SplitReader
+from kquota.pipeline.ingest.request_log.split_reader import ReadOptions, SplitReader
 
 GOLDEN = Path("tests/data/golden/4.3.0/kafka-request.log").read_bytes().split(b"\n")[:-1]
 PIECE = InputSplit(file=0, path="a.log", broker_id=1, start=0, end=1, compressed=False, weight=1)
@@ -35,7 +35,7 @@ def read(folder: str, blocks: list[list[bytes]], *, timezone: str = "UTC") -> Ch
     }
     others = ("edges", "mutations", "connections", "rejected")
     writers = tables | {kind: TableWriter(open_storage(folder), kind, new_id()) for kind in others}
-    reader = SplitReader(IngestOptions(writers, "c", timezone, keep_requests=True, default_partitions=1))
+    reader = SplitReader(ReadOptions(writers, "c", timezone, keep_requests=True, default_partitions=1))
     reader.enter(0, PIECE)
     for block in blocks:
         reader.read(b"".join(line + b"\n" for line in block))
@@ -60,10 +60,10 @@ def test_a_bad_line_costs_only_itself(blocks: list[list[bytes]]) -> None:
     blank = sum(not line.strip() for line in lines)
     with TemporaryDirectory() as folder:
         chunk = read(folder, blocks)
-        assert (chunk.lines, chunk.rejected, chunk.blank) == (len(lines), len(bad), blank)
-        assert chunk.good == len(lines) - len(bad) - blank
+        assert (chunk.counts.lines, chunk.counts.rejected, chunk.counts.blank) == (len(lines), len(bad), blank)
+        assert chunk.counts.good == len(lines) - len(bad) - blank
         assert written(folder, chunk, "rejected", "line") == bad
-        assert sum(chunk.versions.values()) == chunk.good
+        assert sum(chunk.counts.versions.values()) == chunk.counts.good
 
 
 def test_requests_keep_the_numbers_of_their_lines(tmp_path: Path) -> None:

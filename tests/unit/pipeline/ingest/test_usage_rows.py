@@ -44,7 +44,7 @@ def cell(**changes: Any) -> dict[str, Any]:
 
 
 def test_rows_of_one_cell_are_added_up() -> None:
-    """Sums, largest values, and connections that several pieces of the log saw counted once."""
+    """Sums, largest values, and connections that several chunks saw counted once."""
     edges = [
         cell(connection_id=5, amount=2.0, amount_max=2.0, throttle_ms=30, throttle_max_ms=30, throttled_requests=1),
         cell(connection_id=5, amount=None, amount_max=None, unknown_amounts=1),

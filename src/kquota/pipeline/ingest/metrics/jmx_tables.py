@@ -51,7 +51,7 @@ class JmxTable:
         self._form = ""
         self._keys: Sequence[str] = ()
         self._latest_ms: int | None = None
-        self._is_refused = False  # the tick whose pairs are being read
+        self._is_refused = False  # the tick with the pairs that are being read
 
     def read(self, line: str) -> Iterator[JmxValue]:
         """The values of a line that is not blank.

@@ -61,7 +61,7 @@ class MetricRule(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_":
     ip_label: str = "ip"
     user_is_encoded: bool = False
     leave_out_where: list[str] = field(default_factory=list)
-    """Series with any of these labels are of a meter that Kafka's quotas have not."""
+    """Series with any of these labels are of meters that Kafka's quotas do not have."""
 
     @property
     def reading(self) -> Reading:
@@ -76,7 +76,7 @@ class MetricRule(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_":
 
     @property
     def own_labels(self) -> frozenset[str]:
-        """The labels that are read; others do not tell meters apart."""
+        """The labels that are read; others do not identify a meter."""
         named = {self.user_label, self.client_id_label, self.ip_label, *self.leave_out_where}
         return frozenset(named | {self.key_label} if self.key_label is not None else named)
 

@@ -15,7 +15,7 @@ _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 class MBean(NamedTuple):
-    """A parsed name; `tags` are the properties beside the type, unquoted. Their order says nothing."""
+    """A parsed name; `tags` are the properties other than the type, unquoted, in any order."""
 
     domain: str
     type: str
@@ -42,7 +42,7 @@ def parse_mbean(name: str) -> MBean:
 
 
 def jmx_unquote(value: str) -> str:
-    """The inverse of ``ObjectName.quote``; what is not quoted stands for itself."""
+    """The inverse of ``ObjectName.quote``; text without quotes is returned as it is."""
     if len(value) < 2 or value[0] != '"' or value[-1] != '"':
         return value
     return _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], value[1:-1])

@@ -1,4 +1,4 @@
-"""Which files of metrics to read, and whose they are."""
+"""The files of metrics to read, with their brokers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final
 
 from kquota.errors import InputError
 from kquota.pipeline.ingest.file_patterns import matching_files
+from kquota.pipeline.ingest.input_file import InputFile, read_head
 from kquota.pipeline.ingest.metrics.mapping import MetricRule
-from kquota.pipeline.ingest.request_log.log_files import GZIP_RATIO, read_head
 
 __all__ = [
     "JMX",
@@ -35,7 +35,7 @@ _ORDINAL: Final = re.compile(r"[A-Za-z].*-(\d{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class MetricInputs:
-    """What was given: patterns of files, and how brokers, replicas and other systems' series are told."""
+    """What was given: patterns of files, and how to recognise brokers, replicas and series of other systems."""
 
     prometheus: tuple[str, ...] = ()
     jmx: tuple[str, ...] = ()
@@ -51,19 +51,10 @@ class MetricInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricFile:
-    """A file of one source; `broker_id` None where the series themselves may say it."""
+class MetricFile(InputFile):
+    """A file of metrics; `source` is :data:`PROMETHEUS` or :data:`JMX`."""
 
-    path: str
     source: str
-    broker_id: int | None
-    size_bytes: int
-    compressed: bool
-
-    @property
-    def plain_bytes(self) -> int:
-        """Size when decompressed; an estimate for a compressed file."""
-        return self.size_bytes * GZIP_RATIO if self.compressed else self.size_bytes
 
 
 def find_metric_files(inputs: MetricInputs) -> list[MetricFile]:
@@ -84,14 +75,14 @@ def find_metric_files(inputs: MetricInputs) -> list[MetricFile]:
                 head, size, compressed = read_head(path)
                 if head.startswith(_PARQUET):
                     raise InputError(f"{path} is Parquet: give what query_range answers, a scrape, or JmxTool's output")
-                found[path] = MetricFile(path, source, broker, size, compressed)
+                found[path] = MetricFile(path, broker, size, compressed, source)
     return list(found.values())
 
 
 def broker_of_label(value: str, broker_ids: Mapping[str, int]) -> int | None:
-    """The broker that a label's value names; None where it cannot be told.
+    """The broker that a label's value names; None where that is unknown.
 
-    Beside what `broker_ids` says: a number, and the number at the end of a host's name, ``kafka-2.kafka.svc:9404``.
+    It is what `broker_ids` says, or a number, or the number at the end of a host's name, ``kafka-2.kafka.svc:9404``.
     """
     if value in broker_ids:
         return broker_ids[value]

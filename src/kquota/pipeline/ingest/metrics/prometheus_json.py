@@ -15,7 +15,7 @@ __all__ = ["JsonSeries", "parse_answer", "read_values"]
 
 
 class JsonSeries(NamedTuple):
-    """Labels, and the values as they stand there: most series are of no interest."""
+    """Labels, and the values undecoded: most series are of no interest."""
 
     labels: dict[str, str]
     values: Raw

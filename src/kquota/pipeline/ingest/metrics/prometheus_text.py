@@ -97,7 +97,7 @@ def _unescaped(text: str) -> str:
 def scraped_at_ms(comment: str) -> int | None:
     """The time that a comment ``# scraped_at 1767323045`` says; None where it is another comment.
 
-    :raises RejectedLineError: what stands there is no time.
+    :raises RejectedLineError: its text is no time.
     """
     match = _SCRAPED_AT.match(comment)
     if match is None:

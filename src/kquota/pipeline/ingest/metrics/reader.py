@@ -1,4 +1,4 @@
-"""A file of metrics read into staged readings: what a worker does."""
+"""A worker reads a file of metrics, and writes its readings and series to temporary files."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _NO_TIME: Final = (
 
 
 def read_metric_file(number: int, file: MetricFile, options: MetricOptions) -> MetricManifest:
-    """Read one file; what is found is staged."""
+    """Read one file, and write what is found."""
     reader = _JmxReader(number, file, options) if file.source == JMX else _PrometheusReader(number, file, options)
-    piece = InputSplit(number, file.path, 0, 0, file.size_bytes, file.compressed, file.size_bytes)
+    split = InputSplit(number, file.path, 0, 0, file.size_bytes, file.compressed, file.size_bytes)
     broken: Exception | None = None
     try:
-        for block in read_blocks(piece):
+        for block in read_blocks(split):
             reader.take(block)
     except (EOFError, zlib.error) as error:
         broken = error
@@ -209,7 +209,7 @@ class _PrometheusReader(Reader):
         return self._known(series, broker_id, Origin(self._file.source, _text(replica), _text(others)))
 
     def _broker_of(self, value: str | None) -> int | None:
-        """The broker that a label says; what it does not say is put down.
+        """The broker that a label says; a value that names no broker is noted in the manifest.
 
         :raises RejectedLineError: the label is not there.
         """

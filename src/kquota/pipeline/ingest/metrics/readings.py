@@ -1,7 +1,7 @@
-"""Readings of a broker's metrics, as a worker gathers and stages them.
+"""Readings of a broker's metrics, as a worker collects and writes them.
 
-A reading is one value of one series of usage or throttle times at one time. What it means for a second of usage needs
-its neighbours, which may stand in other files; see :mod:`kquota.pipeline.ingest.metrics.usage`.
+A reading is one value of one series of usage or throttle times at one time. Usage follows only from
+neighbouring readings, which may be in other files; see :mod:`kquota.pipeline.ingest.metrics.usage`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import pyarrow as pa
 from msgspec import Struct, field
 
 from kquota.pipeline.dataset.manifest import DataFile
+from kquota.pipeline.dataset.tables import REJECTED
 from kquota.pipeline.dataset.writing import TableWriter
+from kquota.pipeline.ingest.chunks import to_table
 from kquota.pipeline.ingest.metrics.mapping import Reading
 from kquota.pipeline.ingest.metrics.metric_files import MetricFile, MetricInputs
 from kquota.pipeline.ingest.metrics.series import NotUsage, QuotaSeries
@@ -64,11 +66,11 @@ _IMPOSSIBLE: Final = "an impossible value: below 0, or infinite"
 
 
 class Origin(NamedTuple):
-    """Where readings of a meter come from: two origins tell of the same, or of different brokers by mistake."""
+    """Where readings of a meter come from. Two origins have the same usage, or are of different brokers by mistake."""
 
     source: str
     replica: str
-    """Labels that tell replicas of one Prometheus apart."""
+    """Labels by which replicas of one Prometheus differ."""
     others: str
     """All other labels that do not say the meter."""
 
@@ -84,7 +86,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetricOptions:
-    """What every worker needs to know; `broker_id` is the broker of what does not say one."""
+    """What every worker needs; `broker_id` is the broker of series that do not say one."""
 
     writers: Mapping[str, TableWriter]
     """By kind of file: `readings`, `series`, `rejected`."""
@@ -94,8 +96,8 @@ class MetricOptions:
 
 
 class MetricManifest(Struct, kw_only=True):
-    """What one file had. `other` counts series by metrics that are none of a quota's; `related` those that are quotas'
-    and no usage; `untagged` and `foreign` those whose meter cannot be told.
+    """What one file had. `other` counts series of other metrics by name; `related` those of quotas that are no usage;
+    `untagged` and `foreign` those without Kafka's tags, or with tags that are not Kafka's.
     """
 
     file: int
@@ -125,7 +127,7 @@ class Known(NamedTuple):
 
 
 class Reader:
-    """Gathers the readings of one file; what is special to its form is a subclass's."""
+    """Collects the readings of one file; a subclass reads its format."""
 
     def __init__(self, number: int, file: MetricFile, options: MetricOptions) -> None:
         self._file = file
@@ -139,7 +141,7 @@ class Reader:
         self._others = Counter[str]()
         self._left_out = Counter[NotUsage]()
         self._counted: set[int] = set()
-        self._rejected: list[tuple[int, str, str]] = []
+        self._rejected: list[tuple[str, str, int, str, str]] = []
 
     def take(self, block: bytes) -> None:
         """Read a block of whole lines."""
@@ -164,24 +166,8 @@ class Reader:
             self._reject(f"broken compressed file: {broken}", "")
         self._write()
         manifest = self._manifest
-        if self._series:
-            columns = zip(*self._series, strict=True)
-            arrays = [pa.array(column, one.type) for column, one in zip(columns, SERIES_SCHEMA, strict=True)]
-            table = pa.table(arrays, schema=SERIES_SCHEMA)
-            self._write_files("series", table)
-        if self._rejected:
-            lines, reasons, samples = zip(*self._rejected, strict=True)
-            count = len(lines)
-            table = pa.table(
-                {
-                    "cluster": pa.repeat(self._options.cluster, count),
-                    "file": pa.repeat(self._file.path, count),
-                    "line": pa.array(lines, pa.int64()),
-                    "reason": pa.array(reasons, pa.string()),
-                    "sample": pa.array(samples, pa.string()),
-                }
-            )
-            self._write_files("rejected", table)
+        self._write_files("series", to_table(self._series, SERIES_SCHEMA))
+        self._write_files("rejected", to_table(self._rejected, REJECTED.arrow_schema))
         manifest.rejected = len(self._rejected)
         manifest.series = len(self._series)
         manifest.other = dict(self._others.most_common(_NAMED_METRICS))
@@ -194,7 +180,8 @@ class Reader:
         self._manifest.files.setdefault(kind, []).extend(self._options.writers[kind].write(table))
 
     def _reject(self, reason: str, sample: str) -> None:
-        self._rejected.append((self._line, reason, printable(sample.encode("utf-8", "backslashreplace"))))
+        text = printable(sample.encode("utf-8", "backslashreplace"))
+        self._rejected.append((self._options.cluster, self._file.path, self._line, reason, text))
 
     def _count_other(self, metric: str, series: str) -> None:
         if len(self._counted) < _COUNTED_SERIES and (one := hash(series)) not in self._counted:

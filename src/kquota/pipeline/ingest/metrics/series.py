@@ -1,8 +1,8 @@
 """What a broker's metrics say about client quotas: which series are usage or throttle times, and of which meter.
 
 The MBeans are Kafka's (``ClientQuotaManager``, ``ConnectionQuotas``); exporters write them to Prometheus in five
-dialects, whose names differ in letters' case, dashes and underscores, and in where the kind of request stands. Series
-of others are told by a :class:`~kquota.pipeline.ingest.metrics.mapping.MetricRule`.
+dialects: names differ in letters' case, dashes and underscores, and in the place of the kind of request. Series of
+other systems are recognised by a :class:`~kquota.pipeline.ingest.metrics.mapping.MetricRule`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _MEANINGS: Final = {
     ("socketservermetrics", "connectionacceptrate"): _Meaning(Reading.RATE, CONNECTION_CREATION_RATE),
 }
 """By type of MBean and attribute, folded."""
-_BESIDE: Final = {
+_RELATED: Final = {
     *((group, name) for group in _GROUPS for name in ("queuesize", "quotalimit", "quotautilization", "tokens")),
     ("request", "exemptrequesttime"),
     ("request", "exemptthrottletime"),
@@ -97,14 +97,14 @@ _BESIDE: Final = {
     ),
 }
 _PREFIX: Final = "kafkaserver"
-_SERIES: Final = {_PREFIX + group + attribute: (group, attribute) for group, attribute in [*_MEANINGS, *_BESIDE]}
-_BY_RESOURCE: Final = {f"{_PREFIX}quota{attribute}": attribute for _, attribute in [*_MEANINGS, *_BESIDE]}
+_SERIES: Final = {_PREFIX + group + attribute: (group, attribute) for group, attribute in [*_MEANINGS, *_RELATED]}
+_BY_RESOURCE: Final = {f"{_PREFIX}quota{attribute}": attribute for _, attribute in [*_MEANINGS, *_RELATED]}
 """The name has no kind of request; the label `resource` has it."""
 
 _USER_LABELS: Final = ("user", "principal")
 _CLIENT_LABELS: Final = ("clientid",)
 _OWN_LABELS: Final = frozenset({"resource", "listener", IP, *_USER_LABELS, *_CLIENT_LABELS})
-"""Folded: what is read here; others do not tell meters apart."""
+"""Folded: the labels that are read; others do not identify a meter."""
 
 
 def _folded(name: str) -> str:
@@ -120,7 +120,7 @@ def series_of_mbean(bean: MBean, attribute: str) -> QuotaSeries | None:
     if bean.domain != "kafka.server":
         return None
     found = _folded(bean.type), _folded(attribute)
-    if found in _BESIDE:
+    if found in _RELATED:
         raise NotUsageError(NotUsage.RELATED)
     meaning = _MEANINGS.get(found)
     if meaning is None:
@@ -164,7 +164,7 @@ class SeriesNames:
         group, attribute = _SERIES.get(_folded(name), ("", ""))
         if not group and (found := _BY_RESOURCE.get(_folded(name))):
             group, attribute = _folded(by_fold.get("resource", "")), found
-        if (group, attribute) in _BESIDE:
+        if (group, attribute) in _RELATED:
             raise NotUsageError(NotUsage.RELATED)
         meaning = _MEANINGS.get((group, attribute))
         if meaning is None:

@@ -1,14 +1,13 @@
 """From readings of a broker's metrics to rows of the `usage` table.
 
-A reading of a rate says what a meter used per second in the eleven seconds before it (Kafka's sampled rate), and is
-taken for the time back to the reading before: amount = rate x that time. So the cells of a meter lie end to end, and
-no second is counted twice, however often and irregularly it was read. What several origins tell of the same meter is
-taken from the one with the most readings; others fill its gaps.
+A reading of a rate says what a meter used per second in the eleven seconds before it (Kafka's sampled rate). It is
+used for the time back to the reading before: amount = rate x that time. So the cells of a meter lie end to end, and
+no second is counted twice, however often and irregularly it was read. Of several origins of the same meter the one with
+the most readings is used; others fill its gaps.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -32,15 +31,15 @@ Bools = npt.NDArray[np.bool_]
 GAP: Final = 1.5
 """A time between two readings that is longer than this many usual steps is a gap."""
 AVERAGED_MS: Final = 30_000
-"""For at least so long a throttle stays in the average that the broker tells (two samples of 30 s)."""
+"""For at least this long a throttle stays in the average that the broker reports (two samples of 30 s)."""
 MAX_CELL_MS: Final = 86_400_000
-"""What grew over a longer gap than this is not said to have been used in any part of it."""
+"""Growth over a longer gap than this makes no cell: it is unknown when it was used."""
 _NAMES: Final = ("broker_id", "key", "grain", "user", "client_id", "ip")
 _CONFLICTS: Final = 3
 
 
 class Conflict(Struct, frozen=True):
-    """Two series of one meter whose other labels say that they are not of the same broker."""
+    """Two series of one meter with other labels that say that they are not of the same broker."""
 
     meter: str
     one: str
@@ -48,9 +47,9 @@ class Conflict(Struct, frozen=True):
 
 
 class ReadingCounts(Struct, kw_only=True):
-    """What became of readings. `meters` counts those that are in the usage, by source those whose cells are.
+    """What became of readings. `meters` and, by source, `cells` count what is in the usage.
 
-    `duplicates` were told by another origin, or twice; `contradictions` are those told twice with different values;
+    `duplicates` came from another origin, too, or twice; `contradictions` twice with different values;
     `covered_by_log` lie in a time that a request log covers.
     """
 
@@ -62,24 +61,12 @@ class ReadingCounts(Struct, kw_only=True):
     gaps: int = 0
     resets: int = 0
     steps: dict[int, int] = field(default_factory=dict)
-    start_ms: int | None = None
-    end_ms: int | None = None
     conflicts: list[Conflict] = field(default_factory=list)
-
-    def add(self, others: ReadingCounts) -> None:
-        """Add the counts of other meters."""
-        for name in ("meters", "duplicates", "contradictions", "covered_by_log", "gaps", "resets"):
-            setattr(self, name, getattr(self, name) + getattr(others, name))
-        self.cells = dict(Counter(self.cells) + Counter(others.cells))
-        self.steps = dict(Counter(self.steps) + Counter(others.steps))
-        self.conflicts = (self.conflicts + others.conflicts)[:_CONFLICTS]
-        self.start_ms = min((one for one in (self.start_ms, others.start_ms) if one is not None), default=None)
-        self.end_ms = max((one for one in (self.end_ms, others.end_ms) if one is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Stretches of time in order, which do not overlap: from `starts`, up to `ends`."""
+    """Intervals of time in order, which do not overlap: [starts, ends), in epoch milliseconds."""
 
     starts: Ints
     ends: Ints
@@ -99,8 +86,8 @@ class Intervals:
         return cls(np.array(starts, np.int64), np.array(ends, np.int64))
 
     def touch(self, starts: Ints, ends: Ints) -> Bools:
-        """Which of other stretches lie in part within these."""
-        # The first of these that ends after a stretch begins: it or none reaches into the stretch.
+        """Which of other intervals overlap any of these."""
+        # The first of these that ends after another begins: it overlaps the other, or none does.
         at = np.searchsorted(self.ends, starts, side="right")
         inside = at < len(self.starts)
         touched = np.zeros(len(starts), np.bool_)
@@ -134,7 +121,7 @@ def usage_of_readings(
     :param readings: ``READINGS_SCHEMA``, all readings of each meter that there is any of.
     :param series: ``SERIES_SCHEMA``, who these are.
     :param covered: by broker the times that its request log covers: nothing is taken from metrics there.
-    :param default_step_ms: what a reading without another of its series stands for.
+    :param default_step_ms: length in ms of the cell of a reading that is the only one of its series.
     :returns: rows of ``USAGE_SCHEMA``, and what became of the readings.
     """
     named = {row["meter"]: row for row in series.to_pylist()}
@@ -183,7 +170,7 @@ def _series(
 
 
 class _Meter:
-    """What all origins tell of one meter."""
+    """The readings of one meter, from all origins."""
 
     def __init__(
         self,
@@ -237,19 +224,12 @@ class _Meter:
                 "unknown_amounts": pa.nulls(count, pa.int64()),
             }
             tables.append(pa.table({name: columns[name] for name in USAGE_SCHEMA.names}, schema=USAGE_SCHEMA))
-            if count:
-                self._see(int(cells.starts.min()), int(cells.ends.max()))
         return pa.concat_tables(tables) if tables else USAGE_SCHEMA.empty_table()
-
-    def _see(self, start_ms: int, end_ms: int) -> None:
-        counts = self._counts
-        counts.start_ms = start_ms if counts.start_ms is None else min(counts.start_ms, start_ms)
-        counts.end_ms = end_ms if counts.end_ms is None else max(counts.end_ms, end_ms)
 
     def _chosen(self, covered: Intervals | None) -> Iterator[tuple[str, _Cells]]:
         """Cells by source that overlap neither each other nor what the log covers."""
         usage = {key: points for key, points in self._series.items() if key[1] in (Reading.RATE, Reading.TOTAL)}
-        # Without any usage at least the throttle times are told.
+        # Without any usage, at least throttle times are reported.
         found = usage or {key: points for key, points in self._series.items() if key[1] == Reading.THROTTLE_TIME}
         ranked = sorted(found.items(), key=lambda item: (-len(item[1].times), self._origins[item[0][0]], item[0][1]))
         taken: list[tuple[int, int]] = []
@@ -300,11 +280,11 @@ class _Meter:
 
 
 def _throttles(cells: _Cells, averages: _Points, totals: _Points) -> dict[str, pa.Array]:
-    """What is known of throttles within cells: how long one was at least, 0 for none at all; or all together."""
+    """Columns of throttles in cells: a lower bound of the longest, 0 for none at all, and the sum; null if unknown."""
     count = len(cells.starts)
-    is_told, longest_ms = np.zeros(count, np.bool_), np.zeros(count)
+    has_average, longest_ms = np.zeros(count, np.bool_), np.zeros(count)
     at, inside = _cell_of(cells, averages.times)
-    is_told[at[inside]] = True
+    has_average[at[inside]] = True
     np.maximum.at(longest_ms, at[inside], np.nan_to_num(averages.values[inside]))
 
     is_summed, total_ms = np.zeros(count, np.bool_), np.zeros(count)
@@ -313,9 +293,9 @@ def _throttles(cells: _Cells, averages: _Points, totals: _Points) -> dict[str, p
     is_summed[at[inside]] = True
     np.add.at(total_ms, at[inside], np.where(grown < 0, totals.values[1:], grown)[inside])
 
-    # An average without any value says that for 30 s nobody was told to wait, and no more.
-    is_quiet_told = is_told & (cells.ends - cells.starts <= AVERAGED_MS)
-    quiet = (is_quiet_told | is_summed) & (longest_ms == 0) & (total_ms == 0)
+    # An average without a value says that there was no throttling for 30 s, and no more.
+    is_within_average = has_average & (cells.ends - cells.starts <= AVERAGED_MS)
+    quiet = (is_within_average | is_summed) & (longest_ms == 0) & (total_ms == 0)
     return {
         "throttled_requests": pa.nulls(count, pa.int64()),  # an average does not say of how many
         "throttle_ms": pa.array(np.rint(total_ms).astype(np.int64), mask=~is_summed),

@@ -1,10 +1,9 @@
-"""One-second cells of usage: what was charged in a chunk of log, summed, as Arrow tables of the `usage` shape."""
+"""One-second cells of usage: the charges of a chunk of log, summed, as Arrow tables in the shape of `usage`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from datetime import date
 from hashlib import blake2b
 from typing import Final
 
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kquota.pipeline.dataset.tables import USAGE
 from kquota.pipeline.ingest.request_log.origins import Names
 from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
@@ -24,8 +24,8 @@ __all__ = [
     "USAGE_SCHEMA",
     "Cells",
     "Charges",
-    "named",
-    "repeated",
+    "constant_column",
+    "dictionary_column",
     "to_cells",
 ]
 
@@ -34,36 +34,14 @@ SOURCE: Final = "request-log"
 GRAIN: Final = "client"
 
 CELL_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
-"""The keys whose usage a line tells by itself; a cell names its key by position here."""
+"""Keys of which a single line says the usage; a cell names its key by position here."""
 
-_HEAD: Final = (
-    ("cluster", pa.string()),
-    ("broker_id", pa.int32()),
-    ("cell_start_ms", pa.int64()),
-    ("cell_ms", pa.int32()),
-    ("source", pa.string()),
-    ("grain", pa.string()),
-    ("user", pa.string()),
-    ("client_id", pa.string()),
-    ("ip", pa.string()),
-    ("key", pa.string()),
-    ("amount", pa.float64()),
-    ("amount_max", pa.float64()),
-    ("requests", pa.int64()),
-)
-_TAIL: Final = (
-    ("throttled_requests", pa.int64()),
-    ("throttle_ms", pa.int64()),
-    ("throttle_max_ms", pa.int64()),
-    ("unknown_amounts", pa.int64()),
-)
-USAGE_SCHEMA: Final = pa.schema([*_HEAD, ("connections", pa.int32()), *_TAIL])
+USAGE_SCHEMA: Final = USAGE.file_schema
 """The `usage` table without its partition column."""
-EDGE_SCHEMA: Final = pa.schema([*_HEAD, ("connection_id", pa.int64()), *_TAIL])
-"""`usage` rows, one per connection, of cells that other pieces of the log may hold, too."""
-
-_EPOCH: Final = date(1970, 1, 1)
-_DAY_SECONDS: Final = 86_400
+EDGE_SCHEMA: Final = pa.schema(
+    [pa.field("connection_id", pa.int64()) if field.name == "connections" else field for field in USAGE_SCHEMA]
+)
+"""`usage` rows, one per connection, of cells that other splits of the log may have a part of, too."""
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -74,8 +52,8 @@ Bools = npt.NDArray[np.bool_]
 class Charges:
     """Columns, one element per request and key: `key` is a position in :data:`CELL_KEYS`, `second` since the epoch.
 
-    `amount` is what the broker charged, NaN where the line does not say; `throttle_ms` what the client was told, 0
-    where that does not count on the key. `client` and `connection` are numbers, see :class:`Names`.
+    `amount` is what the broker charged, NaN where the line does not say; `throttle_ms` is the throttle time of the
+    line, 0 where that does not count on the key. `client` and `connection` are numbers, see :class:`Names`.
     """
 
     second: Ints
@@ -100,7 +78,7 @@ class Charges:
         return Charges(*map(np.concatenate, columns))
 
     def where(self, chosen: Bools) -> Charges:
-        """Some of them."""
+        """Those for which `chosen` is true."""
         return Charges(
             second=self.second[chosen],
             client=self.client[chosen],
@@ -115,9 +93,9 @@ class Charges:
 class Cells:
     """Columns, one element per cell, in order of second, client and key.
 
-    `amount` is the sum of the known amounts, NaN where none is known; `unknown_amounts` counts the requests whose
-    amount is not. `connections` counts those that a cell was charged for; where cells are summed by connection it is
-    the number of that one.
+    `amount` is the sum of the known amounts, NaN where none is known; `unknown_amounts` counts requests with an
+    unknown one. `connections` counts the connections of the cell; where cells are summed by connection, it is the
+    number of the connection.
     """
 
     second: Ints
@@ -134,41 +112,41 @@ class Cells:
 
     def usage(self, names: Names, *, cluster: str, broker_id: int) -> pa.Table:
         """The cells in :data:`USAGE_SCHEMA`."""
-        columns = self._columns(np.arange(len(self.second)), names, cluster, broker_id)
+        columns = self._columns(names, cluster, broker_id)
         columns["connections"] = pa.array(self.connections, pa.int32())
         return _table(columns, USAGE_SCHEMA)
 
     def edges(self, names: Names, *, cluster: str, broker_id: int) -> pa.Table:
         """Cells that were summed by connection, in :data:`EDGE_SCHEMA`."""
-        columns = self._columns(np.arange(len(self.second)), names, cluster, broker_id)
+        columns = self._columns(names, cluster, broker_id)
         numbers, back = np.unique(self.connections, return_inverse=True)
         ids = np.fromiter((_connection_id(names.connections[one]) for one in numbers.tolist()), np.int64, len(numbers))
         columns["connection_id"] = pa.array(ids[back])
         return _table(columns, EDGE_SCHEMA)
 
-    def _columns(self, rows: Ints, names: Names, cluster: str, broker_id: int) -> dict[str, pa.Array]:
-        count = len(rows)
-        unknown = np.isnan(self.amount[rows])
-        client = self.client[rows]
+    def _columns(self, names: Names, cluster: str, broker_id: int) -> dict[str, pa.Array]:
+        """All columns but that of connections."""
+        count = len(self.second)
+        unknown = np.isnan(self.amount)
         users, client_ids = zip(*names.clients, strict=True) if names.clients else ((), ())
         return {
-            "cluster": repeated(cluster, count),
+            "cluster": constant_column(cluster, count),
             "broker_id": pa.repeat(pa.scalar(broker_id, pa.int32()), count),
-            "cell_start_ms": pa.array(self.second[rows] * CELL_MS),
+            "cell_start_ms": pa.array(self.second * CELL_MS),
             "cell_ms": pa.repeat(pa.scalar(CELL_MS, pa.int32()), count),
-            "source": repeated(SOURCE, count),
-            "grain": repeated(GRAIN, count),
-            "user": named(client, users),
-            "client_id": named(client, client_ids),
+            "source": constant_column(SOURCE, count),
+            "grain": constant_column(GRAIN, count),
+            "user": dictionary_column(self.client, users),
+            "client_id": dictionary_column(self.client, client_ids),
             "ip": pa.nulls(count, pa.string()),
-            "key": named(self.key[rows], CELL_KEYS),
-            "amount": pa.array(self.amount[rows], mask=unknown),
-            "amount_max": pa.array(self.amount_max[rows], mask=unknown),
-            "requests": pa.array(self.requests[rows]),
-            "throttled_requests": pa.array(self.throttled_requests[rows]),
-            "throttle_ms": pa.array(self.throttle_ms[rows]),
-            "throttle_max_ms": pa.array(self.throttle_max_ms[rows]),
-            "unknown_amounts": pa.array(self.unknown_amounts[rows]),
+            "key": dictionary_column(self.key, CELL_KEYS),
+            "amount": pa.array(self.amount, mask=unknown),
+            "amount_max": pa.array(self.amount_max, mask=unknown),
+            "requests": pa.array(self.requests),
+            "throttled_requests": pa.array(self.throttled_requests),
+            "throttle_ms": pa.array(self.throttle_ms),
+            "throttle_max_ms": pa.array(self.throttle_max_ms),
+            "unknown_amounts": pa.array(self.unknown_amounts),
         }
 
 
@@ -210,16 +188,16 @@ def to_cells(charges: Charges, *, by_connection: bool = False) -> Cells:
     )
 
 
-def named(numbers: Ints, names: Sequence[str]) -> pa.DictionaryArray:
-    """The names that numbers stand for; some may have the same."""
+def dictionary_column(numbers: Ints, names: Sequence[str]) -> pa.DictionaryArray:
+    """The names of numbers, a dictionary column; several numbers may have the same name."""
     # Parquet keeps a dictionary only where no name is given twice in it.
     distinct = pa.array(names, pa.string()).dictionary_encode()
     return pa.DictionaryArray.from_arrays(distinct.indices.take(pa.array(numbers)), distinct.dictionary)
 
 
-def repeated(text: str, count: int) -> pa.DictionaryArray:
-    """One text for all rows, which costs next to nothing to write."""
-    return named(np.zeros(count, np.int64), (text,))
+def constant_column(text: str, count: int) -> pa.DictionaryArray:
+    """The same text in all rows, a dictionary column, which costs next to nothing to write."""
+    return dictionary_column(np.zeros(count, np.int64), (text,))
 
 
 def _table(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.Table:

@@ -48,7 +48,7 @@ PERCENT_SECONDS_PER_MS: Final = 0.1
 """One thread busy for 10 ms is one per cent of a second."""
 
 # Not counted on request_percentage: traffic between brokers and controllers; an envelope is counted as what is in it.
-# Exempt produce (acks=0) and followers' fetches are told apart by their bodies.
+# Exempt produce (acks=0) and followers' fetches are recognised by their bodies.
 EXEMPT_APIS: Final = frozenset({4, 5, 6, 7, 27, 52, 53, 54, 55, 56, 58, 59, 80, 81, 82})
 
 

@@ -1,7 +1,6 @@
-"""Logs that were given twice under other names: copies, also such as were made before the log went on.
+"""Logs that were given twice under different names: copies, also copies made before the log was complete.
 
-Files whose first lines are the same are compared whole, byte by byte of what is in them, plain or compressed, by their
-digests: what is merely alike is no copy.
+Files with the same first line are compared by digests of their whole content, decompressed.
 """
 
 from __future__ import annotations
@@ -15,13 +14,14 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from kquota.errors import InputError
+from kquota.pipeline.dataset.summary import DuplicateLogFile
 from kquota.pipeline.ingest.request_log.log_files import LogFile, read_chunks
 
-__all__ = ["Comparison", "Digests", "DuplicateLog", "digests_of", "find_duplicate_logs"]
+__all__ = ["Comparison", "Digests", "digests_of", "find_duplicate_logs"]
 
 
 class Comparison(Struct, frozen=True):
-    """A file that is to be compared, after each of some lengths in bytes, in growing order."""
+    """A file to be compared; `lengths` in bytes, ascending: how much of its content to digest."""
 
     path: str
     compressed: bool
@@ -29,32 +29,25 @@ class Comparison(Struct, frozen=True):
 
 
 class Digests(Struct, frozen=True):
-    """The length of what is in a file, and the digests of so much of it."""
+    """The length of a file's content in bytes, and digests of its first bytes by length."""
 
     length: int
     by_length: dict[int, str]
 
 
-class DuplicateLog(Struct, frozen=True):
-    """A log all lines of which stand in another one, too: it is not read."""
-
-    path: str
-    of: str
-
-
 def digests_of(file: Comparison) -> Digests:
-    """Those of a file for all lengths that it has, and for its own. A damaged one is as long as it can be read."""
+    """Digest a file at all of its lengths, and as a whole. A damaged file ends where it can no longer be read."""
     digest = blake2b(digest_size=32)
-    wanted = [*file.lengths, -1]
+    ahead = [*file.lengths, -1]
     found: dict[int, str] = {}
     length = 0
     with suppress(EOFError, zlib.error):
         for chunk in read_chunks(file.path, compressed=file.compressed):
             rest = memoryview(chunk)
-            while length + len(rest) >= wanted[0] > 0:
-                part, rest = rest[: wanted[0] - length], rest[wanted[0] - length :]
+            while length + len(rest) >= ahead[0] > 0:
+                part, rest = rest[: ahead[0] - length], rest[ahead[0] - length :]
                 digest.update(part)
-                length = wanted.pop(0)
+                length = ahead.pop(0)
                 found[length] = digest.hexdigest()
             digest.update(rest)
             length += len(rest)
@@ -63,10 +56,10 @@ def digests_of(file: Comparison) -> Digests:
 
 def find_duplicate_logs(
     files: Sequence[LogFile], compared: Callable[[Sequence[Comparison]], Sequence[Digests]]
-) -> dict[int, DuplicateLog]:
-    """By place among the files those whose lines all stand in another one. Of equal ones a plain one stays.
+) -> dict[int, DuplicateLogFile]:
+    """By index the files that are the beginning, or all, of another one. Of equal files a plain one is read.
 
-    :param compared: :func:`digests_of` for each: asked only about files that have the first line of another.
+    :param compared: runs :func:`digests_of` for each; only files with the first line of another are compared.
     :raises InputError: such files are given as those of different brokers.
     """
     alike: dict[bytes, list[int]] = defaultdict(list)
@@ -80,18 +73,18 @@ def find_duplicate_logs(
     lengths = {place: files[place].size_bytes for place in places}
     unpacked = compared([Comparison(files[place].path, compressed=True) for place in packed]) if packed else ()
     lengths |= {place: one.length for place, one in zip(packed, unpacked, strict=True)}
-    wanted = []
+    comparisons = []
     for place in places:
         group = alike[files[place].first_line]
         those = tuple(sorted({lengths[one] for one in group if 0 < lengths[one] <= lengths[place]}))
-        wanted.append(Comparison(files[place].path, files[place].compressed, those))
-    digests = dict(zip(places, compared(wanted), strict=True))
+        comparisons.append(Comparison(files[place].path, files[place].compressed, those))
+    digests = dict(zip(places, compared(comparisons), strict=True))
 
     def rank(place: int) -> tuple[int, bool, int]:
         """The one to be read comes first."""
         return -digests[place].length, files[place].compressed, place
 
-    repeated: dict[int, DuplicateLog] = {}
+    duplicates: dict[int, DuplicateLogFile] = {}
     for place in places:
         length = digests[place].length
         own = digests[place].by_length[length]
@@ -106,5 +99,5 @@ def find_duplicate_logs(
                 f"{file.path} is given as a log of broker {file.broker_id}, and all of it is in {other.path}, "
                 f"which is given as one of broker {other.broker_id}: give each log once, with its broker"
             )
-        repeated[place] = DuplicateLog(file.path, other.path)
-    return repeated
+        duplicates[place] = DuplicateLogFile(file.path, other.path)
+    return duplicates

@@ -4,9 +4,9 @@ The logger ``kafka.request.logger`` writes one line a request (KIP-673, Kafka 2.
 
     [2026-01-02 03:04:05,678] DEBUG Completed request:{...} (kafka.request.logger)
 
-Decoding is by API: a typed decoder takes the wanted fields and skips the rest of the line without building it. A
-line that does not decode, or lacks or mistypes a needed field, raises :class:`RejectedLineError` and costs nothing
-but itself.
+Decoding is by API: a typed decoder takes the fields that are needed and skips the rest of the line without building
+it. A line that does not decode, or lacks or mistypes a needed field, raises :class:`RejectedLineError` and affects no
+other line.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class LogLine(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class OtherLine(LogLine, frozen=True, gc=False, kw_only=True):
-    """A request of an API whose body does not matter to any quota."""
+    """A request of an API with a body that does not matter to any quota."""
 
 
 class ProducePartition(Struct, frozen=True, gc=False):
@@ -222,7 +222,7 @@ class TopicResult(Struct, frozen=True, gc=False):
 
 
 class CreateTopicsResponse(Struct, frozen=True, gc=False):
-    """The throttle time stands here and not on the line."""
+    """The throttle time is here and not on the line."""
 
     topics: list[TopicResult]
     throttleTimeMs: _Size = 0
@@ -250,7 +250,7 @@ class CreatePartitionsRequest(Struct, frozen=True, gc=False):
 
 
 class CreatePartitionsResponse(Struct, frozen=True, gc=False):
-    """The throttle time stands here and not on the line."""
+    """The throttle time is here and not on the line."""
 
     results: list[TopicResult]
     throttleTimeMs: _Size = 0
@@ -264,7 +264,7 @@ class CreatePartitionsLine(LogLine, frozen=True, gc=False, kw_only=True):
 
 
 class DeleteTopicsResponse(Struct, frozen=True, gc=False):
-    """The throttle time stands here and not on the line."""
+    """The throttle time is here and not on the line."""
 
     responses: list[TopicResult]
     throttleTimeMs: _Size = 0
@@ -299,7 +299,7 @@ def _decode_any(body: bytes) -> LogLine:
     return _DECODERS.get(_DECODE_HEADER(body).requestHeader.requestApiKey, _DECODE_OTHER)(body)
 
 
-# How the JSON of nearly every line begins; the next three bytes tell the API: `0,"`, `12,` or `105`.
+# How the JSON of nearly every line begins; the next three bytes are the API: `0,"`, `12,` or `105`.
 _USUAL_HEAD: Final = b'{"isForwarded":false,"requestHeader":{"requestApiKey":'
 _HEAD_SIZE: Final = len(_USUAL_HEAD) + 3
 
@@ -321,7 +321,7 @@ _DECODERS_BY_HEAD: Final = _DecodersByHead(
 _BEFORE: Final = b"] DEBUG Completed request:"
 _AFTER: Final = b" (kafka.request.logger)\n"
 _JSON_AT: Final = 24 + len(_BEFORE)
-# What stands between the JSON of one ordinary line and that of the next, around the time of the next.
+# What is between the JSON of one ordinary line and that of the next, around the time of the next.
 _BETWEEN: Final = re.compile(re.escape(_AFTER) + rb"\[(.{23})" + re.escape(_BEFORE))
 
 _COMPLETED: Final = b"Completed request:"

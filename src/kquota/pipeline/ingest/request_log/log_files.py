@@ -1,16 +1,14 @@
-"""Which files to read, whose they are, and how they are cut into pieces that workers read on their own.
+"""The logs to read with their brokers, cut into splits that workers read independently.
 
-A plain log is cut into byte ranges: a line belongs to the range that holds its first byte, so ranges need not know
-each other. A compressed log cannot be entered in the middle and is one range.
+A plain log is cut at bytes: a line belongs to the split that has its first byte, so no split needs to know another. A
+compressed log cannot be read from its middle and is one split.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from io import RawIOBase
@@ -19,6 +17,8 @@ from typing import Final
 
 from kquota.errors import InputError
 from kquota.pipeline.ingest.file_patterns import matching_files
+from kquota.pipeline.ingest.input_file import HEAD_BYTES, MIB, InputFile, plain_bytes, read_head
+from kquota.pipeline.spark.workers import balanced_tasks
 
 __all__ = [
     "InputSplit",
@@ -28,53 +28,32 @@ __all__ = [
     "last_time",
     "read_blocks",
     "read_chunks",
-    "read_head",
     "to_splits",
 ]
 
-MIB: Final = 1024 * 1024
 MAX_SPLIT_BYTES: Final = 128 * MIB
 MAX_TASK_BYTES: Final = 1024 * MIB  # of log; what is lost when a task has to be repeated
 TASKS_PER_CORE: Final = 6  # fewer leave a core idle at the end, more leave more seconds open between tasks
 MIN_SPLIT_BYTES: Final = 4 * MIB
 _CHUNK_BYTES: Final = MIB // 4  # lines and what they become stay in the processor's cache
-# Plain JSON lines shrink about 20 times; used only to weigh and estimate, never to read.
-GZIP_RATIO: Final = 20
 
-_HEAD_BYTES: Final = 64 * 1024
 _TIME: Final = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
-
-_GZIP_MAGIC: Final = b"\x1f\x8b"
-_OTHER_COMPRESSION: Final = {
-    b"\x28\xb5\x2f\xfd": "zstd -d",
-    b"BZh": "bunzip2",
-    b"\xfd7zXZ": "unxz",
-    b"PK\x03\x04": "unzip",
-}
 
 
 @dataclass(frozen=True, slots=True)
-class LogFile:
+class LogFile(InputFile):
     """A request log of one broker."""
 
-    path: str
     broker_id: int
-    size_bytes: int
-    compressed: bool
     first_time: bytes = b""
     """As logged; only to guess the order of files."""
     first_line: bytes = b""
     """A digest: files that begin alike may be copies."""
 
-    @property
-    def plain_bytes(self) -> int:
-        """Size when decompressed; an estimate for a compressed file."""
-        return self.size_bytes * GZIP_RATIO if self.compressed else self.size_bytes
-
 
 @dataclass(frozen=True, slots=True)
 class InputSplit:
-    """The lines of a file whose first byte lies in [start, end)."""
+    """The lines of a file that begin in the bytes [start, end)."""
 
     file: int
     path: str
@@ -84,12 +63,12 @@ class InputSplit:
     compressed: bool
     weight: int
     before_ms: float | None = None
-    """When the line before was completed, where only that tells which of two hours of the same times it begins in."""
+    """When the line before was completed (epoch ms): only where `start` is in an hour of times that came twice."""
 
 
 def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFile]:
     """Expand patterns of :func:`~kquota.pipeline.ingest.file_patterns.matching_files`; `broker_id` is that of the
-    files whose pattern does not say it.
+    files with a pattern that does not say it.
 
     :raises InputError: a pattern cannot be used or matches no file, a file cannot be read, or is compressed in a way
         other than gzip.
@@ -110,31 +89,10 @@ def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFi
     return list(found.values())
 
 
-def read_head(path: str) -> tuple[bytes, int, bool]:
-    """The first bytes of a file, decompressed; its size; and whether it is compressed.
-
-    :raises InputError: it cannot be read, or is compressed in a way other than gzip.
-    """
-    try:
-        with Path(path).open("rb") as stream:
-            head = stream.read(_HEAD_BYTES)
-            size = stream.seek(0, 2)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    for prefix, command in _OTHER_COMPRESSION.items():
-        if head.startswith(prefix):
-            raise InputError(f"{path} is compressed, but not by gzip: decompress it first ({command})")
-    compressed = head.startswith(_GZIP_MAGIC)
-    if compressed:
-        with suppress(zlib.error):
-            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)
-    return head, size, compressed
-
-
 def last_time(path: str) -> bytes:
     """The last time in a plain log, as logged; empty where its end has none."""
     with Path(path).open("rb") as stream:
-        stream.seek(max(0, stream.seek(0, 2) - _HEAD_BYTES))
+        stream.seek(max(0, stream.seek(0, 2) - HEAD_BYTES))
         times = _TIME.findall(stream.read())
     return times[-1].replace(b"T", b" ") if times else b""
 
@@ -143,56 +101,52 @@ def _inspect(path: str, broker_id: int) -> LogFile:
     head, size, compressed = read_head(path)
     time = _TIME.search(head)
     first_time = time[0].replace(b"T", b" ") if time else b""
-    first_line = blake2b(head[:_HEAD_BYTES].partition(b"\n")[0], digest_size=16).digest()
+    first_line = blake2b(head[:HEAD_BYTES].partition(b"\n")[0], digest_size=16).digest()
     return LogFile(path, broker_id, size, compressed, first_time, first_line)
 
 
-def to_splits(files: Iterable[LogFile], *, parallelism: int) -> list[InputSplit]:
-    """Cut plain files so that every core has work and no piece is larger than 128 MiB.
+def to_splits(files: Sequence[LogFile], *, parallelism: int) -> list[InputSplit]:
+    """Cut plain files so that every core has work and no split is larger than 128 MiB.
 
-    :returns: ranges by broker and in order of time, as far as the files' first lines tell.
+    :returns: splits by broker, in the order of the first times of their files.
     """
     ordered = sorted(enumerate(files), key=lambda item: (item[1].broker_id, item[1].first_time, item[0]))
-    total = sum(file.plain_bytes for _, file in ordered)
+    total = plain_bytes(files)
     size = max(MIN_SPLIT_BYTES, min(MAX_SPLIT_BYTES, -(-total // max(1, parallelism * TASKS_PER_CORE))))
-    ranges = []
+    splits = []
     for index, file in ordered:
         step = size if not file.compressed else max(1, file.size_bytes)
         for start in range(0, file.size_bytes, step):
             end = min(start + step, file.size_bytes)
-            weight = (end - start) * (GZIP_RATIO if file.compressed else 1)
-            ranges.append(InputSplit(index, file.path, file.broker_id, start, end, file.compressed, weight))
-    return ranges
+            weight = file.plain_bytes if file.compressed else end - start
+            splits.append(InputSplit(index, file.path, file.broker_id, start, end, file.compressed, weight))
+    return splits
 
 
-def group_splits(ranges: Sequence[InputSplit], *, parallelism: int) -> list[list[int]]:
-    """Put neighbours among ranges (by index) together into tasks of about the same size, the largest first.
+def group_splits(splits: Sequence[InputSplit], *, parallelism: int) -> list[list[int]]:
+    """Group splits (by index) into tasks, the largest first.
 
-    Neighbours, because seconds that two tasks share must be merged; the largest first, so that one long compressed
-    file does not start last.
+    Neighbours are read by the same task, because seconds that two tasks share must be merged afterwards.
     """
-    total = sum(piece.weight for piece in ranges)
-    fewest = min(parallelism * TASKS_PER_CORE, -(-total // MIN_SPLIT_BYTES))
-    # A multiple of the cores, so that none of them waits for the last task.
-    count = -(-max(fewest, -(-total // MAX_TASK_BYTES)) // parallelism) * parallelism
-    tasks: dict[int, list[int]] = defaultdict(list)
-    before = 0
-    for index, piece in enumerate(ranges):
-        tasks[(2 * before + piece.weight) * count // (2 * total)].append(index)
-        before += piece.weight
-    return sorted(tasks.values(), key=lambda task: -sum(ranges[index].weight for index in task))
+    return balanced_tasks(
+        [split.weight for split in splits],
+        parallelism,
+        per_core=TASKS_PER_CORE,
+        min_bytes=MIN_SPLIT_BYTES,
+        max_bytes=MAX_TASK_BYTES,
+    )
 
 
-def read_blocks(piece: InputSplit, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
-    """The lines of a range in blocks of whole lines, line feeds included; the last line of a file may have none.
+def read_blocks(split: InputSplit, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
+    """The lines of a split in blocks of whole lines, line feeds included; the last line of a file may have none.
 
-    :raises EOFError: a compressed file ends within its data; all lines before were handed out.
-    :raises zlib.error: a compressed file is damaged; all lines before were handed out.
+    :raises EOFError: a compressed file ends within its data; all lines before it were yielded.
+    :raises zlib.error: a compressed file is damaged; all lines before it were yielded.
     """
-    if piece.compressed:
-        yield from _read_compressed_blocks(piece.path, chunk_bytes)
+    if split.compressed:
+        yield from _read_compressed_blocks(split.path, chunk_bytes)
     else:
-        yield from _read_plain_blocks(piece, chunk_bytes)
+        yield from _read_plain_blocks(split, chunk_bytes)
 
 
 def read_chunks(path: str, *, compressed: bool, chunk_bytes: int = MIB) -> Iterator[bytes]:
@@ -210,7 +164,7 @@ def read_chunks(path: str, *, compressed: bool, chunk_bytes: int = MIB) -> Itera
 
 
 class _Splitter:
-    """Cuts chunks at line ends, holding back the line that a chunk ends within."""
+    """Cuts chunks at line ends, and buffers the line that a chunk ends within."""
 
     __slots__ = ("_rest",)
 
@@ -228,7 +182,7 @@ class _Splitter:
         return block
 
     def finish(self, tail: bytes = b"") -> bytes:
-        """The held-back line, completed by `tail`; nothing where nothing was held back."""
+        """The buffered line, completed by `tail`; empty where none was buffered."""
         return b"".join((*self._rest, tail)) if self._rest else b""
 
     @property
@@ -236,22 +190,22 @@ class _Splitter:
         return bool(self._rest)
 
 
-def _read_plain_blocks(piece: InputSplit, chunk_bytes: int) -> Iterator[bytes]:
+def _read_plain_blocks(split: InputSplit, chunk_bytes: int) -> Iterator[bytes]:
     splitter = _Splitter()
-    with Path(piece.path).open("rb", buffering=0) as stream:
-        position = piece.start
+    with Path(split.path).open("rb", buffering=0) as stream:
+        position = split.start
         if position > 0:
-            # The line that holds the byte before `start` belongs to the range before.
+            # The line that has the byte before `start` belongs to the split before.
             stream.seek(position - 1)
             position += _skip_line(stream) - 1
-        while position < piece.end:
-            chunk = stream.read(min(chunk_bytes, piece.end - position))
+        while position < split.end:
+            chunk = stream.read(min(chunk_bytes, split.end - position))
             if not chunk:
                 break
             position += len(chunk)
             yield splitter.feed(chunk)
         tail: list[bytes] = []
-        # A line that begins in this range is ours to its end.
+        # A line that begins in this split belongs to it up to its end.
         while splitter.pending and (chunk := stream.read(64 * 1024)):
             head, ending, _ = chunk.partition(b"\n")
             tail.append(head)

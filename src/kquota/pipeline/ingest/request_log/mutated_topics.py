@@ -74,7 +74,7 @@ def mutated_topics(request: LogLine, *, default_partitions: int) -> list[Mutated
 
 
 def logged_throttle_ms(request: MutationLine) -> int:
-    """The throttle time that the client was told. The line's own is 0 where the controller computed it."""
+    """The throttle time that the client was sent, in ms. The line's own is 0 where the controller computed it."""
     if isinstance(request.response, str | None):
         return request.throttleTimeMs
     return max(request.throttleTimeMs, request.response.throttleTimeMs)

@@ -1,4 +1,4 @@
-"""Numbers for names that stand on many lines of a log, so that rows can be columns of numbers."""
+"""Numbers for names that many lines of a log have, so that rows can be columns of numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the numbers in columns stand for: (user, client id), and connections."""
+    """The names by number: (user, client id) of clients, and connections."""
 
     clients: Sequence[tuple[str, str]]
     connections: Sequence[str]
@@ -49,7 +49,7 @@ class OriginIds(dict[tuple[str, str | None, str], int]):
 
     @property
     def names(self) -> Names:
-        """What the numbers of clients and connections stand for."""
+        """The names by number."""
         return Names(list(self._clients), list(self._connections))
 
     @property

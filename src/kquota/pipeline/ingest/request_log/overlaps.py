@@ -1,4 +1,4 @@
-"""Whether the logs read as those of one broker can be: what they say of their broker's addresses, and of times."""
+"""Whether logs given as those of one broker can be: by its addresses in them, and by their times."""
 
 from __future__ import annotations
 
@@ -8,41 +8,33 @@ from dataclasses import dataclass
 from typing import Final
 
 from kquota.errors import InputError
-from kquota.pipeline.ingest.request_log.times import IN_ORDER_MS, LogTimes
+from kquota.pipeline.dataset.summary import Overlap
+from kquota.pipeline.ingest.request_log.clock import IN_ORDER_MS, LogTimes
 
-__all__ = ["LogOverlap", "MixedBrokersError", "ReadLog", "find_overlaps"]
+__all__ = ["MixedBrokersError", "ReadLog", "find_overlaps"]
 
 _NAMED: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """What a log file says of its broker: when it was written, and at which addresses the broker was reached."""
+    """A log file: when it was written, and at which addresses clients reached the broker."""
 
     path: str
     broker_id: int
     times: LogTimes
     addresses: frozenset[str]
-    """Of the broker, ``host:port``: one for each listener, and network, that was used."""
+    """``host:port`` of the broker: one for each listener and network that was used."""
+    span_ms: tuple[int, int] | None = None
+    """From the first second in which anything was recorded to the end of the last."""
 
     def overlap_ms(self, later: ReadLog) -> float:
-        """For how long both were written, less than nothing where a pause lies between."""
+        """For how long both were written, in milliseconds; negative with a pause between them."""
         return min(self.times.latest_ms, later.times.latest_ms) - max(self.times.earliest_ms, later.times.earliest_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class LogOverlap:
-    """Two logs of one broker that may be of two, or hold the same lines: `overlap_ms` is 0 where only their addresses
-    differ.
-    """
-
-    broker_id: int
-    paths: tuple[str, str]
-    overlap_ms: float
-
-
 class MixedBrokersError(InputError):
-    """Logs of several brokers were given as those of one: they have no address in common, and were written at once."""
+    """Logs of several brokers were given as those of one: they have no address in common, and overlap in time."""
 
     def __init__(self, broker_id: int, logs: Sequence[ReadLog]) -> None:
         self.broker_id = broker_id
@@ -55,10 +47,10 @@ class MixedBrokersError(InputError):
         )
 
 
-def find_overlaps(logs: Iterable[ReadLog]) -> list[LogOverlap]:
-    """By broker the two logs that overlap longest in time; where none do, two whose addresses differ.
+def find_overlaps(logs: Iterable[ReadLog]) -> list[Overlap]:
+    """By broker the two logs that overlap longest in time; where none do, two with different addresses.
 
-    One broker may have several listeners, or come back with another address: that is no error.
+    That is no error: one broker may have several listeners, or come back with another address.
 
     :raises MixedBrokersError: logs of one broker overlap in time, and have no address in common.
     """
@@ -69,22 +61,22 @@ def find_overlaps(logs: Iterable[ReadLog]) -> list[LogOverlap]:
     for broker_id, those in sorted(of_broker.items()):
         those.sort(key=lambda log: (log.times.earliest_ms, log.path))
         mixed: dict[str, ReadLog] = {}
-        longest = LogOverlap(broker_id, ("", ""), 0.0)
+        pair, longest_ms = ["", ""], 0.0
         open_logs: list[ReadLog] = []
         for log in those:
             open_logs = [one for one in open_logs if one.overlap_ms(log) > IN_ORDER_MS]
             for one in open_logs:
                 if one.addresses and log.addresses and not one.addresses & log.addresses:
                     mixed |= {one.path: one, log.path: log}
-                if one.overlap_ms(log) > longest.overlap_ms:
-                    longest = LogOverlap(broker_id, (one.path, log.path), one.overlap_ms(log))
+                if one.overlap_ms(log) > longest_ms:
+                    pair, longest_ms = [one.path, log.path], one.overlap_ms(log)
             open_logs.append(log)
         if mixed:
             raise MixedBrokersError(broker_id, list(mixed.values()))
         known = [log for log in those if log.addresses]
-        moved = next((log for log in known if not log.addresses & known[0].addresses), None)
-        if longest.overlap_ms:
-            found.append(longest)
-        elif moved is not None:
-            found.append(LogOverlap(broker_id, (known[0].path, moved.path), 0.0))
+        other = next((log for log in known if not log.addresses & known[0].addresses), None)
+        if longest_ms:
+            found.append(Overlap(broker_id, pair, round(longest_ms)))
+        elif other is not None:
+            found.append(Overlap(broker_id, [known[0].path, other.path], 0))
     return found

@@ -1,7 +1,7 @@
-"""Ranges of a log that begin within an hour that came twice, as at the end of summer time: which of the two it is.
+"""Splits that begin within an hour that came twice, as at the end of summer time: which of the two hours it is.
 
-A worker sees that only from the lines before, which another one may read. So where a log covers such an hour, the times
-of that part are looked through first.
+Only the lines before say it, which another worker may read. So where a log covers such an hour, the times of that part
+are read first.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from msgspec import Struct, field
 
-from kquota.pipeline.ingest.request_log.clock import LogClock
+from kquota.pipeline.ingest.request_log.clock import IN_ORDER_MS, LogClock
 from kquota.pipeline.ingest.request_log.line import logged_time
 from kquota.pipeline.ingest.request_log.log_files import InputSplit, LogFile, last_time, read_blocks
-from kquota.pipeline.ingest.request_log.times import IN_ORDER_MS
 
 __all__ = ["Search", "SplitStarts", "split_starts", "with_split_starts"]
 
@@ -29,36 +28,34 @@ _STEP: Final = timedelta(minutes=30)
 
 
 class Search(Struct, frozen=True):
-    """The ranges of one file, in their order."""
+    """The splits of one file, in order."""
 
-    ranges: list[InputSplit]
+    splits: list[InputSplit]
     timezone: str
 
 
 class SplitStarts(Struct, frozen=True):
-    """By place among the ranges of a file when the line before was completed, in epoch milliseconds: of those whose
-    first line has a time that came twice.
-
-    `is_unknown` where the file begins so, and its lines do not say which of the two it is: the first is taken.
-    """
+    """What is known of the splits of one file."""
 
     before_ms: dict[int, float] = field(default_factory=dict)
+    """By place of a split that begins with a time that came twice: when the line before was completed (epoch ms)."""
     is_unknown: bool = False
+    """The file begins with such a time, and its lines do not say which of the two hours it is: the first is taken."""
 
 
 def with_split_starts(
     files: Sequence[LogFile],
-    ranges: Sequence[InputSplit],
+    splits: Sequence[InputSplit],
     timezone: str,
     searched: Callable[[Sequence[Search]], Sequence[SplitStarts]],
 ) -> tuple[list[InputSplit], list[LogFile]]:
-    """The ranges with what :func:`split_starts` finds, and the files of which it is not known.
+    """Splits with their `before_ms`, and the files that begin in one of two such hours, unknown which.
 
-    :param files: those that ranges name by place.
-    :param ranges: of each broker in order of time.
-    :param searched: :func:`split_starts` for each: asked only about files that may cover such an hour.
+    :param files: splits name them by index.
+    :param splits: by broker, in order of time.
+    :param searched: runs :func:`split_starts` for each; only files that may cover such an hour are searched.
     """
-    of_file = [list(group) for _, group in groupby(ranges, key=lambda piece: piece.file)]
+    of_file = [list(group) for _, group in groupby(splits, key=lambda split: split.file)]
     clock = LogClock(ZoneInfo(timezone))
     searches: dict[int, Search] = {}
     for place, those in enumerate(of_file):
@@ -70,12 +67,12 @@ def with_split_starts(
         ):
             searches[those[0].file] = Search(those, timezone)
     if not searches:
-        return list(ranges), []
+        return list(splits), []
     found = dict(zip(searches, searched(list(searches.values())), strict=True))
     started = [
-        replace(piece, before_ms=found[piece.file].before_ms.get(place)) if piece.file in found else piece
+        replace(split, before_ms=found[split.file].before_ms.get(place)) if split.file in found else split
         for those in of_file
-        for place, piece in enumerate(those)
+        for place, split in enumerate(those)
     ]
     return started, [files[place] for place, starts in found.items() if starts.is_unknown]
 
@@ -99,15 +96,15 @@ def _covers_repeated(clock: LogClock, first: bytes, last: bytes) -> bool:
 
 
 def split_starts(search: Search) -> SplitStarts:
-    """Look through the times of a file, where that is needed."""
+    """Read the times of a file as far as needed."""
     clock = LogClock(ZoneInfo(search.timezone))
-    begins = [_begins_repeated(clock, piece) for piece in search.ranges]
+    begins = [_begins_repeated(clock, split) for split in search.splits]
     if True not in begins:
         return SplitStarts()
     found: dict[int, float] = {}
     before_ms, is_unknown = None, False
     if begins[0]:
-        second_ms = _in_second(clock, chain.from_iterable(map(_times, search.ranges)))
+        second_ms = _in_second(clock, chain.from_iterable(map(_times, search.splits)))
         is_unknown = second_ms is None
         if second_ms:
             before_ms = second_ms
@@ -116,21 +113,21 @@ def split_starts(search: Search) -> SplitStarts:
         if begins[place] and before_ms is not None:
             found[place] = before_ms
         if place < last:
-            for times in _times(search.ranges[place]):
+            for times in _times(search.splits[place]):
                 before_ms = float(clock.epoch_ms(times, before_ms)[-1])
     return SplitStarts(found, is_unknown)
 
 
-def _begins_repeated(clock: LogClock, piece: InputSplit) -> bool:
-    times = next(_times(piece), None)
+def _begins_repeated(clock: LogClock, split: InputSplit) -> bool:
+    times = next(_times(split), None)
     return times is not None and clock.later_by_ms(times[0]) > 0
 
 
 def _in_second(clock: LogClock, blocks: Iterator[Sequence[bytes]]) -> float | None:
-    """Of a file that begins with a time that came twice: 0 where that is the first of the two, otherwise when the
-    second one was; None where it is not known.
+    """In which of the two hours a file begins: 0 for the first, the time of its first line (epoch ms) for the second,
+    None where it is not known.
 
-    In the first of the two hours times go back at its end; from the second they go on into the next hour.
+    After the first of the two hours, logged times go back; after the second they continue into the next hour.
     """
     begin_ms = later_by_ms = latest_ms = before_ms = 0.0
     for times in blocks:
@@ -154,11 +151,11 @@ def _in_second(clock: LogClock, blocks: Iterator[Sequence[bytes]]) -> float | No
     return None
 
 
-def _times(piece: InputSplit) -> Iterator[Sequence[bytes]]:
-    """Those of the lines of a range, as far as they can be read."""
+def _times(split: InputSplit) -> Iterator[Sequence[bytes]]:
+    """The times of the lines of a split, in blocks, as far as they can be read."""
     clock = LogClock(UTC)
     try:
-        for block in read_blocks(piece):
+        for block in read_blocks(split):
             times = [time for line in block.split(b"\n") if (time := logged_time(line)) is not None]
             if good := clock.only_times(times):
                 yield good

@@ -10,7 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from kquota.pipeline.dataset.tables import REQUESTS
-from kquota.pipeline.ingest.request_log.cells import CELL_KEYS, Charges, Floats, Ints, named, repeated
+from kquota.pipeline.ingest.request_log.cells import (
+    CELL_KEYS,
+    Charges,
+    Floats,
+    Ints,
+    constant_column,
+    dictionary_column,
+)
 from kquota.pipeline.ingest.request_log.charges import (
     FOLLOWER,
     NO_KEY,
@@ -35,18 +42,18 @@ COLUMNS: Final = (
     "api_version",
     "key",
     "amount",
-    "timed",
+    "counts_time",
     "throttle_ms",
     "local_ms",
     "remote_ms",
 )
-"""One row per request: its line's number in the range; when it was completed, and when it was recorded; what
-:func:`~kquota.pipeline.ingest.request_log.charges.charge_requests` says (`key`, `amount`, `timed`); client and
+"""One row per request: its line's number in the split; when it was completed, and when it was recorded; what
+:func:`~kquota.pipeline.ingest.request_log.charges.charge_requests` says (`key`, `amount`, `counts_time`); client and
 connection by one number.
 """
 
 FORWARDED: Final = -4
-"""In `key`: the controller's copy of a request, which stands in the log of the broker that got it, too."""
+"""In `key`: the controller's copy of a request, which is in the log of the broker that received it, too."""
 
 
 def to_rows(requests: Sequence[LogLine], end_ms: Floats, origins: OriginIds, *, first_line: int) -> Floats:
@@ -75,11 +82,11 @@ def to_rows(requests: Sequence[LogLine], end_ms: Floats, origins: OriginIds, *, 
     }
     if (columns["record_ms"] < 0).any():
         raise RejectedLineError("impossible times: recorded before 1970")
-    keys, charged, timed = zip(*charge_requests(requests), strict=True)
+    keys, charged, counts_time = zip(*charge_requests(requests), strict=True)
     forwarded = [request.isForwarded for request in requests]
     columns["key"] = np.where(forwarded, FORWARDED, keys) if True in forwarded else keys
     columns["amount"] = charged
-    columns["timed"] = timed
+    columns["counts_time"] = counts_time
     rows = np.empty((len(COLUMNS), len(requests)))
     for row, name in zip(rows, COLUMNS, strict=True):
         row[:] = columns[name]
@@ -141,57 +148,55 @@ class Rows:
 
     @cached_property
     def _charged(self) -> tuple[Ints, Ints, Floats, Ints]:
-        """Per charge, in line order: the row that it is of, key, amount, throttle time told on that key."""
+        """One element per charge, in line order: row of the request, key, amount, throttle time on that key (ms)."""
         key, throttle_ms = self.ints("key"), self.ints("throttle_ms")
         bytes_at = np.flatnonzero(key >= 0)
-        timed_at = np.flatnonzero((self.floats("timed") != 0) & (key > FOLLOWER))
+        timed_at = np.flatnonzero((self.floats("counts_time") != 0) & (key > FOLLOWER))
         at = np.concatenate([bytes_at, timed_at])
         keys = np.concatenate([key[bytes_at], np.full(len(timed_at), PERCENTAGE)])
         used = self.floats("local_ms")[timed_at] * PERCENT_SECONDS_PER_MS
         amounts = np.concatenate([self.floats("amount")[bytes_at], used])
         # A throttle time counts on the key of its API, and on the request percentage only where there is none.
-        told = np.concatenate([throttle_ms[bytes_at], np.where(key == NO_KEY, throttle_ms, 0)[timed_at]])
+        logged_ms = np.concatenate([throttle_ms[bytes_at], np.where(key == NO_KEY, throttle_ms, 0)[timed_at]])
         order = np.argsort(at, kind="stable")
-        return at[order], keys[order], amounts[order], told[order]
+        return at[order], keys[order], amounts[order], logged_ms[order]
 
     @property
     def charges(self) -> Charges:
         """What was charged to clients by second and key."""
-        at, keys, amounts, told = self._charged
+        at, keys, amounts, logged_ms = self._charged
         second = self.floats("record_ms")[at] // 1000
         return Charges(
             second=second.astype(np.int64),
             client=self._client[at],
             key=keys,
             amount=amounts,
-            throttle_ms=told,
+            throttle_ms=logged_ms,
             connection=self._connection[at],
         )
 
-    def requests(
-        self, names: Names, listeners: Sequence[str], *, cluster: str, broker_id: int, range_index: int
-    ) -> pa.Table:
+    def requests(self, names: Names, listeners: Sequence[str], *, cluster: str, broker_id: int, split: int) -> pa.Table:
         """The charges one by one, in the `requests` table."""
-        at, keys, amounts, told = self._charged
+        at, keys, amounts, logged_ms = self._charged
         count = len(at)
         users, client_ids = zip(*names.clients, strict=True) if names.clients else ((), ())
         columns = {
-            "cluster": repeated(cluster, count),
+            "cluster": constant_column(cluster, count),
             "broker_id": pa.repeat(pa.scalar(broker_id, pa.int32()), count),
-            "connection": named(self._connection[at], names.connections),
-            "seq": pa.array(range_index << 32 | self.ints("line")[at]),
+            "connection": dictionary_column(self._connection[at], names.connections),
+            "seq": pa.array(split << 32 | self.ints("line")[at]),
             "end_ms": pa.array(self.floats("end_ms")[at]),
             "record_ms": pa.array(self.floats("record_ms")[at]),
             "api_key": pa.array(self.ints("api_key")[at], pa.int32()),
             "api_version": pa.array(self.ints("api_version")[at], pa.int32()),
-            "user": named(self._client[at], users),
-            "client_id": named(self._client[at], client_ids),
+            "user": dictionary_column(self._client[at], users),
+            "client_id": dictionary_column(self._client[at], client_ids),
             "ip": pa.nulls(count, pa.string()),
-            "key": named(keys, CELL_KEYS),
+            "key": dictionary_column(keys, CELL_KEYS),
             "amount": pa.array(amounts, mask=np.isnan(amounts)),
             "local_ms": pa.array(self.floats("local_ms")[at]),
             "remote_ms": pa.array(self.floats("remote_ms")[at]),
-            "throttle_ms": pa.array(told),
+            "throttle_ms": pa.array(logged_ms),
             "listener": pa.array(listeners, pa.string()).take(pa.array(at)),
         }
         return pa.table({name: columns[name] for name in REQUESTS.columns})

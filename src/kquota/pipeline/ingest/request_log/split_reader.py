@@ -1,7 +1,7 @@
-"""Ranges of a request log, read line by line into files: what a worker does.
+"""A worker reads splits of a request log line by line, and writes files.
 
-Counted are the requests that Kafka itself would count on a client quota: followers' fetches and the controller's
-copies of forwarded requests are left out. A bad line is put aside with its number and reason and costs only itself.
+It counts the requests that Kafka itself would count on a client quota: not followers' fetches, and not the controller's
+copies of forwarded requests. A bad line is rejected with its number and reason; it does not affect others.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from kquota.pipeline.ingest.chunks import (
     MUTATIONS_SCHEMA,
     REJECTED_SCHEMA,
     ChunkManifest,
+    to_table,
     write_usage,
 )
+from kquota.pipeline.ingest.counts import LineCounts
 from kquota.pipeline.ingest.request_log.cells import Floats, to_cells
 from kquota.pipeline.ingest.request_log.charges import MUTATION
-from kquota.pipeline.ingest.request_log.clock import LogClock
+from kquota.pipeline.ingest.request_log.clock import LogClock, LogTimes
 from kquota.pipeline.ingest.request_log.line import LogLine, RejectedLineError, decode_lines
 from kquota.pipeline.ingest.request_log.log_files import InputSplit, read_blocks
 from kquota.pipeline.ingest.request_log.mutated_topics import (
@@ -39,25 +41,24 @@ from kquota.pipeline.ingest.request_log.mutated_topics import (
 )
 from kquota.pipeline.ingest.request_log.origins import Names, OriginIds, client_of
 from kquota.pipeline.ingest.request_log.rows import COLUMNS, FirstSeconds, Rows, to_rows
-from kquota.pipeline.ingest.request_log.times import LogTimes
 from kquota.pipeline.ingest.request_log.watermark import SecondWatermark, WatermarkedCharges
 from kquota.pipeline.ingest.samples import printable
 
-__all__ = ["IngestOptions", "SplitReader", "read_splits"]
+__all__ = ["ReadOptions", "SplitReader", "read_splits"]
 
 CHUNK_LINES: Final = 524_288
-"""A worker hands over its rows after about this many lines, whatever the size of the file."""
+"""A worker writes its rows after about this many lines, whatever the size of the file."""
 
 MAX_ORIGINS: Final = 262_144
-"""A worker forgets whom it has seen, and on which connections, when there are more."""
+"""A worker forgets the clients and connections that it has seen when there are more."""
 
 _CONNECTION: Final = re.compile(r"(?P<address>.*:\d+)-(?P<ip>.*):\d+(?:-\d+)+")
 _KEY: Final = COLUMNS.index("key")
 
 
 @dataclass(frozen=True, slots=True)
-class IngestOptions:
-    """What every worker needs to know. `timezone` is an IANA name; `default_partitions` is ``num.partitions``."""
+class ReadOptions:
+    """What every worker needs. `timezone` is an IANA name; `default_partitions` is the brokers' ``num.partitions``."""
 
     writers: Mapping[str, TableWriter]
     """By kind of file: `usage`, `requests`, `edges`, `mutations`, `connections`, `rejected`."""
@@ -67,20 +68,20 @@ class IngestOptions:
     default_partitions: int
 
 
-def read_splits(pieces: Sequence[tuple[int, InputSplit]], options: IngestOptions) -> Iterator[ChunkManifest]:
-    """Read numbered ranges one after the other, best in order of time.
+def read_splits(splits: Sequence[tuple[int, InputSplit]], options: ReadOptions) -> Iterator[ChunkManifest]:
+    """Read splits with their indices one after the other, preferably in order of time.
 
-    :returns: a manifest for each chunk of at most about CHUNK_LINES lines; each lies in one range.
+    :returns: a manifest for each chunk of at most about CHUNK_LINES lines; each lies in one split.
     """
     # No cycles are made per line, and a collection would walk all rows each time.
     gc.disable()
     try:
         reader = SplitReader(options)
-        for position, (index, piece) in enumerate(pieces, 1):
-            has_more = position < len(pieces) and pieces[position][1].broker_id == piece.broker_id
-            reader.enter(index, piece)
+        for position, (index, split) in enumerate(splits, 1):
+            has_more = position < len(splits) and splits[position][1].broker_id == split.broker_id
+            reader.enter(index, split)
             try:
-                for block in read_blocks(piece):
+                for block in read_blocks(split):
                     reader.read(block)
                     if reader.chunk_lines >= CHUNK_LINES:
                         yield reader.flush(has_more=True)
@@ -92,23 +93,23 @@ def read_splits(pieces: Sequence[tuple[int, InputSplit]], options: IngestOptions
 
 
 class SplitReader:
-    """State of reading: the clock, names seen, and what the current chunk has gathered.
+    """Reads lines in order; its state is the clock, the names seen, and the current chunk.
 
-    A block of lines becomes columns of numbers, and every later step works on whole columns: this is where the time
-    of the whole pipeline goes.
+    A block of lines becomes columns of numbers, and every later step works on whole columns: most of the time of the
+    whole pipeline is spent here.
     """
 
-    def __init__(self, options: IngestOptions) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._clock = LogClock(ZoneInfo(options.timezone))
         self._forget_names()
         self._begin_chunk()
 
-    def enter(self, index: int, piece: InputSplit) -> None:
-        """Begin a range: the one that `index` stands for in what is handed over."""
+    def enter(self, index: int, split: InputSplit) -> None:
+        """Begin a split; `index` is its place among all splits."""
         self._index = index
-        self._broker_id = piece.broker_id
-        self._before_ms = piece.before_ms
+        self._broker_id = split.broker_id
+        self._before_ms = split.before_ms
         self._line = 0
 
     def _forget_names(self) -> None:
@@ -138,7 +139,7 @@ class SplitReader:
         self._rejected.append((self._index, self._line, reason, printable(line)))
 
     def read(self, block: bytes) -> None:
-        """Take in a block of whole lines. One with a bad line is halved until that stands alone."""
+        """Take in a block of whole lines. A block with a bad line is halved until that line is alone."""
         if not block:
             return
         try:
@@ -172,7 +173,7 @@ class SplitReader:
         self._pass(len(requests))
 
     def _add_mutation(self, request: LogLine, row: Mapping[str, float]) -> None:
-        """Put the topics of a mutation aside: what they cost can depend on lines that other workers read."""
+        """Buffer the topics of a mutation: their cost can depend on lines that other workers read."""
         assert isinstance(request, MutationLine)
         header = request.requestHeader
         user, client_id = client_of(request.principal, header.clientId)
@@ -180,6 +181,8 @@ class SplitReader:
         for topic in mutated_topics(request, default_partitions=self._options.default_partitions) or [nothing]:
             self._mutations.append(
                 (
+                    self._options.cluster,
+                    self._broker_id,
                     request.connection,
                     self._index << 32 | int(row["line"]),
                     row["end_ms"],
@@ -197,7 +200,7 @@ class SplitReader:
             )
 
     def flush(self, *, has_more: bool) -> ChunkManifest:
-        """Write what the chunk gathered and begin the next one.
+        """Write the rows of the chunk and begin the next one.
 
         :param has_more: the next chunk is of the same broker and follows in time.
         """
@@ -205,9 +208,7 @@ class SplitReader:
         rows = Rows(self._blocks, self._origins)
         seen = rows.first_seconds()
         watermarked = self._watermark.advance(rows.charges, rows.floats("end_ms"), has_more=has_more)
-        chunk = ChunkManifest(
-            range=self._index,
-            broker_id=self._broker_id,
+        counts = LineCounts(
             lines=self.chunk_lines,
             good=self.chunk_lines - len(self._rejected) - self._blank,
             rejected=len(self._rejected),
@@ -216,6 +217,11 @@ class SplitReader:
             followers=rows.followers,
             unknown_amounts=rows.unknown_amounts,
             versions=rows.versions(),
+        )
+        chunk = ChunkManifest(
+            split=self._index,
+            broker_id=self._broker_id,
+            counts=counts,
             files=self._write(rows, seen, watermarked),
             seen=rows.seconds_seen(),
             final=watermarked.final_seconds,
@@ -240,7 +246,7 @@ class SplitReader:
     def _tables(
         self, rows: Rows, seen: FirstSeconds, watermarked: WatermarkedCharges, names: Names
     ) -> Iterator[tuple[str, pa.Table]]:
-        """What is written besides final cells."""
+        """All other rows to be written, by kind of file."""
         cluster, broker = self._options.cluster, self._broker_id
         if len(watermarked.open):
             edges = to_cells(watermarked.open, by_connection=True)
@@ -248,19 +254,17 @@ class SplitReader:
         if self._options.keep_requests:
             yield (
                 "requests",
-                rows.requests(names, self._listeners, cluster=cluster, broker_id=broker, range_index=self._index),
+                rows.requests(names, self._listeners, cluster=cluster, broker_id=broker, split=self._index),
             )
         if self._mutations:
-            count = len(self._mutations)
-            columns = [(cluster,) * count, (broker,) * count, *zip(*self._mutations, strict=True)]
-            yield "mutations", _table(columns, MUTATIONS_SCHEMA)
+            yield "mutations", to_table(self._mutations, MUTATIONS_SCHEMA)
         if connections := self._new_connections(seen, names):
-            yield "connections", _table(list(zip(*connections, strict=True)), CONNECTIONS_SCHEMA)
+            yield "connections", to_table(connections, CONNECTIONS_SCHEMA)
         if self._rejected:
-            yield "rejected", _table(list(zip(*self._rejected, strict=True)), REJECTED_SCHEMA)
+            yield "rejected", to_table(self._rejected, REJECTED_SCHEMA)
 
     def _addresses(self, seen: FirstSeconds) -> list[str]:
-        """Those of the broker, as connections name them."""
+        """Addresses of the broker, as connections name them."""
         names = self._origins.names.connections
         for number, _ in seen:
             if number not in self._address_of:
@@ -269,7 +273,7 @@ class SplitReader:
         return sorted({self._address_of[number] for number, _ in seen} - {""})
 
     def _new_connections(self, seen: FirstSeconds, names: Names) -> list[tuple[int, str, str | None, int]]:
-        """Connections that no earlier chunk told of, with the second that they were first seen in."""
+        """Connections that no earlier chunk had: broker id, name, ip, and the second that it was first seen in."""
         new = [(number, second) for number, second in seen if number not in self._reported_connections]
         self._reported_connections.update(number for number, _ in new)
         named = ((names.connections[number], second) for number, second in new)
@@ -280,11 +284,6 @@ def _middle_line(block: bytes) -> int:
     """Where a line near the middle of a block begins; 0 where the block is one line."""
     middle, last = len(block) // 2, len(block) - 1
     return block.find(b"\n", middle, last) + 1 or block.rfind(b"\n", 0, middle) + 1
-
-
-def _table(columns: Sequence[object], schema: pa.Schema) -> pa.Table:
-    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]  # type: ignore[call-overload]
-    return pa.table(arrays, schema=schema)
 
 
 def _remote_ip(connection: str) -> str | None:

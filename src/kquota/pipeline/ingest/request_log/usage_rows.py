@@ -1,6 +1,6 @@
-"""From staged rows to rows of the `usage` table: functions over Arrow tables, which workers run on what they gathered.
+"""From temporary rows to rows of the `usage` table: functions over Arrow tables, which workers run after a shuffle.
 
-Each wants all rows of the cells, connections, topics or requests that it is given any row of.
+Each needs all rows of any cell, connection, topic or request that it is given a row of.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 CELL_SCHEMA: Final = pa.schema([*USAGE_SCHEMA, EDGE_SCHEMA.field("connection_id")])
-"""Cells to be merged: `connection_id` is null where a row stands for all connections, otherwise `connections` is 0."""
+"""Cells to be merged: `connection_id` is null in a row for all connections of a cell, otherwise `connections` is 0."""
 
 REQUEST_COST_SCHEMA: Final = pa.schema(
     [*(field for field in REQUESTS.arrow_schema if field.name not in ("amount", "ip", "key")), ("cost", pa.float64())]
@@ -38,7 +38,7 @@ REQUEST_COST_SCHEMA: Final = pa.schema(
 """One row per topic of a mutation; `cost` in partitions, null where it is not known."""
 
 _CELL: Final = ("cluster", "broker_id", "cell_start_ms", "user", "client_id", "ip", "key")
-"""What tells cells apart; the rest of a `usage` row is the same in all cells of a request log."""
+"""What identifies a cell; the rest of a `usage` row is the same in all cells of a request log."""
 _SUMS: Final = (
     ("amount", "sum"),
     ("amount_max", "max"),
@@ -64,8 +64,8 @@ def to_mergeable(rows: pa.Table) -> pa.Table:
 def merge_cells(rows: pa.Table) -> pa.Table:
     """Merge rows of the same cell of client usage into one.
 
-    :param rows: :data:`CELL_SCHEMA`, any number per cell and connection. Where rows that stand for all connections
-        meet others, the merged count of connections is the least that it can be.
+    :param rows: :data:`CELL_SCHEMA`, any number per cell and connection. Where rows for all connections meet rows
+        for one, the merged count of connections is the least possible.
     :returns: ``USAGE_SCHEMA``, one row per broker, second, client and key.
     """
     by_connection = _grouped(rows, (*_CELL, "connection_id"), (*_SUMS, ("connections", "max")))
@@ -77,7 +77,7 @@ def merge_cells(rows: pa.Table) -> pa.Table:
 def connection_usage(connections: pa.Table, *, cluster: str) -> pa.Table:
     """Connections by first sight, an estimate of those accepted: the log does not say when one was opened.
 
-    :param connections: ``CONNECTIONS_SCHEMA``: one row per connection and piece of log.
+    :param connections: ``CONNECTIONS_SCHEMA``: one row per connection and chunk.
     :returns: ``USAGE_SCHEMA`` on connection_creation_rate, one row per broker, second and ip; user and client_id null.
     """
     known = connections.filter(connections["ip"].is_valid())
@@ -161,7 +161,7 @@ def charge_mutations(costs: pa.Table) -> pa.Table:
 def mutation_usage(requests: pa.Table) -> pa.Table:
     """Charged requests (the `requests` table) by second: ``USAGE_SCHEMA``, a row per broker, second, client and key."""
     second = np.floor(requests["record_ms"].to_numpy() / CELL_MS).astype(np.int64)
-    told = requests["throttle_ms"]
+    logged_ms = requests["throttle_ms"]
     rows = pa.table(
         {
             **{name: requests[name] for name in (*_CELL, "connection") if name != "cell_start_ms"},
@@ -169,9 +169,9 @@ def mutation_usage(requests: pa.Table) -> pa.Table:
             "amount": requests["amount"],
             "amount_max": requests["amount"],
             "requests": pa.repeat(1, requests.num_rows),
-            "throttled_requests": pc.greater(told, 0).cast(pa.int64()),
-            "throttle_ms": told,
-            "throttle_max_ms": told,
+            "throttled_requests": pc.greater(logged_ms, 0).cast(pa.int64()),
+            "throttle_ms": logged_ms,
+            "throttle_max_ms": logged_ms,
             "unknown_amounts": requests["amount"].is_null().cast(pa.int64()),
         }
     )

@@ -1,9 +1,9 @@
-"""Which seconds of a broker's log are complete, so that their cells are final where they are made.
+"""Which seconds of a broker's log are complete, so that their cells are final where a worker makes them.
 
-A second is complete for a worker that has read a later one, and an earlier one, of the same broker: nobody else holds
-lines of it. The last seconds of a chunk are held back, as the lines that follow may add to them; where no more
-follow, they stay open for what others hold. Logs that overlap can break this: :mod:`kquota.pipeline.ingest.merge` finds
-out, and merges.
+A second is complete for a worker that has read an earlier and a later one of the same broker: no other worker has lines
+of it. The last seconds of a chunk are buffered, because the lines that follow may add to them; where no more follow,
+they stay open, for other workers may have more of them. Logs that overlap can break this:
+:mod:`kquota.pipeline.ingest.merge` finds that out, and merges.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ class WatermarkedCharges:
 
 
 class SecondWatermark:
-    """Parts the charges of chunks of one broker's log, given one after the other."""
+    """Separates final charges from open ones, chunk by chunk of one broker's log."""
 
     def __init__(self) -> None:
         self._watermark: int | None = None
-        self._held = Charges.none()
+        self._buffered = Charges.none()
 
     def advance(self, charges: Charges, end_ms: Floats, *, has_more: bool) -> WatermarkedCharges:
-        """Part the charges of a chunk, and those that were held back before it.
+        """Separate the charges of a chunk, and those that were buffered before it.
 
         :param end_ms: when the requests of the chunk were completed.
-        :param has_more: whether another chunk follows; otherwise nothing is held back.
+        :param has_more: whether another chunk follows; otherwise nothing is buffered.
         """
         open_before = Charges.none()
         first = int(end_ms.min() // 1000) if len(end_ms) else None
         if first is not None and (self._watermark is None or first < self._watermark):
-            # A beginning, or the clock was put back: others may hold more of the first second.
-            open_before, self._held = self._held, Charges.none()
+            # A beginning, or the clock was put back: other workers may have more of the first second.
+            open_before, self._buffered = self._buffered, Charges.none()
             self._watermark = first
         if self._watermark is None:
             return WatermarkedCharges(Charges.none(), None, Charges.none(), None)
         final_from = final_to = self._watermark
         if first is not None:
             final_to = max(final_from, int(end_ms.max() // 1000) - 1 - ALLOWED_LATENESS_S)
-        charges = self._held.merged_with(charges)
+        charges = self._buffered.merged_with(charges)
         is_final = (charges.second > final_from) & (charges.second <= final_to)
-        is_held = (charges.second > final_to) & has_more
-        final, still_open = charges.where(is_final), open_before.merged_with(charges.where(~is_final & ~is_held))
-        self._held = charges.where(is_held)
+        is_buffered = (charges.second > final_to) & has_more
+        final, still_open = charges.where(is_final), open_before.merged_with(charges.where(~is_final & ~is_buffered))
+        self._buffered = charges.where(is_buffered)
         self._watermark = final_to
         return WatermarkedCharges(
             final=final,
