@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Final
 
+from kquota import figures
 from kquota.pipeline.calibration.broker_replay import CLOSE_SHARE
-from kquota.pipeline.report import charts, model, units
+from kquota.pipeline.report import charts, model, wording
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
 
 if TYPE_CHECKING:
@@ -73,9 +74,10 @@ def _description(drawn: Sequence[model.CalibratedMeter]) -> str:
     off = sum(not _is_on_diagonal(row) for row in drawn)
     low = sum(is_low(row) for row in drawn)
     return (
-        f"Meters drawn: {units.count(len(drawn))}, told to wait {units.duration(told[0])} to {units.duration(told[-1])}"
-        f" each. Predicted within 5 % of that: {units.count(len(drawn) - off)}. With less than"
-        f" {units.percent(_MOSTLY)} of their single waits reproduced: {units.count(low)}. The table has the figures."
+        f"Meters drawn: {figures.count(len(drawn))}, told to wait {wording.duration(told[0])} to"
+        f" {wording.duration(told[-1])} each. Predicted within 5 % of that: {figures.count(len(drawn) - off)}."
+        f" With less than {figures.percent(_MOSTLY)} of their single waits reproduced: {figures.count(low)}."
+        " The table has the figures."
     )
 
 

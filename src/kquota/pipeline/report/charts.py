@@ -15,8 +15,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree
 
+from kquota import figures
 from kquota.errors import KquotaError
-from kquota.pipeline.report import model, units, wording
+from kquota.pipeline.report import model, wording
 
 if TYPE_CHECKING:
     import altair
@@ -96,19 +97,19 @@ def line_count(timeline: model.MeterTimeline) -> int:
 
 def _title(timeline: model.MeterTimeline) -> str:
     name = wording.shown_name(timeline.name.meter or "").text
-    return f"{wording.key_words(timeline.name.key)}, counted on {name}, over time"
+    return f"{figures.key_words(timeline.name.key)}, counted on {name}, over time"
 
 
 def _description(timeline: model.MeterTimeline) -> str:
     key, use = timeline.name.key, timeline.use
-    limits = " and ".join(units.rate_figure(key, limit).text for limit in timeline.limits) or "unknown"
+    limits = " and ".join(figures.rate_figure(key, limit).text for limit in timeline.limits) or "unknown"
     if timeline.limit_spans:
         limits = f"{limits} at different times"
-    reached = units.percent(model.ratio(use.rate_max, min(timeline.limits, default=None)))
+    reached = figures.percent(model.ratio(use.rate_max, min(timeline.limits, default=None)))
     told = timeline.told
-    throttled = "no throttling" if told is None else f"{units.requests(told.requests)} were throttled"
+    throttled = "no throttling" if told is None else f"{figures.requests(told.requests)} were throttled"
     return (
-        f"Enforced rate against the limit of {limits}: at most {units.rate_figure(key, use.rate_max).text},"
+        f"Enforced rate against the limit of {limits}: at most {figures.rate_figure(key, use.rate_max).text},"
         f" {reached} of the limit, on broker {use.broker_id}; {throttled}. The table above has the figures."
     )
 
@@ -125,7 +126,7 @@ def chart_of(
     shift_ms = _shift_ms(time_range.start_ms, zone)
     first, last = time_range.start_ms + shift_ms, time_range.end_ms + shift_ms
     highest = max([*timeline.limits, *(rate for one in timeline.series for _, rate in one.steps)], default=0.0)
-    scale = units.rate_scale(timeline.name.key, highest)
+    scale = figures.rate_scale(timeline.name.key, highest)
     ticks, time_format = _time_ticks(first, last)
     top = highest / scale.divisor * 1.12 or 1.0
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any, Final
 
-from kquota.pipeline.report import charts, model, units, wording
+from kquota import figures
+from kquota.pipeline.report import charts, model, wording
 
 if TYPE_CHECKING:
     import altair
@@ -42,7 +43,7 @@ def draw_curve(curve: model.Curve, *, number: int) -> str:
         chart,
         data,
         prefix=f"curve{number}-",
-        title=f"{wording.key_words(curve.name.key)}, counted on {name}: time muted against the limit",
+        title=f"{figures.key_words(curve.name.key)}, counted on {name}: time muted against the limit",
         description=_description(curve),
     )
 
@@ -51,17 +52,17 @@ def _description(curve: model.Curve) -> str:
     key = curve.name.key
 
     def said(point: model.CurvePoint) -> str:
-        return f"{units.rate_figure(key, point.limit).text}: {units.percent(point.share)} of the time"
+        return f"{figures.rate_figure(key, point.limit).text}: {figures.percent(point.share)} of the time"
 
     middle = curve.points[len(curve.points) // 2]
     some = dict.fromkeys((curve.points[0], middle, curve.points[-1]))
     parts = [f"Muted with a limit of {'; '.join(map(said, some))}."]
     if curve.limit is not None:
-        now = f"The present limit is {units.rate_figure(key, curve.limit).text}"
-        wait = f", the longest wait {units.duration(curve.max_delay_ms)}"
-        parts.append(f"{now}: {units.percent(curve.share)}{wait if curve.max_delay_ms is not None else ''}.")
+        now = f"The present limit is {figures.rate_figure(key, curve.limit).text}"
+        wait = f", the longest wait {wording.duration(curve.max_delay_ms)}"
+        parts.append(f"{now}: {figures.percent(curve.share)}{wait if curve.max_delay_ms is not None else ''}.")
     if curve.recommended is not None:
-        parts.append(f"Recommended is {units.rate_figure(key, curve.recommended).text}.")
+        parts.append(f"Recommended is {figures.rate_figure(key, curve.recommended).text}.")
     return " ".join(parts)
 
 
@@ -70,7 +71,7 @@ def chart_of(curve: model.Curve, datasets: dict[str, charts.Points]) -> altair.L
     import altair as alt
 
     low, high = _domain(curve)
-    scale = units.rate_scale(curve.name.key, high)
+    scale = figures.rate_scale(curve.name.key, high)
     low, high = low / scale.divisor, high / scale.divisor
     x = alt.X(
         "limit:Q",

@@ -7,7 +7,8 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from kquota.pipeline.report import calibration_chart, charts, curve_chart, model, units, wording
+from kquota import figures
+from kquota.pipeline.report import calibration_chart, charts, curve_chart, model, wording
 from kquota.pipeline.report.rejection_hints import rejection_hint
 from kquota.pipeline.report.summary import zone_of
 
@@ -41,10 +42,10 @@ def render_page(report: model.Report, *, generated: datetime) -> str:
     ]
     environment = _environment()
     environment.filters.update(
-        moment=lambda at_ms: units.moment(at_ms, zone),
-        minute=lambda at_ms: units.moment(at_ms, zone, seconds=False),
+        moment=lambda at_ms: figures.moment(at_ms, zone),
+        minute=lambda at_ms: figures.moment(at_ms, zone, seconds=False),
     )
-    offset = units.offset_text(report.range.start_ms, zone) if report.range else "UTC"
+    offset = figures.offset_text(report.range.start_ms, zone) if report.range else "UTC"
     return environment.get_template("report.html.j2").render(
         report=report,
         summary=report.summary,
@@ -79,21 +80,21 @@ def _environment() -> Environment:
     source, _, _ = _loaded(environment, "report.css")
     environment.globals.update(
         stylesheet=Markup(source),  # noqa: S704 (part of the package)
-        estimated=lambda key: key in units.ESTIMATED_KEYS,
-        amount=units.amount_figure,
-        rate=units.rate_figure,
-        key_words=wording.key_words,
-        rule_words=wording.rule_words,
+        estimated=lambda key: key in figures.ESTIMATED_KEYS,
+        amount=figures.amount_figure,
+        rate=figures.rate_figure,
+        key_words=figures.key_words,
+        rule_words=figures.rule_words,
         meter_words=wording.meter_words,
         cause_words=wording.cause_words,
         state_of=wording.state_of,
         shown=wording.shown_name,
         advice=rejection_hint,
-        exact=units.exact,
+        exact=figures.exact,
         bar=_bar,
         lane=_lane,
         strip=_strip,
-        change=units.change,
+        change=figures.change,
         spark_of=curve_chart.spark_of,
         ratio=model.ratio,
         mark_of=calibration_chart.mark_of,
@@ -102,11 +103,11 @@ def _environment() -> Environment:
         UNEXPLAINED=model.UNEXPLAINED,
     )
     environment.filters.update(
-        count=units.count,
-        requests=units.requests,
-        duration=units.duration,
-        percent=units.percent,
-        share=units.share,
+        count=figures.count,
+        requests=figures.requests,
+        duration=wording.duration,
+        percent=figures.percent,
+        share=figures.share,
     )
     return environment
 

@@ -1,4 +1,4 @@
-"""What the page says: keys, rules, causes and reasons in words, and names made safe to look at."""
+"""What the page says of meters, causes and states, and names made safe to look at."""
 
 from __future__ import annotations
 
@@ -6,46 +6,20 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
+from kquota import figures
 from kquota.pipeline.report import model
 from kquota.quotas import REQUEST_PERCENTAGE
 
-__all__ = ["ShownName", "cause_words", "key_words", "meter_words", "rule_words", "shown_name", "state_of", "visible"]
-
-_KEY_WORDS: Final = {
-    "producer_byte_rate": "Produce",
-    "consumer_byte_rate": "Fetch",
-    "request_percentage": "Request time",
-    "controller_mutation_rate": "Topic changes",
-    "connection_creation_rate": "New connections",
-}
-
-_LEVEL_WORDS: Final = {
-    1: "this user with this client-id",
-    2: "this user, any client-id",
-    3: "this user",
-    4: "any user with this client-id",
-    5: "any user, any client-id",
-    6: "any user",
-    7: "this client-id",
-    8: "any client-id",
-    9: "the broker's static default",
-}
+__all__ = ["ShownName", "cause_words", "duration", "meter_words", "shown_name", "state_of", "visible"]
 
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _LONGEST_NAME: Final = 96
 _LONGEST_TITLE: Final = 600
 
 
-def key_words(key: str) -> str:
-    """What a quota key limits: 'Produce' for producer_byte_rate. A key unknown here stands for itself."""
-    return _KEY_WORDS.get(key, key)
-
-
-def rule_words(limit_source: str, level: int | None) -> str:
-    """Whom the winning rule is set on."""
-    if limit_source.startswith("ip="):
-        return "any address" if limit_source == "ip=<default>" else "this address"
-    return _LEVEL_WORDS.get(level or 0, "a custom rule")
+def duration(milliseconds: float | None) -> str:
+    """'4 min 05 s' that breaks between the minutes and the seconds alone."""
+    return figures.duration(milliseconds, figures.NO_BREAK)
 
 
 def meter_words(meter: str | None) -> str:
@@ -72,7 +46,7 @@ def cause_words(cause: str) -> str:
         case model.UNEXPLAINED:
             return "no limit known here"
         case _:
-            return f"the {key_words(cause).lower()} limit"
+            return f"the {figures.key_words(cause).lower()} limit"
 
 
 def state_of(row: model.LimitedClient) -> str:

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kquota.pipeline.report import calibration_chart, charts, model, units
+from kquota import figures
+from kquota.pipeline.report import calibration_chart, charts, model
 from kquota.pipeline.report.page import render_page
 from tests.kit import example_report as example
 
@@ -172,4 +173,4 @@ def test_no_name_goes_through_the_drawing() -> None:
 )
 def test_a_share_is_all_or_nothing_only_where_it_is(part: float | None, text: str) -> None:
     """A single wait that is not reproduced is never rounded away."""
-    assert units.share(part) == text.replace(" ", "\N{NO-BREAK SPACE}")
+    assert figures.share(part) == text.replace(" ", "\N{NO-BREAK SPACE}")

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kquota.pipeline.report import charts, curve_chart, model, units
+from kquota import figures
+from kquota.pipeline.report import charts, curve_chart, model
 from kquota.pipeline.report.page import render_page
 from tests.kit import example_report as example
 from tests.kit.example_report import MIB
@@ -122,7 +123,7 @@ def test_who_stops_and_whose_clients_a_meter_takes() -> None:
 )
 def test_a_change_of_throughput_in_words(before: float | None, after: float | None, text: str) -> None:
     """A change has its sign; what cannot be told is not 0."""
-    assert units.change(before, after) == text.replace(" %", "\N{NO-BREAK SPACE}%")
+    assert figures.change(before, after) == text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def test_a_curve_is_drawn_and_told() -> None:
