@@ -4,17 +4,91 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kquota.errors import InputError
-from kquota.pipeline.report.model import GrainDifference, RateWindow, Summary, WhatIfRun
 
-__all__ = ["rate_window", "read_summary", "zone_of"]
+__all__ = ["GrainDifference", "RateWindow", "Summary", "WhatIfRun", "rate_window", "read_summary", "zone_of"]
 
 _SHOWN_VERSIONS: Final = 60
 _SHOWN_INPUTS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class GrainDifference:
+    """How far seconds and requests are apart, on the `meters` that either throttles: in parts of the throughput."""
+
+    meters: int
+    mean: float
+    worst: float
+    worst_meter: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfRun:
+    """How other limits were tried: `model` is open or closed, `grain` request or cell."""
+
+    model: str
+    grain: str
+    difference: GrainDifference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The parts of summary.json that the page prints."""
+
+    timezone: str = "UTC"
+    inputs: tuple[str, ...] = ()
+    inputs_total: int = 0
+    lines: int | None = None
+    good: int | None = None
+    rejected: int | None = None
+    blank: int | None = None
+    forwarded: int | None = None
+    clients: int | None = None
+    meters: int | None = None
+    limited_meters: int | None = None
+    throttled_meters: int | None = None
+    throttle_ms: int | None = None
+    unknown_amounts: int | None = None
+    versions: tuple[tuple[str, str], ...] = ()
+    """API, and its versions seen, in words."""
+    seconds: tuple[tuple[str, float], ...] = ()
+    """Stage and how long it took."""
+    settings: tuple[tuple[str, float | str], ...] = ()
+    """Broker settings that were used, such as quota.window.num."""
+    metrics: str = ""
+    """What was read of brokers' metrics, in a sentence."""
+    kept_requests: bool | None = None
+    """Whether the table `requests` was written, of which the log can be replayed."""
+    limit_changes_ms: tuple[int, ...] = ()
+    """When limits changed while the log ran."""
+    limits_known_from_ms: int | None = None
+    """From when on it is known which quotas were in force; None where nothing says so."""
+    quotas_recorded_from_ms: int | None = None
+    """Where these are not the quotas of the log's time: when the record of their changes begins."""
+    what_if: WhatIfRun | None = None
+    """How the table `whatif` was made."""
+    curve_model: str = ""
+    """How clients are taken to behave in the table `curve`: open or closed."""
+    unmet: int | None = None
+    """How many rows of `recommendations` miss what was wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateWindow:
+    """The window of the sampled rate: `num` windows of `size_s` seconds each."""
+
+    num: int = 11
+    size_s: int = 1
+
+    @property
+    def window_ms(self) -> int:
+        """Length of all windows together."""
+        return self.num * self.size_s * 1000
 
 
 def read_summary(directory: Path) -> Summary:
