@@ -22,11 +22,11 @@ import pandas as pd
 
 from kquota.config import BrokerConfig
 from kquota.files import QuotaTimeline, read_quota_file
-from kquota.pipeline.analysis import LogSettings, RejectLimit, read_table
 from kquota.pipeline.calibration.broker_replay import is_close
 from kquota.pipeline.calibration.replayed_waits import EMPTY_ANSWER_BYTES, to_replayed_throttles
+from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.tables import CALIBRATION, CLIENTS, REQUESTS
-from kquota.pipeline.jobs import JobOptions, analyze
+from kquota.pipeline.jobs import JobOptions, LogSettings, RejectLimit, analyze
 from kquota.pipeline.spark.session import start_session
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
@@ -105,7 +105,7 @@ def check(capture: Path, out: Path, found: dict[str, Found]) -> int:
             else:
                 one.causes[cause(key, wait.at_ms, on_meter, reads)] += 1
     far = 0
-    for row in read_table(spark, out, CALIBRATION).orderBy("key", "meter").collect():
+    for row in Dataset.open(out).frame(spark, CALIBRATION.name).orderBy("key", "meter").collect():
         if row.key == REQUEST_PERCENTAGE:
             print(
                 f"  {row.meter:34} {row.key:26} estimate: {row.predicted_low_ms / 1000:.0f} to "
@@ -124,7 +124,7 @@ def check(capture: Path, out: Path, found: dict[str, Found]) -> int:
 
 def load(spark: SparkSession, out: Path) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Waits, requests and limited clients of an analysis."""
-    requests, clients = read_table(spark, out, REQUESTS), read_table(spark, out, CLIENTS)
+    requests, clients = Dataset.open(out).frame(spark, REQUESTS.name), Dataset.open(out).frame(spark, CLIENTS.name)
     waits = to_replayed_throttles(requests, clients, BrokerConfig()).toPandas()
     limited = clients.where("meter is not null").select("user", "client_id", "key", "meter").toPandas()
     return waits, requests.orderBy("end_ms").toPandas(), limited

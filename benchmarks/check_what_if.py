@@ -31,9 +31,9 @@ from pyspark.sql import functions as F
 from kquota.config import BrokerConfig
 from kquota.files import QuotaFile, QuotaTimeline, read_quota_file
 from kquota.pipeline.advice.what_if import to_bindings, under_new
-from kquota.pipeline.analysis import LogSettings, RejectLimit, read_table
+from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, USAGE
-from kquota.pipeline.jobs import JobOptions, analyze
+from kquota.pipeline.jobs import JobOptions, LogSettings, RejectLimit, analyze
 from kquota.pipeline.limits.counting import counted_at_ms
 from kquota.pipeline.simulation.arrivals import ENVELOPE_BYTES, ArrivalModel, Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
@@ -117,9 +117,9 @@ def analysed(folder: Path, work: Path) -> Capture:
 def compared(spark: SparkSession, unlimited: Sequence[Capture], limited: Sequence[Capture]) -> Iterable[dict[str, Any]]:
     """One row per meter: what was predicted from the first capture without limits, and what happened in each with."""
     base, quotas = unlimited[0], limited[0].quotas
-    clients = read_table(spark, base.analysis, CLIENTS)
+    clients = Dataset.open(base.analysis).frame(spark, CLIENTS.name)
     bindings = to_bindings(clients, {}, quotas.snapshot(), static_defaults={}).persist()
-    spans = recording_spans(read_table(spark, base.analysis, USAGE))
+    spans = recording_spans(Dataset.open(base.analysis).frame(spark, USAGE.name))
     curves = [Curves(spark, one) for one in (*unlimited, *limited)]
     first_ms = int(curves[0].first_ms)
     spans = {place: (first_ms, int(first_ms + COMPARED_MS)) for place in spans}
@@ -128,10 +128,12 @@ def compared(spark: SparkSession, unlimited: Sequence[Capture], limited: Sequenc
     for model in ArrivalModel:
         replay = Recording(Arrivals(model), BrokerConfig(), spans)
         until = F.col("cell_start_ms") < first_ms + COMPARED_MS
-        requests = read_table(spark, base.analysis, REQUESTS).where(counted_at_ms() < first_ms + COMPARED_MS)
+        requests = (
+            Dataset.open(base.analysis).frame(spark, REQUESTS.name).where(counted_at_ms() < first_ms + COMPARED_MS)
+        )
         by_request = simulate_request_frames(requests, under_new(bindings), replay)
         by_cell = simulate_cell_frames(
-            read_table(spark, base.analysis, USAGE).where(until), under_new(bindings), replay
+            Dataset.open(base.analysis).frame(spark, USAGE.name).where(until), under_new(bindings), replay
         )
         for grain, frame in (("request", by_request), ("cell", by_cell)):
             predictions[model.value, grain] = {(row.meter, row.key): row for row in frame.collect()}
@@ -198,7 +200,7 @@ class Curves:
     """The requests of a capture, with times from the first of them, up to the end of what is compared."""
 
     def __init__(self, spark: SparkSession, capture: Capture) -> None:
-        requests: DataFrame = read_table(spark, capture.analysis, REQUESTS)
+        requests: DataFrame = Dataset.open(capture.analysis).frame(spark, REQUESTS.name)
         frame: pd.DataFrame = (
             requests.withColumn("at_ms", counted_at_ms())
             .select(

@@ -14,17 +14,19 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from kquota.files import QuotaFile, read_quota_file, write_yaml
-from kquota.pipeline.dataset.output_directory import OutputDirectory
+from kquota.files import QuotaFile, QuotaTimeline, read_quota_file, write_yaml
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.steps import ANALYZE_STEP
+from kquota.pipeline.dataset.summary import Input
+from kquota.pipeline.ingest.chunks import write_usage
 from kquota.pipeline.ingest.request_log.cells import CELL_MS, GRAIN, SOURCE, USAGE_SCHEMA
 from kquota.quotas import (
     CLIENT_ID,
@@ -233,9 +235,10 @@ def _epoch_s(day: date) -> int:
 
 
 def generate(out: Path, profile: UsageProfile) -> dict[str, Any]:
-    """Write the directory, as `kquota pipeline ingest` would have, and its quotas; returns its summary.
+    """Write a dataset as the ingest would have, with quotas; returns the profile and the sums of the rows.
 
-    Not more than one file's rows are in memory at a time.
+    Not more than one file's rows are in memory at a time. Beside the dataset come lower quotas and, at last, what is
+    returned.
 
     :raises InputError: there is something else.
     """
@@ -243,35 +246,21 @@ def generate(out: Path, profile: UsageProfile) -> dict[str, Any]:
     traffic = _traffic(profile, random)
     quotas = _quotas(profile, traffic, random)
     sums = {"rows": 0, "requests": 0, "amount": 0.0}
-    start_ms = end_ms = 0
-    with OutputDirectory(out) as output:
-        for number, block in enumerate(_blocks(profile, traffic, random)):
+    with Dataset.create(out).run(ANALYZE_STEP) as run:
+        summary, writer = run.summary, run.writer("usage")
+        for block in _blocks(profile, traffic, random):
             table = _table(profile, traffic, random, block)
-            day = FIRST_DAY + timedelta(days=int(_FIRST_S + block[0][0]) // _DAY_S)
-            folder = output.staging / "usage" / f"date={day}"
-            folder.mkdir(parents=True, exist_ok=True)
-            pq.write_table(table, folder / f"part-{number:05d}.parquet", store_schema=False)
+            run.add("usage", write_usage(writer, table))
             times = table["cell_start_ms"]
-            start_ms, end_ms = start_ms or times[0].as_py(), times[-1].as_py() + CELL_MS
+            summary.start_ms, summary.end_ms = summary.start_ms or times[0].as_py(), times[-1].as_py() + CELL_MS
             sums["rows"] += table.num_rows
             sums["requests"] += int(block[2].sum())
             sums["amount"] += float(np.asarray(table["amount"]).sum())
-        summary = {
-            "inputs": [{"file": "generated", "source": SOURCE, "broker_id": 1, "bytes": sums["requests"] * LINE_BYTES}],
-            "timezone": "UTC",
-            "cluster": "bench",
-            "start_ms": start_ms,
-            "end_ms": end_ms,
-            "lines": sums["requests"],
-            "good": sums["requests"],
-            "rejected": 0,
-            "profile": asdict(profile),
-            "sums": sums,
-        }
-        (output.staging / "quotas.yaml").write_text(write_yaml(quotas), encoding="utf-8")
-        (output.staging / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        for name in ("usage", "quotas.yaml", "summary.json"):
-            output.publish(name)
+        summary.cluster = "bench"
+        summary.lines = summary.good = int(sums["requests"])
+        summary.inputs = [Input("generated", SOURCE, 1, summary.lines * LINE_BYTES)]
+        run.set_quotas(QuotaTimeline.always(quotas))
+        run.commit()
     less = QuotaFile.of(
         {
             entity: {key: float(max(round(value * 0.9), 1)) for key, value in values.items()}
@@ -279,16 +268,21 @@ def generate(out: Path, profile: UsageProfile) -> dict[str, Any]:
         }
     )
     (out.parent / f"{out.name}.{CANDIDATE}").write_text(write_yaml(less), encoding="utf-8")
-    return summary
+    found = {"profile": asdict(profile), "sums": sums}
+    _profile_path(out).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return found
+
+
+def _profile_path(out: Path) -> Path:
+    return out.parent / f"{out.name}.json"
 
 
 def ensure(work: Path, profile: UsageProfile) -> tuple[Path, dict[str, Any]]:
-    """The directory of a profile below `work`, generated where it is not there yet, and its summary."""
+    """The dataset of a profile below `work`, generated where it is not there yet, and what :func:`generate` returns."""
     out = work / profile.name
-    # Published last, so what has it is whole.
-    if not (out / "summary.json").is_file():
+    if not _profile_path(out).is_file():
         return out, generate(out, profile)
-    return out, json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    return out, json.loads(_profile_path(out).read_text(encoding="utf-8"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -297,9 +291,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=UsageProfile().rows)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
-    summary = generate(options.out, UsageProfile(rows=options.rows, seed=options.seed))
+    found = generate(options.out, UsageProfile(rows=options.rows, seed=options.seed))
     rules = read_quota_file((options.out / "quotas.yaml").read_bytes(), name="quotas.yaml").entries
-    print(f"{summary['sums']['rows']:,} rows, {len(rules):,} rules in {options.out}")
+    print(f"{found['sums']['rows']:,} rows, {len(rules):,} rules in {options.out}")
     return 0
 
 

@@ -23,14 +23,14 @@ import numpy as np
 
 from kquota.clock import SystemClock
 from kquota.config import BrokerConfig
-from kquota.files import QuotaTimeline, read_quota_file
+from kquota.files import QuotaFile
 from kquota.pipeline.advice.curve import Grid
-from kquota.pipeline.analysis import read_table, read_usage, resolve_step
-from kquota.pipeline.dataset.table_files import write_table
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.steps import QUOTAS, Step
 from kquota.pipeline.dataset.tables import CLIENTS, UTILISATION
-from kquota.pipeline.jobs import recorded_bytes
 from kquota.pipeline.limits.clients import with_limits
 from kquota.pipeline.limits.identities import identities
+from kquota.pipeline.limits.step import resolve
 from kquota.pipeline.progress import Progress
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["GRIDS", "MASTER", "candidates", "held", "utilisation"]
 
 MASTER: Final = "local[2]"
+_STEP: Final = Step("steps", reads=("usage", QUOTAS), writes=("clients", "limits", "utilisation", QUOTAS))
 GRIDS: Final = ("wide", "near")
 
 
@@ -68,26 +69,31 @@ def candidates(grid: str, count: int) -> Candidates:
 
 
 def utilisation(spark: SparkSession, usage: Path, out: Path, progress: Progress) -> None:
-    """Usage to `clients` and `utilisation`, under the quotas of its directory."""
-    config = BrokerConfig()
-    quotas = QuotaTimeline.always(read_quota_file((usage / "quotas.yaml").read_bytes(), name="quotas.yaml"))
-    rows = read_usage(spark, usage)
-    clients, _ = resolve_step(rows, quotas, None, out, config, progress)
-    with progress.stage("utilisation"):
-        write_table(to_utilisation(rows, clients, config), out, UTILISATION)
+    """Usage to `clients` and `utilisation`, under the quotas of its dataset."""
+    target = Dataset.create(out, overwrite=True)
+    with Dataset.open(usage).run(_STEP, spark=spark, progress=progress, into=target) as run:
+        quotas = run.quotas()
+        assert quotas is not None
+        clients = resolve(run, quotas)
+        with progress.stage("utilisation"):
+            run.write(UTILISATION.name, to_utilisation(run.source("usage"), clients, run.broker))
+        run.commit()
 
 
 def held(spark: SparkSession, usage: Path, out: Path, progress: Progress, limits: Candidates) -> None:
-    """Usage and the table `clients` of its directory to what limits do to each meter."""
+    """Usage and the table `clients` of its dataset to what limits do to each meter."""
     config = BrokerConfig()
-    quotas = read_quota_file((usage / "quotas.yaml").read_bytes(), name="quotas.yaml").snapshot()
+    dataset = Dataset.open(usage)
+    quotas = dataset.quotas()
+    assert quotas is not None
     with progress.stage("resolve"):
-        known = identities(read_table(spark, usage, CLIENTS))
-        clients = with_limits(known, quotas, static_defaults=config.static_defaults)
+        known = identities(dataset.frame(spark, CLIENTS.name))
+        clients = with_limits(known, (quotas.last or QuotaFile(())).snapshot(), static_defaults=config.static_defaults)
         clients = clients.where("meter is not null").persist()
-        replay = Recording(Arrivals(), config, recording_spans(read_usage(spark, usage)))
+        replay = Recording(Arrivals(), config, recording_spans(dataset.source(spark, "usage")))
     with progress.stage("replay"):
-        simulate_cell_frames(read_usage(spark, usage), clients, replay, limits).write.parquet(str(out / "held"))
+        simulated = simulate_cell_frames(dataset.source(spark, "usage"), clients, replay, limits)
+        simulated.write.parquet(str(out / "held"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.out.mkdir(parents=True)
     progress = Progress(sys.stderr, SystemClock())
     with progress.stage("start Spark"):
-        spark = start_session(master=MASTER, table_bytes=recorded_bytes(options.usage))
+        spark = start_session(master=MASTER, table_bytes=Dataset.open(options.usage).nbytes("usage"))
     try:
         if options.step == "utilisation":
             utilisation(spark, options.usage, options.out, progress)

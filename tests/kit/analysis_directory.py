@@ -1,26 +1,28 @@
-"""A directory as `kquota analyze --out` writes one, made row by row: for tests of what reads it."""
+"""A dataset as `kquota analyze --out` writes one, made row by row: for tests of what reads it."""
 
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from kquota.files import QuotaFile, QuotaTimeline
 from kquota.pipeline.dataset import tables
-from kquota.pipeline.dataset.output_directory import MARKER
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.steps import QUOTAS, Step
+from kquota.pipeline.dataset.summary import Summary
+from tests.kit.datasets import USUAL_TABLES
 
 START_MS = 1_767_323_045_000  # 2026-01-02T03:04:05Z
 
 Row = dict[str, Any]
 
-_TABLES = tables.TABLES | tables.OCCASIONAL
+_EVERYTHING = Step("test", writes=(*tables.ALL_TABLES, QUOTAS), parts=Summary.__struct_fields__)
 
 
 @dataclass
@@ -28,9 +30,13 @@ class AnalysisDirectory:
     """Rows to be, by table. What a row does not say is 0, null or '' as its column allows."""
 
     summary: Row = field(default_factory=dict)
-    rows: dict[str, list[Row]] = field(default_factory=lambda: {name: [] for name in _TABLES})
+    rows: dict[str, list[Row]] = field(default_factory=lambda: {name: [] for name in tables.ALL_TABLES})
     without_rows: frozenset[str] = frozenset()
     """Tables of steps that were run and found nothing."""
+    left_out: frozenset[str] = frozenset()
+    """Tables of steps that were not run."""
+    quotas: QuotaFile | None = None
+    """That it was analysed with."""
 
     def add(self, table: tables.Table, **values: Any) -> None:
         unknown = values.keys() - set(table.columns)
@@ -187,29 +193,18 @@ class AnalysisDirectory:
         self.add(tables.REJECTED, reason=reason, line=line, sample=sample, file=file)
 
     def write(self, directory: Path) -> Path:
-        """Write summary.json and every table, those without rows too, but for those that not every analysis has."""
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / MARKER).write_text("{}", encoding="utf-8")
-        counts = ("lines", "good", "rejected", "blank", "forwarded", "clients", "meters", "limited_meters")
-        summary = {"timezone": "UTC"} | dict.fromkeys(counts, 0) | {"throttled_meters": 0, "throttle_ms": 0}
-        (directory / "summary.json").write_text(json.dumps(summary | self.summary), encoding="utf-8")
-        for name, table in _TABLES.items():
-            is_usual = name != "requests" and name not in tables.OCCASIONAL
-            if self.rows[name] or is_usual or name in self.without_rows:
-                _write(table, self.rows[name], directory / name)
+        """Write every table, those without rows too, but for those that not every analysis has; and the summary."""
+        counts = ("clients", "meters", "limited_meters", "throttled_meters", "throttle_ms")
+        summary = msgspec.to_builtins(Summary.empty()) | dict.fromkeys(counts, 0) | self.summary
+        with Dataset.create(directory, overwrite=True).run(_EVERYTHING) as run:
+            for name, table in tables.ALL_TABLES.items():
+                if name in self.left_out:
+                    continue
+                if self.rows[name] or (name in USUAL_TABLES and name != "requests") or name in self.without_rows:
+                    content = pa.Table.from_pylist(self.rows[name], table.arrow_schema)
+                    run.add(name, run.writer(name).write(content))
+            if self.quotas is not None:
+                run.set_quotas(QuotaTimeline.always(self.quotas))
+            run.summary = msgspec.convert(summary, Summary)
+            run.commit()
         return directory
-
-
-def _write(table: tables.Table, rows: list[Row], path: Path) -> None:
-    schema = to_arrow_schema(table.schema)
-    path.mkdir()
-    parts: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
-        parts.setdefault(tuple(row[column] for column in table.partition_by), []).append(row)
-    inside = pa.schema([one for one in schema if one.name not in table.partition_by])
-    for values, part in (parts or {(): []}).items():
-        names = [f"{column}={value}" for column, value in zip(table.partition_by, values, strict=False)]
-        folder = path.joinpath(*names)
-        folder.mkdir(parents=True, exist_ok=True)
-        content = pa.Table.from_pylist([{name: row[name] for name in inside.names} for row in part], inside)
-        pq.write_table(content, folder / "part-0.parquet")

@@ -25,6 +25,7 @@ from kquota.pipeline.dataset.views import VIEWS
 from kquota.quotas import ClientQuotaEntity
 
 __all__ = [
+    "USUAL_TABLES",
     "MortalStorage",
     "add_rows",
     "analysed",
@@ -35,6 +36,9 @@ __all__ = [
     "replace_utilisation",
     "rows_of",
 ]
+
+USUAL_TABLES: Final = ("requests", "usage", "clients", "utilisation", "throttled", "calibration", "rejected")
+"""What every analysis writes."""
 
 _CONTEXT: Final = get_context("forkserver")
 _CONTEXT.set_forkserver_preload([__name__])

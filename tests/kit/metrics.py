@@ -10,6 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kquota.pipeline.dataset.storage import open_storage
+from kquota.pipeline.dataset.writing import TableWriter, new_id
+from kquota.pipeline.ingest.chunks import written
 from kquota.pipeline.ingest.metrics.metric_files import MetricInputs, find_metric_files
 from kquota.pipeline.ingest.metrics.reader import read_metric_file
 from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
@@ -27,13 +30,15 @@ def answer(*series: tuple[Mapping[str, str], Sequence[tuple[float, float | str]]
 def read_metrics(
     folder: Path, inputs: MetricInputs, *, broker_id: int = 0
 ) -> tuple[list[MetricManifest], pa.Table, pa.Table, list[dict[str, Any]]]:
-    """Manifests, readings, series and rejected lines of the files, staged under `folder`."""
-    options = MetricOptions(str(folder), "c", broker_id, inputs)
+    """Manifests, readings, series and rejected lines of the files; what was read is written below `folder`."""
+    storage = open_storage(folder)
+    writers = {kind: TableWriter(storage, kind, new_id()) for kind in ("readings", "series", "rejected")}
+    options = MetricOptions(writers, "c", broker_id, inputs)
     manifests = [read_metric_file(number, file, options) for number, file in enumerate(find_metric_files(inputs))]
-    staged = [file for manifest in manifests for file in manifest.files]
+    files = written(manifest.files for manifest in manifests)
 
     def of_kind(kind: str) -> list[pa.Table]:
-        return [pq.read_table(folder / file.path) for file in staged if file.kind == kind]
+        return [pq.read_table(folder / file.path) for file in files[kind]]
 
     readings = pa.concat_tables([READINGS_SCHEMA.empty_table(), *of_kind("readings")])
     series = pa.concat_tables([SERIES_SCHEMA.empty_table(), *of_kind("series")])

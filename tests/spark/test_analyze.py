@@ -9,9 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from kquota.cli import run
-from kquota.pipeline import jobs
-from kquota.pipeline.dataset.tables import TABLES
+from kquota.pipeline.dataset import spark_run
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.tables import ALL_TABLES
 from kquota.stores import open_store
+from tests.kit.datasets import USUAL_TABLES
 from tests.kit.quota_server import running_server
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ QUOTAS = """
 @pytest.fixture(autouse=True)
 def _one_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
     """Every job of a test joins the session of the run, and leaves it running."""
-    monkeypatch.setattr(jobs, "start_session", lambda **_: spark)
+    monkeypatch.setattr(spark_run, "start_session", lambda **_: spark)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
 
 
@@ -45,7 +47,7 @@ def summary(out: Path) -> dict[str, Any]:
 
 
 def rows(out: Path, table: str) -> list[dict[str, Any]]:
-    return pq.read_table(out / table).to_pylist()  # type: ignore[no-any-return]
+    return Dataset.open(out).read(table).to_pylist()  # type: ignore[no-any-return]
 
 
 def analyze(*arguments: object) -> int:
@@ -56,9 +58,11 @@ def test_every_table_is_written_with_its_schema(quotas: Path, tmp_path: Path) ->
     """A run leaves all tables, with the columns of the contract, and a summary that adds up."""
     log = GOLDEN / "4.3.0" / "kafka-request.log"
     assert analyze(log, "--quotas", quotas, "--out", tmp_path / "out", "--cluster", "c1", "--broker-id", 3) == 0
-    for table in TABLES.values():
-        written = pq.read_table(tmp_path / "out" / table.name)
-        assert sorted(written.column_names) == sorted(table.columns), table.name
+    dataset = Dataset.open(tmp_path / "out")
+    assert dataset.tables == {*USUAL_TABLES, "quotas"}
+    for table in USUAL_TABLES:
+        written = pq.read_table(tmp_path / "out" / table) if dataset.files(table) else dataset.read(table)
+        assert sorted(written.column_names) == sorted(ALL_TABLES[table].columns), table
     found = summary(tmp_path / "out")
     assert found["lines"] == found["good"] + found["rejected"] + found["blank"] == len(log.read_bytes().splitlines())
     assert found["rejected"] == 0
@@ -188,10 +192,10 @@ def test_a_log_without_lines_gives_empty_tables(quotas: Path, tmp_path: Path) ->
     """Tables without rows are tables all the same."""
     (tmp_path / "empty.log").touch()
     assert analyze(tmp_path / "empty.log", "--quotas", quotas, "--out", tmp_path / "out") == 0
-    for table in TABLES.values():
-        written = pq.read_table(tmp_path / "out" / table.name)
+    for table in USUAL_TABLES:
+        written = Dataset.open(tmp_path / "out").read(table)
         assert written.num_rows == 0
-        assert sorted(written.column_names) == sorted(table.columns)
+        assert written.column_names == ALL_TABLES[table].columns
 
 
 def test_time_zones_move_the_cells(quotas: Path, tmp_path: Path) -> None:
@@ -217,7 +221,7 @@ def test_the_steps_give_what_analyze_gives(quotas: Path, tmp_path: Path) -> None
         ["utilisation", "-q", "--dataset", steps],
     ):
         assert run(["pipeline", *map(str, step)]) == 0
-    for table in TABLES:
+    for table in USUAL_TABLES:
         assert sorted(map(str, rows(whole, table))) == sorted(map(str, rows(steps, table))), table
     left_out = {"seconds", "inputs"}
     assert {k: v for k, v in summary(whole).items() if k not in left_out} == {
@@ -258,7 +262,7 @@ def test_deleted_topics_cost_what_the_topics_file_says(quotas: Path, tmp_path: P
         (["LOG", "--max-rejected", "many"], 2, "--max-rejected many"),
         (["LOG", "--topics", "nowhere.csv"], 2, "nowhere.csv"),
         (["LOG", "-D", "quota.window.num=0"], 2, "quota.window.num"),
-        (["LOG", "--out", "TAKEN"], 2, "nothing was touched"),
+        (["LOG", "--out", "TAKEN"], 2, "nothing was touched; give another --out"),
     ],
 )
 def test_what_cannot_be_used_is_said(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kquota.cli import run
-from kquota.pipeline import jobs
-from kquota.pipeline.dataset.tables import TABLES
+from kquota.pipeline.dataset import spark_run
 from kquota.quotas import USER, ClientQuotaAlteration, ClientQuotaEntity
 from kquota.stores.local import LocalStore
 from kquota.stores.sqlite import SqliteKeeper
+from tests.kit.datasets import USUAL_TABLES
 from tests.kit.manual_clock import ManualClock
 from tests.spark.test_analyze import GOLDEN, rows, summary
 
@@ -35,7 +35,7 @@ NEW = f"""{OLD}\
 @pytest.fixture(autouse=True)
 def _one_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
     """Every job of a test joins the session of the run, and leaves it running."""
-    monkeypatch.setattr(jobs, "start_session", lambda **_: spark)
+    monkeypatch.setattr(spark_run, "start_session", lambda **_: spark)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
 
 
@@ -92,7 +92,7 @@ def test_a_folder_of_dated_quotas(folder: Path, tmp_path: Path, capsys: pytest.C
         ["utilisation", "-q", "--dataset", steps],
     ):
         assert run(["pipeline", *map(str, step)]) == 0
-    for table in (*TABLES, "limits"):
+    for table in (*USUAL_TABLES, "limits"):
         assert sorted(map(str, rows(out, table))) == sorted(map(str, rows(steps, table))), table
     assert without_time(out) == without_time(steps)
 

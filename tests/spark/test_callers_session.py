@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from kquota.cli import run
 from kquota.errors import InputError
 from kquota.pipeline import jobs
-from kquota.pipeline.analysis import LogSettings, RejectLimit
-from kquota.pipeline.dataset.tables import OCCASIONAL, TABLES
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.tables import ALL_TABLES
+from kquota.pipeline.ingest.reject_limit import TooManyRejectedError
+from kquota.pipeline.jobs import LogSettings, RejectLimit
 from kquota.pipeline.spark.session import active_session
 
 if TYPE_CHECKING:
@@ -82,11 +83,8 @@ def tables(directory: Path) -> dict[str, list[str]]:
     def row(values: dict[str, Any]) -> str:
         return repr([(name, round(x, 6) if isinstance(x, float) else x) for name, x in sorted(values.items())])
 
-    return {
-        name: sorted(map(row, pq.read_table(directory / name).to_pylist()))
-        for name in TABLES | OCCASIONAL
-        if (directory / name).is_dir()
-    }
+    dataset = Dataset.open(directory)
+    return {name: sorted(map(row, dataset.read(name).to_pylist())) for name in ALL_TABLES if dataset.has(name)}
 
 
 def test_jobs_leave_the_session_as_it_was(theirs: SparkSession, folder: Path) -> None:
@@ -109,7 +107,7 @@ def test_a_failure_leaves_it_too(theirs: SparkSession, folder: Path) -> None:
     before = state(theirs)
     log_settings, rejects = LogSettings(), RejectLimit.parse("0")
     (folder / "bad.log").write_text("no request\n")
-    with pytest.raises(jobs.TooManyRejectedError):
+    with pytest.raises(TooManyRejectedError):
         jobs.ingest(["bad.log"], log_settings, jobs.JobOptions(Path("out"), quiet=True), max_rejected=rejects)
     assert state(theirs) == before
     assert active_session() is theirs

@@ -4,12 +4,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from kquota.cli import run
-from kquota.pipeline import jobs
-from kquota.pipeline.dataset.tables import TABLES
+from kquota.pipeline.dataset import spark_run
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.tables import ALL_TABLES
+from tests.kit.datasets import USUAL_TABLES
 from tests.kit.metrics import answer
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ PRODUCE = "kafka_server_produce_byte_rate"
 
 @pytest.fixture(autouse=True)
 def _one_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "start_session", lambda **_: spark)
+    monkeypatch.setattr(spark_run, "start_session", lambda **_: spark)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
 
 
@@ -41,7 +42,7 @@ def summary(out: Path) -> dict[str, Any]:
 
 
 def rows(out: Path, table: str) -> list[dict[str, Any]]:
-    return pq.read_table(out / table).to_pylist()  # type: ignore[no-any-return]
+    return Dataset.open(out).read(table).to_pylist()  # type: ignore[no-any-return]
 
 
 def series(name: str, rate: float, **labels: str) -> tuple[dict[str, str], list[tuple[float, float]]]:
@@ -77,9 +78,8 @@ def test_metrics_alone_are_analysed(files: Path, capsys: pytest.CaptureFixture[s
     """Usage per meter, limits of those meters, a report; what is not known is null; what is left out is said."""
     assert analyze(files, "--prometheus", files / "range" / "*.json", "--broker-label", "pod") == 0
     out = files / "out"
-    for table in TABLES.values():
-        if table.name != "requests":
-            assert sorted(pq.read_table(out / table.name).column_names) == sorted(table.columns), table.name
+    for table in {*USUAL_TABLES} - {"requests"}:
+        assert Dataset.open(out).read(table).column_names == ALL_TABLES[table].columns
     usage = rows(out, "usage")
     assert len(usage) == 2 * 4 * 5
     assert {row["broker_id"] for row in usage} == {1, 2}

@@ -10,7 +10,7 @@ import pytest
 
 from kquota.cli import run
 from kquota.files import read_quota_file
-from kquota.pipeline import jobs
+from kquota.pipeline.dataset import spark_run
 from tests.kit.analysis_directory import AnalysisDirectory
 
 if TYPE_CHECKING:
@@ -24,20 +24,29 @@ QUOTAS = """\
 
 
 @pytest.fixture
-def usage(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+def analysis(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AnalysisDirectory:
     """Half a minute of 1,000 bytes a second by each of alice, bob and carol."""
-    monkeypatch.setattr(jobs, "start_session", lambda **_: spark)
+    monkeypatch.setattr(spark_run, "start_session", lambda **_: spark)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
     analysis = AnalysisDirectory()
     for user in ("alice", "bob", "carol"):
         analysis.client(user, "app")
         for second in range(30):
             analysis.usage(user, "app", second, 1000.0, amount_max=1000.0, connections=1, grain="client")
-    directory = analysis.write(tmp_path / "out")
-    (directory / "quotas.yaml").write_text(QUOTAS)
     (tmp_path / "owners.csv").write_text("owner,user\nsearch,bob\nothers,alice\n")
     monkeypatch.chdir(tmp_path)
-    return str(directory)
+    return analysis
+
+
+def written(analysis: AnalysisDirectory, quotas: str | None, name: str = "out") -> str:
+    """The dataset, analysed with these quotas."""
+    analysis.quotas = None if quotas is None else read_quota_file(quotas, name="quotas.yaml")
+    return str(analysis.write(Path(name).absolute()))
+
+
+@pytest.fixture
+def usage(analysis: AnalysisDirectory) -> str:
+    return written(analysis, QUOTAS)
 
 
 def recommend(usage: str, *arguments: str) -> int:
@@ -89,22 +98,22 @@ def test_only_the_rules_of_an_owner(usage: str, capsys: pytest.CaptureFixture[st
     assert f"no limit above zero was found: {reason}" in captured.err
 
 
-def test_without_owners_nothing_is_said_of_them(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (Path(usage) / "quotas.yaml").write_text("- {entity: {user: null}, values: {producer_byte_rate: 9000}}\n")
+def test_without_owners_nothing_is_said_of_them(
+    analysis: AnalysisDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usage = written(analysis, "- {entity: {user: null}, values: {producer_byte_rate: 9000}}\n")
     assert recommend(usage, "--out", "new.yaml") == 0
     assert "owner" not in Path("new.yaml").read_text()
     assert capsys.readouterr().out.split()[:2] == ["rule", "key"]
     assert pq.read_table(Path(usage) / "recommendations").column("owner").to_pylist() == [None]
 
 
-def test_owners_that_there_are_not(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_owners_that_there_are_not(analysis: AnalysisDirectory, usage: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert recommend(usage, "--owners", "owners.csv", "--owner", "search", "--owner", "serch") == 2
     assert "--owner serch: there is no such owner; there are others, payments, search" in capsys.readouterr().err
-    (Path(usage) / "quotas.yaml").unlink()
-    assert recommend(usage, "--owner", "search") == 2
+    assert recommend(written(analysis, None, "without"), "--owner", "search") == 2
     assert "--owner search: no owners are known: give --owners FILE" in capsys.readouterr().err
     # Known, but without a rule that is measured.
-    Path(usage, "quotas.yaml").write_text(QUOTAS)
     assert recommend(usage, "--owners", "owners.csv", "--owner", "others") == 0
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("quotas: []\n", "no rule of others is measured here\n")

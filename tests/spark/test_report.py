@@ -1,7 +1,5 @@
-import json
+import dataclasses
 import re
-import shutil
-import stat
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,9 +8,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from kquota.config import BrokerConfig
-from kquota.errors import InputError, KquotaError
+from kquota.errors import KquotaError
 from kquota.pipeline.dataset import tables
-from kquota.pipeline.report import model, write_report
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.errors import MissingTableError
+from kquota.pipeline.dataset.run import Run
+from kquota.pipeline.dataset.steps import REPORT_STEP
+from kquota.pipeline.report import model, render_report
 from kquota.pipeline.report.queries import build_report
 from kquota.pipeline.report.timeline import enforced_rate_steps
 from kquota.pipeline.utilisation.rates import enforced_rates
@@ -23,7 +25,16 @@ MIB = float(1 << 20)
 
 
 def build(spark: SparkSession, analysis: AnalysisDirectory, path: Path, **bounds: int) -> model.Report:
-    return build_report(spark, analysis.write(path / "out"), model.Bounds(**bounds))
+    return build_report(read(spark, analysis.write(path / "out")), model.Bounds(**bounds))
+
+
+def read(spark: SparkSession, directory: Path) -> Run:
+    """The tables of a dataset, as the step `report` has them."""
+    return Dataset.open(directory).run(REPORT_STEP, spark=spark)
+
+
+def page(spark: SparkSession, directory: Path, *, top: int = 12) -> str:
+    return render_report(read(spark, directory), top=top, generated=GENERATED)
 
 
 def test_a_client_stands_with_its_limit_its_meter_and_its_utilisation(spark: SparkSession, tmp_path: Path) -> None:
@@ -108,7 +119,7 @@ def test_the_drawn_rate_is_the_enforced_rate(spark: SparkSession, tmp_path: Path
     analysis.client("alice", "etl", limit=5.0)
     analysis.client("alice", "", limit=5.0)
     directory = analysis.write(tmp_path / "out")
-    usage, clients = (spark.read.parquet(str(directory / name)) for name in ("usage", "clients"))
+    usage, clients = (Dataset.open(directory).frame(spark, name) for name in ("usage", "clients"))
     expected = {row.cell_start_ms + 1000: row.rate for row in enforced_rates(usage, clients, BrokerConfig()).collect()}
     cells = usage.select(
         F.lit(0).alias("index"),
@@ -209,10 +220,10 @@ def test_unexplained_throttling_is_not_blamed_on_a_known_limit(spark: SparkSessi
 def test_tables_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     """An analysis of an empty log gives a report of nothing, and a page."""
     directory = AnalysisDirectory().write(tmp_path / "out")
-    report = build_report(spark, directory, model.Bounds())
+    report = build_report(read(spark, directory), model.Bounds())
     assert (report.range, report.limited.total, report.unlimited, report.timelines) == (None, 0, (), ())
     assert (report.rejected, report.episodes.total, report.brokers_total) == ((), 0, 0)
-    assert "No client request was found" in write_report(spark, directory, generated=GENERATED).read_text("utf-8")
+    assert "No client request was found" in page(spark, directory)
 
 
 def test_only_unknown_amounts_and_strange_limits(spark: SparkSession, tmp_path: Path) -> None:
@@ -226,28 +237,21 @@ def test_only_unknown_amounts_and_strange_limits(spark: SparkSession, tmp_path: 
             analysis.utilisation(f"user=u{number}", limit, None, key="controller_mutation_rate", **rates)
     analysis.client(None, None, amount=None)
     directory = analysis.write(tmp_path / "out")
-    report = build_report(spark, directory, model.Bounds())
+    report = build_report(read(spark, directory), model.Bounds())
     assert report.limited.total == 4
     assert {row.amount for row in report.limited.rows} == {None}
     assert [(row.unknown_amounts, row.use.unknown_amounts) for row in report.limited.rows if row.use] == [(3, 3)] * 4
     assert all(one.series == () for one in report.timelines)
-    assert "Not drawn, because no amount" in write_report(spark, directory, generated=GENERATED).read_text("utf-8")
+    assert "Not drawn, because no amount" in page(spark, directory)
 
 
-def test_write_report_writes_one_file_whole(spark: SparkSession, tmp_path: Path) -> None:
-    """The page appears under its name, readable as other files are, and nothing is left beside it."""
+def test_what_clients_are_called_is_text_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
+    """And nothing that a browser would obey."""
     analysis = AnalysisDirectory(summary={"timezone": "Europe/Berlin", "settings": {"quota.window.num": 5}})
     analysis.usage("<script>alert(1)</script>", "x", 0, 1.0)
     analysis.client("<script>alert(1)</script>", "x", limit=1.0, meter="user=%3Cscript%3E")
     analysis.utilisation("user=%3Cscript%3E", 1.0, 0.2)
-    directory = analysis.write(tmp_path / "out")
-    before = {path.name for path in directory.iterdir()}
-    path = write_report(spark, directory, generated=GENERATED)
-    again = write_report(spark, directory, generated=GENERATED)
-    assert path == again == directory / "report.html"
-    assert {one.name for one in directory.iterdir()} == before | {"report.html"}
-    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE((directory / "summary.json").stat().st_mode)
-    html = path.read_text("utf-8")
+    html = page(spark, analysis.write(tmp_path / "out"))
     assert "<script" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert "the last 5 windows of 1&nbsp;s" in html
@@ -263,29 +267,24 @@ def test_top_is_the_number_of_meters_drawn(spark: SparkSession, tmp_path: Path) 
         analysis.client(f"u{number}", "x", limit=1.0)
         analysis.utilisation(f"user=u{number}", 1.0, 0.1)
     directory = analysis.write(tmp_path / "out")
-    html = write_report(spark, directory, top=2, generated=GENERATED).read_text("utf-8")
+    html = page(spark, directory, top=2)
     assert html.count("<figure>") == 2
     assert "The 2 worst of 4 limited meters" in html
 
 
-def test_a_directory_that_is_not_an_analysis_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """What is missing is named, and the command that makes it."""
-    with pytest.raises(InputError, match=r"no readable summary\.json .*`kquota analyze --out`"):
-        write_report(spark, tmp_path, generated=GENERATED)
-    (tmp_path / "summary.json").write_text("[]")
-    with pytest.raises(InputError, match="does not hold a JSON object"):
-        write_report(spark, tmp_path, generated=GENERATED)
-    (tmp_path / "summary.json").write_text(json.dumps({"timezone": "UTC"}))
-    with pytest.raises(InputError, match="no table usage"):
-        write_report(spark, tmp_path, generated=GENERATED)
+def test_a_table_that_the_page_needs_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    """With the step that makes it."""
+    directory = AnalysisDirectory(left_out=frozenset({"utilisation"})).write(tmp_path / "out")
+    with pytest.raises(MissingTableError) as caught:
+        page(spark, directory)
+    assert (caught.value.table, caught.value.written_by) == ("utilisation", "utilisation")
 
 
-def test_an_unknown_zone_is_an_error_and_leaves_no_page(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unknown_zone_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     """Times are never printed in another zone than the one that was asked for."""
     directory = AnalysisDirectory(summary={"timezone": "Mars/Olympus"}).write(tmp_path / "out")
     with pytest.raises(KquotaError, match="Mars/Olympus"):
-        write_report(spark, directory, generated=GENERATED)
-    assert not (directory / "report.html").exists()
+        page(spark, directory)
 
 
 def test_the_meters_replayed_worst_come_first(spark: SparkSession, tmp_path: Path) -> None:
@@ -318,14 +317,15 @@ def test_the_meters_replayed_worst_come_first(spark: SparkSession, tmp_path: Pat
 
 
 def test_a_directory_without_calibration_has_its_page_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    """The table may be missing, as where an older kquota wrote the directory; without rows it says what is known."""
-    directory = AnalysisDirectory(summary={"kept_requests": False}).write(tmp_path / "out")
-    report = build_report(spark, directory, model.Bounds())
+    """The table may be missing, where `utilisation` was not run; without rows it says what is known."""
+    analysis = AnalysisDirectory(summary={"kept_requests": False})
+    directory = analysis.write(tmp_path / "out")
+    report = build_report(read(spark, directory), model.Bounds())
     assert report.calibration == model.Calibration(0, 0, 0, 0, 0, 0, (), 0, ())
-    assert "the requests were not kept" in write_report(spark, directory, generated=GENERATED).read_text("utf-8")
-    shutil.rmtree(directory / "calibration")
-    assert build_report(spark, directory, model.Bounds()).calibration is None
-    assert "no table <code>calibration</code>" in write_report(spark, directory, generated=GENERATED).read_text("utf-8")
+    assert "the requests were not kept" in page(spark, directory)
+    directory = dataclasses.replace(analysis, left_out=frozenset({"calibration"})).write(tmp_path / "without")
+    assert build_report(read(spark, directory), model.Bounds()).calibration is None
+    assert "no table <code>calibration</code>" in page(spark, directory)
 
 
 def test_a_meter_is_drawn_for_the_time_in_which_its_clients_counted_on_it(spark: SparkSession, tmp_path: Path) -> None:
@@ -355,8 +355,10 @@ def test_a_meter_is_drawn_for_the_time_in_which_its_clients_counted_on_it(spark:
 
 def test_the_meters_that_fare_worst_under_other_limits_come_first(spark: SparkSession, tmp_path: Path) -> None:
     """Of meters that change: those throttled anew, then those muted longest; the counts are of all meters."""
-    run = {"model": "closed", "grain": "request", "grain_difference": {"meters": 2, "amount_mean": 0.1,
-           "amount_worst": 0.5, "amount_worst_meter": "user=long producer_byte_rate"}}  # fmt: skip
+    counts = ("clients", "meters", "throttled", "newly_throttled", "no_longer_throttled", "taken_over", "changed")
+    run = {"model": "closed", "in_flight": 1, "grain": "request", **dict.fromkeys(counts, 0)}
+    run["grain_difference"] = {"meters": 2, "amount_mean": 0.1, "amount_worst": 0.5, "share_mean": 0.0,
+           "share_worst": 0.0, "amount_worst_meter": "user=long producer_byte_rate"}  # fmt: skip
     analysis = AnalysisDirectory(summary={"whatif": run})
     analysis.what_if("user=same", 5.0, 5.0, throttled_requests=9, throttled_share=0.99)
     analysis.what_if(
@@ -389,7 +391,7 @@ def test_the_meters_that_fare_worst_under_other_limits_come_first(spark: SparkSe
 
 def test_curves_have_the_present_limit_and_that_recommended(spark: SparkSession, tmp_path: Path) -> None:
     """A meter stands with its limit, what that does on its worst broker, and what its rule should be set to."""
-    analysis = AnalysisDirectory(summary={"curve": {"model": "closed"}})
+    analysis = AnalysisDirectory(summary={"curve": {"model": "closed", "meters": 1, "candidates": 1}})
     analysis.client("calm", "x", limit=20.0)
     analysis.client("busy", "x", limit=20.0 * (1 + 1e-12), limit_source="user=<default>")
     analysis.curve("user=free", {10.0: 1.0, 20.0: 0.9})
@@ -493,9 +495,9 @@ def test_steps_that_found_nothing_have_their_sections(spark: SparkSession, tmp_p
     """Tables without rows are not the same as no tables: the page says what was looked for."""
     tried = frozenset({"whatif", "curve", "recommendations"})
     directory = AnalysisDirectory(without_rows=tried).write(tmp_path / "out")
-    report = build_report(spark, directory, model.Bounds())
+    report = build_report(read(spark, directory), model.Bounds())
     assert report.what_if == model.WhatIf(0, 0, 0, 0, 0, 0, (), ())
     assert report.curves == model.Curves(0, ())
     assert report.recommendations == model.Recommendations(0, 0, 0, 0, ())
-    html = write_report(spark, directory, generated=GENERATED).read_text("utf-8")
+    html = page(spark, directory)
     assert {"what-if", "curves", "recommendations"} <= set(re.findall(r'<section id="([\w-]+)"', html))

@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import baseline_json
 from kquota.cli import run
 from kquota.files import read_quota_file
-from kquota.pipeline import jobs
+from kquota.pipeline.dataset import spark_run
+from kquota.pipeline.dataset.dataset import Dataset
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def out(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path
     """What `kquota analyze` writes about the sample."""
     directory = tmp_path_factory.mktemp("sample") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "start_session", lambda **_: spark)
+        patch.setattr(spark_run, "start_session", lambda **_: spark)
         patch.setattr(type(spark), "stop", lambda _: None)
         command = ["analyze", str(SAMPLE / "kafka-request.log.gz"), "--quotas", str(EXAMPLES / "quotas.yaml"), "-q"]
         assert run([*command, "--out", str(directory)]) == 0
@@ -38,7 +38,7 @@ def out(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def rows(out: Path, table: str) -> list[dict[str, Any]]:
-    return pq.read_table(out / table).to_pylist()  # type: ignore[no-any-return]
+    return Dataset.open(out).read(table).to_pylist()  # type: ignore[no-any-return]
 
 
 def test_totals_are_those_of_an_independent_count(out: Path) -> None:
@@ -191,7 +191,7 @@ def out_of_jmx(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) 
     """What `kquota analyze` writes about the broker's metrics of the same three minutes."""
     directory = tmp_path_factory.mktemp("jmx") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "start_session", lambda **_: spark)
+        patch.setattr(spark_run, "start_session", lambda **_: spark)
         patch.setattr(type(spark), "stop", lambda _: None)
         command = ["analyze", "--jmx", f"0={SAMPLE / 'jmx.csv'}", "--quotas", str(EXAMPLES / "quotas.yaml"), "-q"]
         assert run([*command, "--no-report", "--out", str(directory)]) == 0

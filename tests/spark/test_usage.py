@@ -1,53 +1,63 @@
 """Usage comes out the same however the log is cut, whatever failed attempts left behind."""
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 
-from kquota.clock import SystemClock
-from kquota.pipeline.analysis import read_table
-from kquota.pipeline.dataset.tables import REQUESTS, USAGE
-from kquota.pipeline.ingest.chunks import write_data_file
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.run import Run
+from kquota.pipeline.dataset.steps import INGEST_STEP
+from kquota.pipeline.dataset.tables import USAGE
 from kquota.pipeline.ingest.from_logs import IngestResult, ingest_logs
 from kquota.pipeline.ingest.merge import merge_usage
 from kquota.pipeline.ingest.request_log import log_files, split_reader
 from kquota.pipeline.ingest.request_log.log_files import find_log_files
-from kquota.pipeline.progress import Progress
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 GOLDEN = Path("tests/data/golden/4.3.0/kafka-request.log")
 COMPARED = [name for name in USAGE.columns if name != "connections"]
 
 
 def ingest(
-    spark: "SparkSession", staging: Path, logs: Sequence[Path], *, keep_requests: bool = False, timezone: str = "UTC"
+    spark: "SparkSession",
+    place: Path,
+    logs: Sequence[Path],
+    *,
+    keep_requests: bool = False,
+    timezone: str = "UTC",
+    before: Callable[[Run], None] = lambda run: None,
 ) -> IngestResult:
-    staging.mkdir(exist_ok=True)
-    return ingest_logs(
-        spark,
-        find_log_files([str(path) for path in logs]),
-        staging,
-        cluster="c",
-        timezone=timezone,
-        keep_requests=keep_requests,
-        default_partitions=1,
-        topics={},
-        progress=Progress(StringIO(), SystemClock(), quiet=True),
-    )
+    """Read logs into a new dataset.
+
+    :param before: is run first.
+    """
+    with Dataset.create(place).run(INGEST_STEP, spark=spark) as run:
+        before(run)
+        result = ingest_logs(
+            run,
+            find_log_files([str(path) for path in logs]),
+            cluster="c",
+            timezone=timezone,
+            keep_requests=keep_requests,
+            default_partitions=1,
+            topics={},
+        )
+        run.commit()
+    return result
 
 
-def cells(spark: "SparkSession", staging: Path) -> set[tuple[Any, ...]]:
-    rows = read_table(spark, staging, USAGE).select(*COMPARED).collect()
-    found = {tuple(round(value, 6) if isinstance(value, float) else value for value in row) for row in rows}
+def cells(place: Path) -> set[tuple[Any, ...]]:
+    rows = Dataset.open(place).read("usage", columns=COMPARED).to_pylist()
+    found = {tuple(round(value, 6) if isinstance(value, float) else value for value in row.values()) for row in rows}
     assert len(found) == len(rows), "one row per broker, second, client and key"
     return found
 
@@ -57,20 +67,20 @@ def test_usage_is_the_same_however_the_log_is_cut(
 ) -> None:
     """One range, many ranges, small chunks, and files that overlap line by line: the cells are equal."""
     whole = ingest(spark, tmp_path / "whole", [GOLDEN])
-    expected = cells(spark, tmp_path / "whole")
+    expected = cells(tmp_path / "whole")
     assert len(expected) > 100
 
     monkeypatch.setattr(log_files, "MIN_SPLIT_BYTES", 20_000)
     monkeypatch.setattr(log_files, "MAX_SPLIT_BYTES", 20_000)
     cut = ingest(spark, tmp_path / "cut", [GOLDEN])
-    assert cells(spark, tmp_path / "cut") == expected
+    assert cells(tmp_path / "cut") == expected
     assert cut == whole
 
     lines = GOLDEN.read_bytes().splitlines(keepends=True)
     for parity in (0, 1):
         (tmp_path / f"half-{parity}.log").write_bytes(b"".join(lines[parity::2]))
     halves = ingest(spark, tmp_path / "halves", [tmp_path / "half-1.log", tmp_path / "half-0.log"])
-    assert cells(spark, tmp_path / "halves") == expected
+    assert cells(tmp_path / "halves") == expected
     assert (halves.good, halves.followers, halves.forwarded) == (whole.good, whole.followers, whole.forwarded)
 
 
@@ -84,7 +94,7 @@ def test_the_same_log_under_two_names_counts_once(spark: "SparkSession", tmp_pat
     assert [Path(log.path).name for log in again.duplicate_logs] == ["archive.gz", "early"]
     assert {log.of for log in again.duplicate_logs} == {str(GOLDEN.resolve())}
     assert replace(again, duplicate_logs=()) == whole
-    assert cells(spark, tmp_path / "again") == cells(spark, tmp_path / "whole")
+    assert cells(tmp_path / "again") == cells(tmp_path / "whole")
 
 
 def test_an_hour_that_came_twice_is_two_hours(
@@ -103,21 +113,21 @@ def test_an_hour_that_came_twice_is_two_hours(
     assert result.start_ms is not None
     assert result.end_ms is not None
     assert (result.end_ms - result.start_ms) // 60_000 == 120
-    usage = read_table(spark, tmp_path / "out", USAGE).where("key = 'producer_byte_rate'").collect()
-    assert {row.requests for row in usage} == {1}
+    usage = Dataset.open(tmp_path / "out").read("usage").to_pylist()
+    assert {row["requests"] for row in usage if row["key"] == "producer_byte_rate"} == {1}
 
 
 def test_what_a_failed_attempt_left_behind_does_not_count(spark: "SparkSession", tmp_path: Path) -> None:
     """A worker that is lost leaves files that no manifest names; another one reads its lines again."""
     whole = ingest(spark, tmp_path / "whole", [GOLDEN], keep_requests=True)
-    (tmp_path / "again").mkdir()
-    for kind in ("usage", "requests", "rejected"):
-        for path in (tmp_path / "whole" / kind).rglob("*.parquet"):
-            partition = "" if path.parent.name == kind else path.parent.name
-            write_data_file(tmp_path / "again", kind, pq.ParquetFile(path).read(), partition=partition)
-    again = ingest(spark, tmp_path / "again", [GOLDEN], keep_requests=True)
+
+    def fail(run: Run) -> None:
+        for kind in ("usage", "requests", "rejected"):
+            run.writer(kind).write(Dataset.open(tmp_path / "whole").read(kind))
+
+    again = ingest(spark, tmp_path / "again", [GOLDEN], keep_requests=True, before=fail)
     assert again == whole
-    assert cells(spark, tmp_path / "again") == cells(spark, tmp_path / "whole")
+    assert cells(tmp_path / "again") == cells(tmp_path / "whole")
     requests = [pq.read_table(tmp_path / run / "requests").num_rows for run in ("whole", "again")]
     assert requests[0] == requests[1] > 100
 
@@ -132,34 +142,29 @@ def test_small_stretches_give_the_same_cells(
     monkeypatch.setattr(split_reader, "CHUNK_LINES", 1)
     monkeypatch.setattr(split_reader, "read_blocks", partial(log_files.read_blocks, chunk_bytes=8000))
     ranges = log_files.to_splits(find_log_files([str(GOLDEN)]), parallelism=1)
-    staging = tmp_path / "small"
-    staging.mkdir()
-    options = split_reader.IngestOptions(str(staging), "c", "UTC", keep_requests=False, default_partitions=1)
-    chunks = list(split_reader.read_splits(list(enumerate(ranges)), options))
-    assert len(chunks) > 2 * len(ranges) > 10
-    merge_usage(spark, staging, chunks, cluster="c", topics={}, keep_requests=False)
-    assert cells(spark, staging) == cells(spark, tmp_path / "whole")
+    with Dataset.create(tmp_path / "small").run(INGEST_STEP, spark=spark) as run:
+        writers = {kind: run.temporary(kind) for kind in ("edges", "mutations", "connections", "rejected")}
+        writers["usage"] = run.writer("usage")
+        options = split_reader.IngestOptions(writers, "c", "UTC", keep_requests=False, default_partitions=1)
+        chunks = list(split_reader.read_splits(list(enumerate(ranges)), options))
+        assert len(chunks) > 2 * len(ranges) > 10
+        merge_usage(run, chunks, cluster="c", topics={}, keep_requests=False)
+        run.commit()
+    assert cells(tmp_path / "small") == cells(tmp_path / "whole")
     # What a stretch leaves open the next one knows: only the whole's own ends were put together afterwards.
-    edges = [file for stretch in chunks for file in stretch.files if file.kind == "edges"]
-    assert len(edges) < len(chunks) / 4
+    assert sum("edges" in chunk.files for chunk in chunks) < len(chunks) / 4
 
 
 def test_requests_have_a_row_per_request_and_key(spark: "SparkSession", tmp_path: Path) -> None:
     """Kept requests add up to the usage, and a request stands once on each of its keys."""
     ingest(spark, tmp_path / "kept", [GOLDEN], keep_requests=True)
-    requests = spark.read.schema(REQUESTS.schema).parquet(str(tmp_path / "kept" / "requests"))
+    dataset = Dataset.open(tmp_path / "kept")
+    requests, usage = (dataset.frame(spark, name) for name in ("requests", "usage"))
     assert requests.groupBy("broker_id", "seq", "key").count().where("count > 1").count() == 0
-    summed = {
-        row.key: row.total
-        for row in requests.groupBy("key").agg({"amount": "sum"}).withColumnRenamed("sum(amount)", "total").collect()
-    }
-    usage = {
-        row.key: row.total
-        for row in read_table(spark, tmp_path / "kept", USAGE)
-        .groupBy("key")
-        .agg({"amount": "sum"})
-        .withColumnRenamed("sum(amount)", "total")
-        .collect()
-    }
-    usage.pop("connection_creation_rate")
-    assert summed == pytest.approx(usage)
+
+    def amounts(table: "DataFrame") -> dict[str, float]:
+        return {row.key: row.total for row in table.groupBy("key").agg(F.sum("amount").alias("total")).collect()}
+
+    used = amounts(usage)
+    used.pop("connection_creation_rate")
+    assert amounts(requests) == pytest.approx(used)

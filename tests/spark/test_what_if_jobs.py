@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kquota.cli import run
-from kquota.pipeline import jobs
+from kquota.pipeline.dataset import spark_run
 from kquota.policy import NO_IMPACT, read_plan
 from tests.spark.test_analyze import GOLDEN, rows, summary
 
@@ -31,7 +31,7 @@ UNBOUND = "- {entity: {user: null}, values: {producer_byte_rate: 1TB, consumer_b
 @pytest.fixture(autouse=True)
 def _one_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
     """Every job of a test joins the session of the run, and leaves it running."""
-    monkeypatch.setattr(jobs, "start_session", lambda **_: spark)
+    monkeypatch.setattr(spark_run, "start_session", lambda **_: spark)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
 
 
@@ -137,11 +137,11 @@ def test_what_was_made_with_other_quotas_goes_with_them(here: Path, capsys: pyte
     capsys.readouterr()
     assert step("resolve", out, "--quotas", here / "tried.yaml") == 0
     captured = capsys.readouterr()
-    removed = "utilisation, throttled, calibration, showback, whatif, curve, recommendations, report.html"
+    removed = "utilisation, throttled, calibration, whatif, curve, recommendations, showback, report"
     assert f"removed, since made with other quotas: {removed}\n" in captured.err
     assert {path.name for path in out.iterdir()} == {
-        *("_kquota.json", "summary.json", "quotas.yaml", "clients"),
-        *ingested,
+        *("_runs", "_quotas", "summary.json", "quotas.yaml", "clients"),
+        *(name for name, found in ingested.items() if found),
     }
     for name, before in ingested.items():
         same(rows(out, name), before)
@@ -150,7 +150,9 @@ def test_what_was_made_with_other_quotas_goes_with_them(here: Path, capsys: pyte
     assert {"start_ms", "good", "limited_meters"} < left
 
     assert step("report", out) == 2
-    assert f"{out} has no table utilisation: `kquota pipeline utilisation` writes it" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"{out} has no utilisation, which the step utilisation writes" in error
+    assert f"run `kquota pipeline utilisation --dataset {out}`" in error
     assert step("utilisation", out) == 0
     assert step("report", out) == 0
     assert "what-if" not in re.findall(r'<section id="([\w-]+)"', (out / "report.html").read_text())
@@ -165,12 +167,12 @@ def test_a_what_if_elsewhere_leaves_the_directory_as_it_is(here: Path, capsys: p
     assert step("whatif", out, "--quotas", here / "tried.yaml", "--out", elsewhere) == 2
     assert step("whatif", out, "--quotas", here / "tried.yaml", "--out", elsewhere, "--overwrite") == 0
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-    assert {path.name for path in elsewhere.iterdir()} == {"_kquota.json", "summary.json", "whatif"}
+    assert {path.name for path in elsewhere.iterdir()} == {"_runs", "summary.json", "whatif"}
     assert "whatif" in summary(elsewhere)
     assert "curve" not in summary(elsewhere)
     capsys.readouterr()
     assert step("whatif", elsewhere, "--quotas", here / "tried.yaml") == 2
-    assert f"{elsewhere} has no table usage" in capsys.readouterr().err
+    assert f"{elsewhere} has no usage" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("table", ["usage", "requests", "clients"])
@@ -181,7 +183,7 @@ def test_a_table_that_was_cut_short_is_named(here: Path, table: str, capsys: pyt
     capsys.readouterr()
     assert step("whatif", out, "--quotas", here / "tried.yaml") == 2
     captured = capsys.readouterr()
-    assert f"kquota: error: {path} is damaged or was cut short" in captured.err
+    assert f"kquota: error: {path} is missing or damaged" in captured.err
     assert "Traceback" not in captured.err
     assert not (out / "whatif").exists()
 

@@ -8,6 +8,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
+from kquota.cli.dataset_errors import advice
 from kquota.errors import KquotaError
 from kquota.printable import printable
 
@@ -30,7 +31,8 @@ def run(command: click.Command, name: str, arguments: Sequence[str]) -> int:
     except KquotaError as error:
         if verbose:
             _show_traceback()
-        _echo_error(name, str(error))
+        hint = advice(error)
+        _echo_error(name, f"{error}; {hint}" if hint else str(error))
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo(f"{name}: interrupted", err=True)

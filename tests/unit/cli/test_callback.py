@@ -14,7 +14,7 @@ from kquota.admin import QuotaAdmin
 from kquota.cli import run
 from kquota.cli.callback.group import callback
 from kquota.config import BrokerConfig
-from kquota.files import QuotaFile, write_yaml
+from kquota.files import QuotaFile
 from kquota.metering.cluster import Cluster
 from kquota.metering.cluster_json import cluster_from_json
 from kquota.metering.replay import Replay
@@ -47,13 +47,12 @@ def recorded() -> AnalysisDirectory:
 
 @pytest.fixture
 def usage(recorded: AnalysisDirectory, tmp_path: Path) -> str:
-    directory = recorded.write(tmp_path / "out")
     quotas = {
         ClientQuotaEntity({"user": "prefix:etl"}): {"producer_byte_rate": 1000.0},
         ClientQuotaEntity({"user": "alice"}): {"producer_byte_rate": 500.0},
     }
-    (directory / "quotas.yaml").write_text(write_yaml(QuotaFile.of(quotas)))
-    return str(directory)
+    recorded.quotas = QuotaFile.of(quotas)
+    return str(recorded.write(tmp_path / "out"))
 
 
 @pytest.fixture(autouse=True)
@@ -121,13 +120,16 @@ def test_settings_of_a_file_and_of_the_command_line(
     assert meters("--callback-config", str(properties)) == {""}
 
 
-def test_other_quotas_and_none(usage: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_other_quotas_and_none(
+    recorded: AnalysisDirectory, usage: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     quotas = tmp_path / "other.yaml"
     quotas.write_text("- {entity: {user: alice}, values: {producer_byte_rate: 1}}\n")
     found = as_json(capsys, "default", "--dataset", usage, "--quotas", str(quotas))
     assert [meter["limit_max"] for meter in found["meters"]] == [1, None, None]
-    Path(usage, "quotas.yaml").unlink()
-    assert run(["callback", "test", "default", "--dataset", usage, "-q"]) == 0
+    recorded.quotas = None
+    without = str(recorded.write(tmp_path / "without"))
+    assert run(["callback", "test", "default", "--dataset", without, "-q"]) == 0
     assert "There are no quotas" in capsys.readouterr().out
 
 
@@ -180,7 +182,7 @@ def test_what_cannot_be_used_ends_with_2(
 
 def test_a_directory_that_kquota_did_not_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["callback", "test", "groups", "--dataset", str(tmp_path)]) == 2
-    assert "not a directory that `kquota analyze --out`" in capsys.readouterr().err
+    assert "is no dataset: there is nothing; `kquota analyze --out`" in capsys.readouterr().err
 
 
 def test_a_module_that_fails_to_load(

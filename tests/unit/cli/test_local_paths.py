@@ -8,7 +8,7 @@ import pytest
 from kquota.cli import cli, run
 from kquota.errors import InputError
 from kquota.files.local_paths import local_path
-from kquota.pipeline.dataset.output_directory import OutputDirectory
+from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.ingest.metrics.metric_files import MetricInputs, find_metric_files
 from kquota.pipeline.ingest.request_log.log_files import find_log_files
 
@@ -95,10 +95,12 @@ def test_logs_by_a_url_of_this_machine(tmp_path: Path) -> None:
     assert [file.path for file in find_log_files([f"file://{tmp_path}/*.log"])] == [str(tmp_path / "a.log")]
 
 
-def test_a_path_that_was_made_of_a_url() -> None:
-    """In a program, too: `pathlib` makes a relative path of it."""
-    for url in (*URLS, "file:///tmp/x"):
-        with pytest.raises(InputError, match="URL"):
-            OutputDirectory(Path(url))
-        with pytest.raises(InputError, match="URL"):
-            OutputDirectory.existing(Path(url))
+def test_a_dataset_by_a_url(tmp_path: Path) -> None:
+    """Of this machine, and of others."""
+    assert Dataset.create(f"file://{tmp_path}").url == str(tmp_path)
+    for url in URLS:
+        for make in (Dataset.create, Dataset.open):
+            with pytest.raises(InputError, match="cannot be there"):
+                make(url)
+            with pytest.raises(InputError, match="cannot be there"):
+                make(Path(url))  # `pathlib` makes a relative path of it

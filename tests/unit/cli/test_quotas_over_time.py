@@ -5,11 +5,13 @@ from typing import Any
 
 import click
 import pytest
+from msgspec.structs import replace
 
 from kquota.cli.options.quotas_over_time import over_time_lines, read_quota_timeline
 from kquota.cli.options.targets import Target
 from kquota.errors import InputError
 from kquota.files import QuotaFile, QuotaTimeline
+from kquota.pipeline.dataset.summary import QuotaPeriodRead, QuotasOverTimeRead, Summary
 from kquota.quotas import KAFKA, USER, ClientQuotaAlteration, ClientQuotaEntity
 from kquota.stores.local import LocalStore
 from kquota.stores.sqlite import SqliteKeeper
@@ -80,24 +82,26 @@ def test_what_foreign_files_of_a_folder_leave_out_is_told(tmp_path: Path, capsys
 
 
 def lines(quotas: QuotaTimeline | None, **changes: Any) -> list[str]:
-    given = {"changes": 0, "recorded_from_ms": None, "periods": []} | changes
-    return over_time_lines({"start_ms": 0, "end_ms": 60_000} | ({} if quotas is None else {"quotas_over_time": given}))
+    given = QuotasOverTimeRead(0, None, [])
+    summary = replace(Summary.empty(), start_ms=0, end_ms=60_000)
+    return over_time_lines(summary if quotas is None else replace(summary, quotas_over_time=replace(given, **changes)))
+
+
+def since(*begins_ms: int | None) -> list[QuotaPeriodRead]:
+    return [QuotaPeriodRead(begin_ms, None, 1) for begin_ms in begins_ms]
 
 
 def test_what_is_said() -> None:
     """Nothing of quotas that were just given; otherwise what one would not expect."""
     some = QuotaTimeline.always(QuotaFile(()))
     assert lines(None) == []
-    assert lines(some, periods=[{"valid_from_ms": 0}]) == []
-    [changed] = lines(some, changes=2, periods=[{"valid_from_ms": at} for at in (0, 5000, 9000)])
+    assert lines(some, periods=since(0)) == []
+    [changed] = lines(some, changes=2, periods=since(0, 5000, 9000))
     assert changed.startswith("the limits changed 2 times (1970-01-01 00:00:05 UTC, 1970-01-01 00:00:09 UTC): ")
-    [known] = lines(some, periods=[{"valid_from_ms": 5000}])
+    [known] = lines(some, periods=since(5000))
     assert known.startswith("no limits are known from before 1970-01-01 00:00:05 UTC: what was used from")
     assert "no limits are known for any of it" in lines(some)[0]
-    assert (
-        "judged by the quotas as they are now"
-        in lines(some, recorded_from_ms=70_000, periods=[{"valid_from_ms": None}])[0]
-    )
+    assert "judged by the quotas as they are now" in lines(some, recorded_from_ms=70_000, periods=since(None))[0]
 
 
 @pytest.mark.parametrize("quotas_as_of", ["log", "now"])

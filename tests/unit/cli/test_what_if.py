@@ -1,26 +1,27 @@
 """What cannot be used by what-ifs, sweeps and recommendations is refused before Spark starts."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from kquota.cli import run
-from kquota.pipeline import jobs
 from kquota.pipeline.advice import what_if_job
 from kquota.pipeline.advice.what_if_job import WhatIf
-from kquota.pipeline.dataset.output_directory import MARKER
+from kquota.pipeline.dataset import spark_run
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.summary import WhatIfRun
+from tests.kit.analysis_directory import AnalysisDirectory
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory that is ours, and a Spark that must not start."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(jobs, "start_session", lambda **_: pytest.fail("Spark was started"))
-    for name in ("usage", "other", "empty"):
-        Path(name).mkdir()
+    monkeypatch.setattr(spark_run, "start_session", lambda **_: pytest.fail("Spark was started"))
+    Path("empty").mkdir()
     for name in ("usage", "other"):
-        Path(name, MARKER).write_text("{}")
-        Path(name, "summary.json").write_text("{}")
+        AnalysisDirectory().write(Path(name))
     Path("new.yaml").write_text("- {entity: {user: a}, values: {producer_byte_rate: 5MB}}\n")
     Path("zero.yaml").write_text("- {entity: {user: a}, values: {producer_byte_rate: 0}}\n")
 
@@ -32,8 +33,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["whatif", "--quotas", "new.yaml", "--baseline", "zero.yaml"], "must be greater than 0"),
         (["whatif", "--quotas", "new.yaml", "--in-flight", "3"], "--in-flight goes with --arrivals closed"),
         (["whatif", "--quotas", "new.yaml", "--arrivals", "closed", "--in-flight", "0"], "0 is not in the range"),
-        (["whatif", "--quotas", "new.yaml", "--out", "other"], "give --overwrite to replace them"),
-        (["whatif", "--quotas", "new.yaml", "--out", "new.yaml"], "is not a directory: give another --out"),
+        (["whatif", "--quotas", "new.yaml", "--out", "other"], "give --overwrite to replace it"),
+        (["whatif", "--quotas", "new.yaml", "--out", "new.yaml"], "cannot be written to: Not a directory"),
         (["whatif", "--quotas", "new.yaml", "--out", "new.yaml/x"], "cannot be written to: Not a directory"),
         (["whatif", "--quotas", "new.yaml", "--callback", "absent:X"], "No module named 'absent'"),
         (["sweep", "--candidates", "0"], "0 is not in the range x>=2"),
@@ -64,7 +65,8 @@ def test_what_cannot_be_used(arguments: list[str], reason: str, capsys: pytest.C
 
 @pytest.mark.parametrize("step", ["whatif", "sweep", "recommend", "resolve", "utilisation", "report", "showback"])
 @pytest.mark.parametrize(
-    "directory, reason", [("absent", "there is no such directory"), ("empty", "it is empty"), ("new.yaml", "a file")]
+    "directory, reason",
+    [("absent", "there is nothing"), ("empty", "there is nothing"), ("new.yaml", "there is a file")],
 )
 def test_a_directory_that_is_none(
     step: str, directory: str, reason: str, capsys: pytest.CaptureFixture[str]
@@ -78,16 +80,12 @@ def test_that_old_limits_are_not_known_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of usage that no quotas were given to, a what-if knows none: whom the broker throttled then was not free."""
-    counts = dict.fromkeys(
-        ("meters", "throttled", "newly_throttled", "no_longer_throttled", "taken_over", "changed"), 0
-    )
-    found = WhatIf(Path("usage"), {"model": "open", "grain": "cell", "grain_difference": None, **counts}, ())
+    part = WhatIfRun("open", None, "cell", 0, 0, 0, 0, 0, 0, 0, None)
+    found = WhatIf(Dataset.open("usage"), part, (), has_baseline=False)
     monkeypatch.setattr(what_if_job, "what_if", lambda *_, **__: found)
     whatif = ["pipeline", "whatif", "--dataset", "usage", "--quotas", "new.yaml"]
     assert run(whatif) == 0
     assert "compared with no limits at all" in capsys.readouterr().err
-    assert run([*whatif, "--baseline", "new.yaml"]) == 0
-    assert capsys.readouterr().err == ""
-    Path("usage/quotas.yaml").write_text("[]")
+    monkeypatch.setattr(what_if_job, "what_if", lambda *_, **__: dataclasses.replace(found, has_baseline=True))
     assert run(whatif) == 0
     assert capsys.readouterr().err == ""

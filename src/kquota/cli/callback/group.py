@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
@@ -96,7 +95,9 @@ def test(
     cluster = read_cluster(cluster_metadata)
     import_from_here()
     load_callback(name)
-    traffic = load_pipeline("dataset.traffic").RecordedTraffic.of(Path(dataset))
+    traffic = load_pipeline("dataset.traffic").RecordedTraffic.of(
+        load_pipeline("dataset.dataset").Dataset.open(dataset)
+    )
     found = leave_out_added(read_quotas(quotas)) if quotas is not None else traffic.quotas()
     clock = SystemClock()
     check = ConformanceCheck(

@@ -1,12 +1,15 @@
 """Options for brokers' metrics as a source of usage, and what is said of them afterwards."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kquota.cli.options.paths import as_path
+
+if TYPE_CHECKING:
+    from kquota.pipeline.dataset.summary import MetricsRead
 
 __all__ = ["metric_lines", "metric_options"]
 
@@ -70,42 +73,42 @@ def metric_options(command: F) -> F:
     return found  # type: ignore[no-any-return]
 
 
-def metric_lines(metrics: Mapping[str, Any]) -> Iterator[str]:
+def metric_lines(metrics: "MetricsRead") -> Iterator[str]:
     """The summary of metrics in words, from what summary.json has of them."""
-    sources = " and ".join(sorted(metrics["cells"])) or "none used"
-    step = f", one each {metrics['step_ms'] / 1000:g} s" if metrics["step_ms"] else ""
-    yield f"{metrics['readings']:,} readings of {metrics['meters']:,} meters from metrics ({sources}){step}" + (
-        f", {metrics['rejected']:,} rejected" if metrics["rejected"] else ""
+    sources = " and ".join(sorted(metrics.cells)) or "none used"
+    step = f", one each {metrics.step_ms / 1000:g} s" if metrics.step_ms else ""
+    yield f"{metrics.readings:,} readings of {metrics.meters:,} meters from metrics ({sources}){step}" + (
+        f", {metrics.rejected:,} rejected" if metrics.rejected else ""
     )
     told = [
-        f"{metrics[name]:,} {what}"
+        f"{getattr(metrics, name):,} {what}"
         for name, what in (
             ("covered_by_log", "in times that a request log covers, which is taken there"),
             ("duplicates", "told more than once"),
             ("without_value", "without a value"),
         )
-        if metrics[name]
+        if getattr(metrics, name)
     ]
     if told:
         yield f"  readings not counted: {'; '.join(told)}"
     left_out = [
-        f"{metrics[name]:,} {what}"
+        f"{getattr(metrics, name):,} {what}"
         for name, what in (
-            ("other_series", f"of {metrics['other_metrics']:,} other metrics"),
+            ("other_series", f"of {metrics.other_metrics:,} other metrics"),
             ("untagged", "with neither a user nor a client-id"),
             ("foreign", "with tags of a callback's own"),
         )
-        if metrics[name]
+        if getattr(metrics, name)
     ]
     if left_out:
         yield f"  series left out: {'; '.join(left_out)}"
-    if metrics["gaps"] or metrics["resets"]:
-        yield f"  {metrics['gaps']:,} gaps, {metrics['resets']:,} counters that began anew"
-    if metrics["contradictions"]:
+    if metrics.gaps or metrics.resets:
+        yield f"  {metrics.gaps:,} gaps, {metrics.resets:,} counters that began anew"
+    if metrics.contradictions:
         yield (
-            f"  {metrics['contradictions']:,} readings say something else for the same time: are these files of "
+            f"  {metrics.contradictions:,} readings say something else for the same time: are these files of "
             "several brokers? Say whose each is: N=FILE, or --broker-label"
         )
-    if metrics["brokers"]:
-        named = [f"{broker} is {value}" for value, broker in metrics["brokers"].items()]
+    if metrics.brokers:
+        named = [f"{broker} is {value}" for value, broker in metrics.brokers.items()]
         yield f"  brokers: {', '.join(named[:12])}" + (f" and {len(named) - 12} more" if len(named) > 12 else "")

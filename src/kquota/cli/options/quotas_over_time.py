@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from kquota.cli.options.entity_types import kafkas_among, leave_out_added
 from kquota.cli.options.targets import Target
 from kquota.files import QuotaHistory, QuotasOverTime, QuotaTimeline
+
+if TYPE_CHECKING:
+    from kquota.pipeline.dataset.summary import Summary
 
 __all__ = ["moment", "over_time_lines", "quotas_as_of_option", "read_quota_timeline"]
 
@@ -65,28 +68,28 @@ def _history(target: Target, *, strict: bool) -> QuotasOverTime:
     )
 
 
-def over_time_lines(summary: Mapping[str, Any]) -> list[str]:
+def over_time_lines(summary: Summary) -> list[str]:
     """What is to be said of quotas that were not always the same, or that are not known for all of the log."""
-    known = summary.get("quotas_over_time")
-    start_ms = summary.get("start_ms")
+    known = summary.quotas_over_time
+    start_ms = summary.start_ms
     if known is None or start_ms is None:
         return []
     lines: list[str] = []
-    if changes := known["changes"]:
-        moments = [moment(period["valid_from_ms"]) for period in known["periods"][1:]]
+    if changes := known.changes:
+        moments = [moment(one.valid_from_ms) for one in known.periods[1:] if one.valid_from_ms is not None]
         shown = ", ".join(moments[:_SHOWN_CHANGES]) + (", ..." if changes > _SHOWN_CHANGES else "")
         lines.append(
             f"the limits changed {changes:,} time{'s' if changes > 1 else ''} ({shown}): each second is judged by what "
             "was in force then; shown is the last limit"
         )
-    if known["recorded_from_ms"] is not None:
+    if known.recorded_from_ms is not None:
         lines.append(
-            f"the history of these quotas begins at {moment(known['recorded_from_ms'])}, after this log: it is judged "
+            f"the history of these quotas begins at {moment(known.recorded_from_ms)}, after this log: it is judged "
             "by the quotas as they are now"
         )
-    elif not known["periods"]:
+    elif not known.periods:
         lines.append("the quotas given come into force after this log: no limits are known for any of it")
-    elif (from_ms := known["periods"][0]["valid_from_ms"]) is not None and from_ms > start_ms:
+    elif (from_ms := known.periods[0].valid_from_ms) is not None and from_ms > start_ms:
         lines.append(
             f"no limits are known from before {moment(from_ms)}: what was used from {moment(start_ms)} until then is "
             "not held against any"

@@ -1,7 +1,7 @@
 """Options and print-outs that `analyze` and the steps of `pipeline` share."""
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
@@ -17,6 +17,14 @@ from kquota.errors import InputError, KquotaError
 from kquota.figures import duration, limit_text
 
 if TYPE_CHECKING:
+    from kquota.pipeline.dataset.summary import (
+        AmbiguousHour,
+        BackwardClock,
+        CalibrationTotals,
+        DuplicateLogFile,
+        Overlap,
+        Summary,
+    )
     from kquota.pipeline.jobs import Analysis
 
 __all__ = [
@@ -224,17 +232,16 @@ def print_analysis(analysis: "Analysis") -> None:
             f"{'' if line.throttle_ms is None else f' ({duration(line.throttle_ms)})'} and no limit given explains it: "
             "are these the quotas that were in force?"
         )
-    if summary.get("unknown_amounts"):
+    if summary.unknown_amounts:
         console.print(
-            f"{summary['unknown_amounts']:,} requests have an unknown amount: deleting and growing topics costs their "
+            f"{summary.unknown_amounts:,} requests have an unknown amount: deleting and growing topics costs their "
             "partitions, which the log does not always tell (see --topics)."
         )
-    if (calibration := summary.get("calibration")) and calibration["waits"]:
-        console.print(_calibration(calibration))
-    console.print(f"\ntables: {analysis.directory}")
-    page = analysis.directory / "report.html"
-    if page.exists():
-        console.print(f"report: {page}", soft_wrap=True)
+    if summary.calibration is not None and summary.calibration.waits:
+        console.print(_calibration(summary.calibration))
+    console.print(f"\ntables: {analysis.dataset.url}")
+    if analysis.dataset.has("report"):
+        console.print(f"report: {analysis.dataset.url}/report.html", soft_wrap=True)
 
 
 def wide_console() -> Any:
@@ -246,86 +253,85 @@ def wide_console() -> Any:
     return console if console.is_terminal else Console(highlight=False, width=150)
 
 
-def _summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+def _summary_lines(summary: "Summary") -> Iterator[str]:
     """What was read, who is limited, and what is known of the limits' past."""
-    metrics = summary.get("metrics")
-    has_log = metrics is None or any(one.get("source") == "request-log" for one in summary["inputs"])
+    has_log = summary.metrics is None or any(one.source == "request-log" for one in summary.inputs)
     if has_log:
         yield _counts(summary)
-        yield from _repeated(summary.get("duplicate_logs", ()))
-        yield from map(_overlap, summary.get("overlaps", ()))
-        yield from map(_clock_went_backwards, summary.get("clock_went_backwards", ()))
-        yield from map(_ambiguous_hour, summary.get("ambiguous_hours", ()))
-    if metrics is not None:
-        yield from metric_lines(metrics)
-    if "limited_meters" in summary:
+        yield from _repeated(summary.duplicate_logs)
+        yield from map(_overlap, summary.overlaps)
+        yield from map(_clock_went_backwards, summary.clock_went_backwards)
+        yield from map(_ambiguous_hour, summary.ambiguous_hours)
+    if summary.metrics is not None:
+        yield from metric_lines(summary.metrics)
+    if summary.limited_meters is not None:
         text = (
-            f"{summary['clients']:,} clients, {summary['limited_meters']:,} limited meters, "
-            f"{summary['throttled_meters']:,} throttled"
+            f"{summary.clients:,} clients, {summary.limited_meters:,} limited meters, "
+            f"{summary.throttled_meters:,} throttled"
         )
         if has_log:
-            waited = f"{summary['throttled_requests']:,} requests were told to wait {duration(summary['throttle_ms'])}"
-            text += f"; {waited} in all" + (" by the logs" if metrics else "")
+            waited = f"{summary.throttled_requests:,} requests were told to wait {duration(summary.throttle_ms or 0)}"
+            text += f"; {waited} in all" + (" by the logs" if summary.metrics is not None else "")
         yield text
     yield from over_time_lines(summary)
 
 
-def _counts(summary: Mapping[str, Any]) -> str:
-    metrics = summary.get("metrics", {})
-    blank, rejected = (summary[name] - metrics.get(name, 0) for name in ("blank", "rejected"))
-    good = summary["good"] - metrics.get("readings", 0)
+def _counts(summary: "Summary") -> str:
+    good, rejected, blank = summary.good, summary.rejected, summary.blank
+    if (metrics := summary.metrics) is not None:
+        good, rejected, blank = good - metrics.readings, rejected - metrics.rejected, blank - metrics.blank
     text = f"{good + rejected + blank:,} lines: {good:,} good, {rejected:,} rejected"
     if blank:
         text += f", {blank:,} blank"
     left_out = [
-        f"{summary[name]:,} {what}"
-        for name, what in (("forwarded", "forwarded duplicates"), ("followers", "followers' fetches"))
-        if summary.get(name)
+        f"{count:,} {what}"
+        for count, what in ((summary.forwarded, "forwarded duplicates"), (summary.followers, "followers' fetches"))
+        if count
     ]
     return text + (f" (not counted: {', '.join(left_out)})" if left_out else "")
 
 
-def _repeated(logs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _repeated(logs: "Sequence[DuplicateLogFile]") -> Iterator[str]:
     for log in logs[:_SHOWN_LOGS]:
-        yield f"not counted: {log['file']}: all of it is in {log['of']}"
+        yield f"not counted: {log.file}: all of it is in {log.of}"
     if len(logs) > _SHOWN_LOGS:
         yield f"not counted: {len(logs) - _SHOWN_LOGS:,} more copies of logs (`duplicate_logs` in summary.json)"
 
 
-def _overlap(logs: Mapping[str, Any]) -> str:
-    one, other = logs["files"]
-    if logs["overlap_ms"]:
-        found, follows = f"overlap by {duration(logs['overlap_ms'])}", "lines that stand in both count twice"
+def _overlap(logs: "Overlap") -> str:
+    one, other = logs.files
+    if logs.overlap_ms:
+        found, follows = f"overlap by {duration(logs.overlap_ms)}", "lines that stand in both count twice"
     else:
         found, follows = "are of different addresses", "a broker may have come back with another one"
     return (
-        f"broker {logs['broker_id']}: its logs {one} and {other} {found}: {follows}, and if they are of two brokers, "
+        f"broker {logs.broker_id}: its logs {one} and {other} {found}: {follows}, and if they are of two brokers, "
         f"what both used is added up: say whose each is, {_WHOSE_LOG}"
     )
 
 
-def _clock_went_backwards(step: Mapping[str, Any]) -> str:
+def _clock_went_backwards(step: "BackwardClock") -> str:
     return (
-        f"broker {step['broker_id']}: its log goes back in time by {duration(step['by_ms'])} after "
-        f"{moment(step['from_ms'])}: the clock was set back, or summer time ended; what was used before and after "
+        f"broker {step.broker_id}: its log goes back in time by {duration(step.by_ms)} after "
+        f"{moment(step.from_ms)}: the clock was set back, or summer time ended; what was used before and after "
         "counts on the same seconds, so that rates and waits of that time are too high; cut the log there, and analyse "
         "both parts on their own"
     )
 
 
-def _ambiguous_hour(log: Mapping[str, Any]) -> str:
+def _ambiguous_hour(log: "AmbiguousHour") -> str:
     return (
-        f"broker {log['broker_id']}: {log['file']} begins in the hour that the end of summer time repeats, and does "
+        f"broker {log.broker_id}: {log.file} begins in the hour that the end of summer time repeats, and does "
         "not say in which of the two: the first is taken; put it behind the log before it, in one file, to know"
     )
 
 
-def _calibration(calibration: Mapping[str, Any]) -> str:
-    close, waits = calibration["within_5ms_or_5pct"], calibration["waits"]
+def _calibration(calibration: "CalibrationTotals") -> str:
+    close, waits = calibration.within_5ms_or_5pct, calibration.waits
     return (
         f"calibration: Kafka's arithmetic on this log gives {close:,} of {waits:,} waits ({close / waits:.1%}) within "
-        f"5 ms or 5 %: {duration(calibration['throttle_ms_predicted'])} in all, logged "
-        f"{duration(calibration['throttle_ms_logged'])}"
+        f"5 ms or 5 %: {duration(calibration.throttle_ms_predicted)} in all, logged "
+        f"{duration(calibration.throttle_ms_logged)}"
     )
 
 

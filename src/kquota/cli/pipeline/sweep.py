@@ -15,7 +15,7 @@ from kquota.cli.options.targets import QUOTA_FILE, broker_options, read_quotas
 from kquota.cli.pipeline.jobs import dataset_option, load_pipeline, spark_options
 from kquota.config import load_broker_config
 from kquota.errors import IllegalArgumentError, InputError
-from kquota.files import QuotaFile
+from kquota.files import QuotaFile, QuotaTimeline
 from kquota.quotas import parse_quantity
 
 __all__ = ["NONE_LIMITED", "check_finite", "own_quotas", "positive_number", "sweep", "sweep_options"]
@@ -111,8 +111,8 @@ def own_quotas(dataset: str, quotas: str | None) -> QuotaFile:
     """
     if quotas is not None:
         return leave_out_added(read_quotas(quotas))
-    own = Path(dataset) / "quotas.yaml"
-    return read_quotas(str(own)) if own.is_file() else QuotaFile(())
+    found: QuotaTimeline | None = load_pipeline("dataset.dataset").Dataset.open(dataset).quotas()
+    return QuotaFile(()) if found is None else found.last or QuotaFile(())
 
 
 def check_finite(number: float, option: str) -> None:

@@ -116,7 +116,7 @@ def whatif(
         callback=setup,
     )
     print_what_if(found)
-    if old is None and not (Path(dataset) / "quotas.yaml").is_file():
+    if not found.has_baseline:
         click.echo(
             f"compared with no limits at all: which held is not known in {dataset}; --baseline FILE says it, or "
             f"`kquota pipeline resolve --dataset {dataset}`",
@@ -129,11 +129,11 @@ def print_what_if(found: WhatIf) -> None:
     from kquota.pipeline.advice.what_if import UNKNOWNS
 
     console = wide_console()
-    part = found.summary
+    part = found.run
     console.print(
-        f"{part['meters']:,} meters replayed per {part['grain']}, {part['model']} model: {part['throttled']:,} "
-        f"throttled, {part['newly_throttled']:,} newly throttled, {part['no_longer_throttled']:,} no longer throttled, "
-        f"{part['taken_over']:,} take over clients of other meters"
+        f"{part.meters:,} meters replayed per {part.grain}, {part.model} model: {part.throttled:,} "
+        f"throttled, {part.newly_throttled:,} newly throttled, {part.no_longer_throttled:,} no longer throttled, "
+        f"{part.taken_over:,} take over clients of other meters"
     )
     if found.rows:
         console.print()
@@ -143,16 +143,18 @@ def print_what_if(found: WhatIf) -> None:
             console.print(f"{name}: not known is {UNKNOWNS[name]}")
     else:
         console.print("nobody is throttled whom the change touches")
-    if part["changed"] and part["changed"] < part["meters"]:
-        console.print(f"the change touches {part['changed']:,} of the meters; the table has the others, too")
-    if (difference := part["grain_difference"]) and difference["meters"]:
+    if part.changed and part.changed < part.meters:
+        console.print(f"the change touches {part.changed:,} of the meters; the table has the others, too")
+    difference = part.grain_difference
+    if difference is not None and difference.amount_mean is not None and difference.amount_worst is not None:
         console.print(
-            f"\nper second instead of per request, throughput differs by {difference['amount_mean']:.1%} in the mean, "
-            f"{difference['amount_worst']:.1%} at worst ({difference['amount_worst_meter']})"
+            f"\nper second instead of per request, throughput differs by {difference.amount_mean:.1%} in the mean, "
+            f"{difference.amount_worst:.1%} at worst ({difference.amount_worst_meter})"
         )
-    console.print(f"\ntable: {found.directory / 'whatif'}", soft_wrap=True)
-    if (found.directory / "utilisation").is_dir():
-        console.print(f"`kquota pipeline report --dataset {found.directory}` draws it", soft_wrap=True)
+    url = found.dataset.url
+    console.print(f"\ntable: {url}/whatif", soft_wrap=True)
+    if found.dataset.has("utilisation"):
+        console.print(f"`kquota pipeline report --dataset {url}` draws it", soft_wrap=True)
 
 
 def _table(rows: tuple[Any, ...]) -> Any:

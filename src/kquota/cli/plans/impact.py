@@ -18,11 +18,11 @@ __all__ = ["check_directory", "exceeded_lines", "impact_lines", "simulate", "sum
 
 
 def check_directory(directory: str) -> None:
-    """Refuse a directory without usage, also where there will be nothing to simulate.
+    """Refuse what is no dataset, also where there will be nothing to simulate.
 
-    :raises InputError: it is not one that kquota wrote.
+    :raises NotADatasetError: it is none.
     """
-    load_pipeline("dataset.output_directory").OutputDirectory.existing(Path(directory))
+    load_pipeline("dataset.dataset").Dataset.open(directory)
 
 
 def simulate(
@@ -33,13 +33,13 @@ def simulate(
     config: BrokerConfig,
     spark: Mapping[str, Any],
 ) -> PlanImpact:
-    """Simulate the usage of a directory under `current` and under what the plan makes of them.
+    """Simulate the usage of a dataset under `current` and under what the plan makes of them.
 
     :raises KquotaError: it could not be simulated.
     """
     options = load_pipeline("jobs").JobOptions(out=Path(directory), broker_config=config, **spark)
     found: PlanImpact = load_pipeline("advice.plan_impact").plan_impact(
-        Path(directory), plan, current, options, arrivals.load()
+        load_pipeline("dataset.dataset").Dataset.open(directory), plan, current, options, arrivals.load()
     )
     return found
 

@@ -1,39 +1,39 @@
-"""What each change of a plan would have done to the usage of a directory."""
+"""What each change of a plan would have done to the usage of a dataset."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kquota.pipeline.advice.impact import to_impacts
 from kquota.pipeline.advice.what_if_job import Change, simulate_both
-from kquota.pipeline.dataset.output_directory import OutputDirectory
-from kquota.pipeline.jobs import spark_for
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.spark_run import reading_run
+from kquota.pipeline.dataset.steps import WHATIF_STEP
 from kquota.policy import NO_IMPACT, Impact, Plan, PlanImpact
 from kquota.quotas import ClientQuotaEntity, QuotaSnapshot, apply_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-    from kquota.pipeline.jobs import JobOptions
+    from kquota.pipeline.dataset.spark_run import JobOptions
     from kquota.pipeline.simulation.arrivals import Arrivals
 
 __all__ = ["plan_impact"]
 
 
-def plan_impact(usage: Path, plan: Plan, current: QuotaSnapshot, options: JobOptions, arrivals: Arrivals) -> PlanImpact:
-    """Simulate the usage of a directory under the quotas `current`, and under those that `plan` makes of them.
+def plan_impact(
+    dataset: Dataset, plan: Plan, current: QuotaSnapshot, options: JobOptions, arrivals: Arrivals
+) -> PlanImpact:
+    """Simulate the usage of a dataset under the quotas `current`, and under those that `plan` makes of them.
 
     Nothing is written there.
 
-    :raises InputError: it is no directory that kquota wrote.
+    :raises MissingTableError: it has none.
     """
-    progress = options.progress()
-    OutputDirectory.existing(usage)
-    with spark_for(options, progress, usage) as spark:
-        change = Change(current, apply_changes(current, plan.changes), arrivals, is_recorded=False, only_changed=True)
-        simulated = simulate_both(spark, usage, change, options.broker_config, progress)
-        with progress.stage("tell what each change does"):
+    change = Change(current, apply_changes(current, plan.changes), arrivals, is_recorded=False, only_changed=True)
+    with reading_run(options, WHATIF_STEP, dataset) as run:
+        simulated = simulate_both(run, change)
+        with run.stage("tell what each change does"):
             places = [(one.entity.to_text(), one.key) for one in plan.changes]
             rows = to_impacts(simulated.what_if, simulated.bindings, places).collect()
     spans = simulated.replay.spans.values()

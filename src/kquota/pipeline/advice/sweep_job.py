@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -24,11 +23,11 @@ from kquota.pipeline.advice.recommendations import (
     with_values,
 )
 from kquota.pipeline.advice.what_if_job import recorded_clients
-from kquota.pipeline.analysis import read_table, read_usage
-from kquota.pipeline.dataset.output_directory import OutputDirectory
-from kquota.pipeline.dataset.table_files import write_table
-from kquota.pipeline.dataset.tables import CURVE, RECOMMENDATIONS, USAGE, Table
-from kquota.pipeline.jobs import JobOptions, add_to, spark_for
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.spark_run import JobOptions, spark_run
+from kquota.pipeline.dataset.steps import RECOMMEND_STEP, SWEEP_STEP
+from kquota.pipeline.dataset.summary import CurveRun, RecommendRun
+from kquota.pipeline.dataset.tables import CURVE, RECOMMENDATIONS, USAGE
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
 from kquota.pipeline.simulation.simulated import Recording, recording_spans
@@ -45,10 +44,9 @@ from kquota.quotas import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, Row
 
-    from kquota.pipeline.progress import Progress
-    from kquota.pipeline.spark.parquet_source import ParquetSource
+    from kquota.pipeline.dataset.run import Run
 
 __all__ = ["RECOMMENDED_KEYS", "RecommendationGoal", "RecommendationResult", "SweepResult", "recommend", "sweep"]
 
@@ -97,40 +95,13 @@ class RecommendationResult:
     unmet: tuple[Row, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Recording:
-    """The usage of a directory, with each client's meter; and the way for a table back into it."""
-
-    spark: SparkSession
-    output: OutputDirectory
-    progress: Progress
-    usage: ParquetSource
-    meters: DataFrame
-    replay: Recording
-
-    def stage(self, frame: DataFrame, table: Table) -> DataFrame:
-        """Write a table; what is given is read from there."""
-        write_table(frame, self.output.staging, table)
-        return read_table(self.spark, self.output.staging, table)
-
-    def publish(self, table: Table, part: Mapping[str, Any]) -> None:
-        """Put the table that was staged in place of the old one, and its part into summary.json."""
-        add_to(self.output, [table.name], part, self.progress)
-
-
-@contextmanager
-def _recording(
-    usage: Path, quotas: QuotaFile, options: JobOptions, arrivals: Arrivals, unlimited_by: str | None, *, adds: Table
-) -> Iterator[_Recording]:
-    progress = options.progress()
-    with OutputDirectory.existing(usage, adds.name) as output, spark_for(options, progress, usage) as spark:
-        cells = read_usage(spark, usage)
-        with progress.stage("find the meters"):
-            clients = recorded_clients(spark, usage)
-            defaults = options.broker_config.static_defaults
-            meters = to_meters(clients, quotas.snapshot(), static_defaults=defaults, unlimited_by=unlimited_by)
-            replay = Recording(arrivals, options.broker_config, recording_spans(read_usage(spark, usage)))
-        yield _Recording(spark, output, progress, cells, keep(meters), replay)
+def _measured(run: Run, quotas: QuotaFile, arrivals: Arrivals, unlimited_by: str | None) -> tuple[DataFrame, Recording]:
+    """The meter of each client in the usage, persisted, and what all meters have in common."""
+    with run.stage("find the meters"):
+        defaults = run.broker.static_defaults
+        clients = recorded_clients(run)
+        meters = to_meters(clients, quotas.snapshot(), static_defaults=defaults, unlimited_by=unlimited_by)
+        return keep(meters), Recording(arrivals, run.broker, recording_spans(run.source(USAGE.name)))
 
 
 def sweep(
@@ -142,16 +113,23 @@ def sweep(
     arrivals: Arrivals,
     unlimited_by: str | None = None,
 ) -> SweepResult:
-    """Try the limits of a grid on all meters, into the table `curve` of the directory."""
-    with _recording(usage, quotas, options, arrivals, unlimited_by, adds=CURVE) as found:
-        with found.progress.stage("replay under all limits"):
-            curve = found.stage(to_curve(simulate_cell_frames(found.usage, found.meters, found.replay, grid)), CURVE)
-        totals = curve.agg(
-            F.count_distinct("cluster", "broker_id", "meter", "key").alias("meters"),
-            F.count(F.lit(1)).alias("candidates"),
-        ).first()
+    """Try the limits of a grid on all meters, into the table `curve` of the dataset."""
+    with spark_run(options, SWEEP_STEP, Dataset.open(usage)) as run:
+        meters, recording = _measured(run, quotas, arrivals, unlimited_by)
+        with run.stage("replay under all limits"):
+            simulated = simulate_cell_frames(run.source(USAGE.name), meters, recording, grid)
+            run.write(CURVE.name, to_curve(simulated))
+        totals = (
+            run.frame(CURVE.name)
+            .agg(
+                F.count_distinct("cluster", "broker_id", "meter", "key").alias("meters"),
+                F.count(F.lit(1)).alias("candidates"),
+            )
+            .first()
+        )
         assert totals is not None
-        found.publish(CURVE, {"curve": {"model": arrivals.model.value, **totals.asDict()}})
+        run.summary.curve = CurveRun(arrivals.model.value, totals.meters, totals.candidates)
+        run.commit()
     return SweepResult(usage, totals.meters, totals.candidates)
 
 
@@ -166,36 +144,38 @@ def recommend(
     arrivals: Arrivals,
     unlimited_by: str | None = None,
 ) -> RecommendationResult:
-    """Find the limits to set, into the table `recommendations` of the directory, and as a quota file."""
-    with _recording(usage, quotas, options, arrivals, unlimited_by, adds=RECOMMENDATIONS) as found:
-        meters = keep(with_rules(found.meters.where(F.col("key").isin(*goal.keys)), owners))
+    """Find the limits to set, into the table `recommendations` of the dataset, and as a quota file."""
+    with spark_run(options, RECOMMEND_STEP, Dataset.open(usage)) as run:
+        meters, recording = _measured(run, quotas, arrivals, unlimited_by)
+        meters = keep(with_rules(meters.where(F.col("key").isin(*goal.keys)), owners))
         kept = None
         if goal.owners:
             is_wanted = F.col("owner").isin(*goal.owners)
-            kept = unchanged_limits(read_table(found.spark, usage, USAGE), meters.where(~is_wanted))
+            kept = unchanged_limits(run.frame(USAGE.name), meters.where(~is_wanted))
             meters = meters.where(is_wanted)
-        with found.progress.stage("find what is needed"):
-            needed = keep(_needed(found, meters, goal, grid))
+        with run.stage("find what is needed"):
+            needed = keep(_needed(run, meters, recording, goal, grid))
             values = rule_values(needed, meters)
             values = keep(cut_to_capacity(values, needed, meters, goal.capacity or {}, kept))
-        with found.progress.stage("replay what is recommended"):
-            held = keep(simulate_cell_frames(found.usage, keep(with_values(meters, values)), found.replay))
-            table = found.stage(to_recommendations(values, held, meters, goal.reason()), RECOMMENDATIONS)
+        with run.stage("replay what is recommended"):
+            simulated = keep(simulate_cell_frames(run.source(USAGE.name), keep(with_values(meters, values)), recording))
+            run.write(RECOMMENDATIONS.name, to_recommendations(values, simulated, meters, goal.reason()))
+            table = run.frame(RECOMMENDATIONS.name)
             rows = tuple(table.orderBy(F.col("owner") == UNOWNED, "owner", "entity", "key").collect())
         unmet = tuple(row for row in rows if _is_unmet(row, goal.objectives))
-        part = {"goal": goal.reason(), "rules": len(rows), "unmet": len(unmet)}
-        found.publish(RECOMMENDATIONS, {"recommendations": part})
+        run.summary.recommendations = RecommendRun(goal.reason(), len(rows), len(unmet))
+        run.commit()
     file, comments = _as_file(rows, quotas)
     return RecommendationResult(usage, file, write_yaml(file, comments, by_owner=bool(owners)), rows, unmet)
 
 
-def _needed(found: _Recording, meters: DataFrame, goal: RecommendationGoal, grid: Grid) -> DataFrame:
+def _needed(run: Run, meters: DataFrame, recording: Recording, goal: RecommendationGoal, grid: Grid) -> DataFrame:
+    usage = run.source(USAGE.name)
     if goal.percentile is None:
-        return lowest_limits(simulate_cell_frames(found.usage, meters, found.replay, grid), goal.objectives)
+        return lowest_limits(simulate_cell_frames(usage, meters, recording, grid), goal.objectives)
     # Rates are those of the meter, whatever its limit.
     any_limit = meters.withColumn("limit", F.coalesce("limit", F.lit(float("inf"))))
-    rates = to_utilisation(found.usage, any_limit, found.replay.broker_config)
-    return at_percentile(rates, goal.percentile, goal.headroom)
+    return at_percentile(to_utilisation(usage, any_limit, run.broker), goal.percentile, goal.headroom)
 
 
 def _is_unmet(row: Row, objectives: Sequence[Objective]) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from kquota.config import BrokerConfig
 from kquota.errors import InputError
 from kquota.files import QuotaFile
 from kquota.pipeline.advice.what_if import (
@@ -24,12 +22,11 @@ from kquota.pipeline.advice.what_if import (
     under_old,
     worst_first,
 )
-from kquota.pipeline.analysis import read_table, read_usage, write_summary
-from kquota.pipeline.dataset.output_directory import OutputDirectory
-from kquota.pipeline.dataset.quotas import latest_quotas
-from kquota.pipeline.dataset.table_files import write_table
-from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, WHATIF
-from kquota.pipeline.jobs import JobOptions, add_to, extended, read_summary, spark_for, without_judged
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.spark_run import JobOptions, spark_run
+from kquota.pipeline.dataset.steps import QUOTAS, WHATIF_STEP
+from kquota.pipeline.dataset.summary import GrainDifference, WhatIfRun
+from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, USAGE, WHATIF
 from kquota.pipeline.limits.clients import to_client_totals
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.callback_frames import callback_bindings, simulate_callback_frames
@@ -40,9 +37,9 @@ from kquota.pipeline.spark.persisted_frames import keep
 from kquota.quotas import QuotaSnapshot
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, Row
 
-    from kquota.pipeline.progress import Progress
+    from kquota.pipeline.dataset.run import Run
     from kquota.pipeline.simulation.callback import CallbackSetup
 
 __all__ = ["WORST_SHOWN", "WhatIf", "recorded_clients", "what_if"]
@@ -52,11 +49,13 @@ WORST_SHOWN = 30
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What came out: the part of summary.json, and the rows of `whatif` that say most, worst first."""
+    """What came out: the dataset that was written to, and the rows of `whatif` that say most, worst first."""
 
-    directory: Path
-    summary: Mapping[str, Any]
+    dataset: Dataset
+    run: WhatIfRun
     rows: tuple[Row, ...]
+    has_baseline: bool
+    """Whether anything says what the old limits are; otherwise there are none."""
 
 
 def what_if(
@@ -69,59 +68,49 @@ def what_if(
     only_changed: bool = False,
     callback: CallbackSetup | None = None,
 ) -> WhatIf:
-    """Replay the usage of a directory under `new` quotas, into the table `whatif`.
+    """Replay the usage of a dataset under `new` quotas, into the table `whatif`.
 
-    :param options: with the directory that the table goes to; it may be that of the usage.
-    :param baseline: the old quotas; without them those that the directory was analysed with, or none.
+    :param options: with the dataset that the table goes to; it may be that of the usage.
+    :param baseline: the old quotas; without them those that the dataset was analysed with, or none.
     :param only_changed: leave out meters that the change does not touch.
     :param callback: what the new limits come from instead; it has been given `new`. It needs the table `requests`.
-    :raises InputError: the table is not there.
+    :raises MissingTableError: the table is not there.
     """
-    progress = options.progress()
-    OutputDirectory.existing(usage)
-    if callback is not None and not (usage / REQUESTS.name).is_dir():
+    dataset = Dataset.open(usage)
+    if callback is not None and not dataset.has(REQUESTS.name):
         raise InputError(
             f"--callback: {usage} has no table `requests`, and a callback is asked request by request: analyse the "
             "logs again with --keep-requests"
         )
     is_own = options.out.resolve() == usage.resolve()
-    output = (
-        OutputDirectory.existing(usage, WHATIF.name)
-        if is_own
-        else OutputDirectory(options.out, overwrite=options.overwrite)
+    into = None if is_own else Dataset.create(options.out, overwrite=options.overwrite)
+    old = baseline.snapshot() if baseline is not None else recorded_quotas(dataset)
+    change = Change(
+        old,
+        new.snapshot(),
+        arrivals or Arrivals(),
+        is_recorded=baseline is None,
+        only_changed=only_changed,
+        callback=callback,
     )
-    old = baseline.snapshot() if baseline is not None else recorded_quotas(usage)
-    with output, spark_for(options, progress, usage) as spark:
-        change = Change(
-            old,
-            new.snapshot(),
-            arrivals or Arrivals(),
-            is_recorded=baseline is None,
-            only_changed=only_changed,
-            callback=callback,
-        )
-        part = what_if_step(spark, usage, output.staging, change, options.broker_config, progress)
-        rows = worst_rows(read_table(spark, output.staging, WHATIF), WORST_SHOWN)
-        if is_own:
-            add_to(output, [WHATIF.name], {"whatif": part}, progress)
-        else:
-            write_summary(output.staging, extended(without_judged(read_summary(usage)), {"whatif": part}, progress))
-            for name in ("whatif", "summary.json"):
-                output.publish(name)
-            output.remove_others(("whatif", "summary.json"))
-    return WhatIf(options.out, part, rows)
+    with spark_run(options, WHATIF_STEP, dataset, into=into) as run:
+        found = what_if_step(run, change)
+        rows = worst_rows(run.frame(WHATIF.name), WORST_SHOWN)
+        written = run.commit()
+    return WhatIf(written, found, rows, has_baseline=baseline is not None or dataset.has(QUOTAS))
 
 
-def recorded_clients(spark: SparkSession, directory: Path) -> DataFrame:
-    """Who is in the usage of a directory: at least cluster, user, client_id, ip and key, and if need be grain."""
+def recorded_clients(run: Run) -> DataFrame:
+    """Who is in the usage: at least cluster, user, client_id, ip and key, and if need be grain."""
     # Of metrics the table does not say what is known of a client; `usage` does.
-    has_clients = (directory / CLIENTS.name).is_dir() and not read_summary(directory).get("metrics")
-    return read_table(spark, directory, CLIENTS) if has_clients else to_client_totals(read_usage(spark, directory))
+    has_clients = run.has(CLIENTS.name) and run.summary.metrics is None
+    return run.frame(CLIENTS.name) if has_clients else to_client_totals(run.source(USAGE.name))
 
 
-def recorded_quotas(directory: Path) -> QuotaSnapshot:
-    """The quotas that a directory was analysed with, the last of those that changed; none where it was not."""
-    return latest_quotas(directory).snapshot() if (directory / "quotas.yaml").is_file() else {}
+def recorded_quotas(dataset: Dataset) -> QuotaSnapshot:
+    """The quotas that a dataset was analysed with, the last of those that changed; none where it was not."""
+    quotas = dataset.quotas()
+    return {} if quotas is None or quotas.last is None else quotas.last.snapshot()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,25 +140,23 @@ class WhatIfFrames:
     grain: str
 
 
-def simulate_both(
-    spark: SparkSession, directory: Path, change: Change, config: BrokerConfig, progress: Progress
-) -> WhatIfFrames:
+def simulate_both(run: Run, change: Change) -> WhatIfFrames:
     """`usage` and, where they were kept, `requests` under both quotas."""
-    usage = read_usage(spark, directory)
-    with progress.stage("resolve both quotas"):
-        clients = recorded_clients(spark, directory)
-        bindings = keep(to_bindings(clients, change.old, change.new, static_defaults=config.static_defaults))
+    usage = run.source(USAGE.name)
+    with run.stage("resolve both quotas"):
+        defaults = run.broker.static_defaults
+        bindings = keep(to_bindings(recorded_clients(run), change.old, change.new, static_defaults=defaults))
         if change.only_changed:
             bindings = keep(changed(bindings))
-        replay = Recording(change.arrivals, config, recording_spans(read_usage(spark, directory)))
+        replay = Recording(change.arrivals, run.broker, recording_spans(usage))
     # Where a part of the usage is from metrics, only cells have all of it.
-    has_all_requests = (directory / REQUESTS.name).is_dir() and not read_summary(directory).get("metrics")
+    has_all_requests = run.has(REQUESTS.name) and run.summary.metrics is None
     grain = "request" if has_all_requests or change.callback is not None else "cell"
 
     def requests() -> DataFrame:
-        return read_table(spark, directory, REQUESTS)
+        return run.frame(REQUESTS.name)
 
-    with progress.stage("replay under both quotas"):
+    with run.stage("replay under both quotas"):
         if change.callback is not None:
             by_callback = keep(simulate_callback_frames(requests(), change.callback, replay))
             held_old = simulate_request_frames(requests(), under_old(bindings), replay)
@@ -194,30 +181,30 @@ def simulate_both(
     return WhatIfFrames(table, held_new, bindings, replay, grain)
 
 
-def what_if_step(
-    spark: SparkSession, directory: Path, staging: Path, change: Change, config: BrokerConfig, progress: Progress
-) -> dict[str, Any]:
-    """`usage` and, where they were kept, `requests` to `whatif`; returns the part of summary.json."""
-    replayed = simulate_both(spark, directory, change, config, progress)
-    write_table(replayed.what_if, staging, WHATIF)
+def what_if_step(run: Run, change: Change) -> WhatIfRun:
+    """`usage` and, where they were kept, `requests` to `whatif`; returns the part of the summary."""
+    replayed = simulate_both(run, change)
+    run.write(WHATIF.name, replayed.what_if)
     difference = None
     if replayed.grain == "request" and change.callback is None:
-        with progress.stage("compare with cells"):
-            cells = simulate_cell_frames(read_usage(spark, directory), under_new(replayed.bindings), replayed.replay)
+        with run.stage("compare with cells"):
+            cells = simulate_cell_frames(run.source(USAGE.name), under_new(replayed.bindings), replayed.replay)
             difference = grain_difference(replayed.held, cells)
     found = to_totals(replayed.what_if).first()
     assert found is not None
-    return {
-        "model": change.arrivals.model.value,
-        "in_flight": change.arrivals.in_flight,
-        "grain": replayed.grain,
-        "clients": replayed.bindings.count(),
+    part = WhatIfRun(
+        model=change.arrivals.model.value,
+        in_flight=change.arrivals.in_flight,
+        grain=replayed.grain,
+        clients=replayed.bindings.count(),
+        grain_difference=difference,
         **found.asDict(),
-        "grain_difference": difference,
-    }
+    )
+    run.summary.whatif = part
+    return part
 
 
-def grain_difference(by_requests: DataFrame, by_cells: DataFrame) -> dict[str, Any]:
+def grain_difference(by_requests: DataFrame, by_cells: DataFrame) -> GrainDifference:
     """How far cells and requests are apart on the meters that either throttles: throughput, and share of time."""
     place = ("cluster", "broker_id", "meter", "key")
     cells = by_cells.select(
@@ -238,7 +225,7 @@ def grain_difference(by_requests: DataFrame, by_cells: DataFrame) -> dict[str, A
         F.max(share).alias("share_worst"),
     ).first()
     assert found is not None
-    return found.asDict()
+    return GrainDifference(**found.asDict())
 
 
 def worst_rows(table: DataFrame, count: int) -> tuple[Row, ...]:

@@ -20,12 +20,14 @@ import pyarrow as pa
 
 from kquota.files import QuotaTimeline
 from kquota.pipeline.dataset.errors import (
+    ConflictError,
     DamagedFileError,
     DatasetExistsError,
     ForeignFilesError,
     Found,
     MissingTableError,
     NotADatasetError,
+    NotWritableError,
     WrongFormatError,
 )
 from kquota.pipeline.dataset.manifest import LIVE_EVERY, RUNS, DataFile, Manifest, fold, newest_sequence, read_manifests
@@ -70,10 +72,15 @@ class Dataset:
 
         :raises DatasetExistsError: there is one.
         :raises ForeignFilesError: there is what kquota did not write.
+        :raises NotWritableError: there is a file.
         """
-        dataset = cls._at(open_storage(url))
+        storage = open_storage(url)
+        try:
+            dataset = cls(storage).refresh()
+        except NotADirectoryError:
+            raise NotWritableError(storage.url, "Not a directory") from None
         if dataset.manifest is None:
-            _check_empty(dataset.storage)
+            _check_empty(storage)
         elif not overwrite:
             raise DatasetExistsError(dataset.url)
         return dataset
@@ -84,17 +91,14 @@ class Dataset:
 
         :raises NotADatasetError: no run has committed one.
         """
-        dataset = cls._at(open_storage(url))
+        storage = open_storage(url)
+        try:
+            dataset = cls(storage).refresh()
+        except NotADirectoryError:
+            raise NotADatasetError(storage.url, "a file") from None
         if dataset.manifest is None:
             raise NotADatasetError(dataset.url, _found(dataset.storage))
         return dataset
-
-    @classmethod
-    def _at(cls, storage: Storage) -> Dataset:
-        try:
-            return cls(storage).refresh()
-        except NotADirectoryError:
-            raise NotADatasetError(storage.url, "a file") from None
 
     @property
     def url(self) -> str:
@@ -163,23 +167,37 @@ class Dataset:
         return self._retrying(_read_quotas)
 
     def frame(self, spark: SparkSession, table: str) -> DataFrame:
-        """A table for Spark. A run that replaces it makes a job that still reads it fail."""
+        """A table for Spark. A run that replaces it makes a job that still reads it fail.
+
+        :raises MissingTableError: it is not there.
+        :raises DamagedFileError: a file is missing or was cut short.
+        :raises ConflictError: it was replaced since the dataset was opened.
+        """
         from kquota.pipeline.dataset.frames import table_frame
 
-        self.require(table)
+        self._check_files(table)
         return table_frame(spark, self.storage, ALL_TABLES[table], self.files(table))
 
     def source(self, spark: SparkSession, table: str) -> ParquetSource:
-        """A table as Arrow batches on Spark's workers, without the columns that paths say."""
+        """As :meth:`frame`: Arrow batches on Spark's workers, without the columns that paths say."""
         from kquota.pipeline.dataset.frames import table_source
 
-        self.require(table)
+        self._check_files(table)
         return table_source(spark, self.storage, ALL_TABLES[table], self.files(table))
 
     def require(self, table: str) -> None:
         """:raises MissingTableError: it is not there."""
         if not self.has(table):
             raise MissingTableError(self.url, table, written_by(table).name)
+
+    def _check_files(self, table: str) -> None:
+        self.require(table)
+        sizes = {info.path: info.bytes for info in self.storage.list(f"{table}/")}
+        for file in self.files(table):
+            if sizes.get(file.path) != file.bytes:
+                if changes := self.refresh().changes_since(self.version):
+                    raise ConflictError(self.url, [table], sorted({one.step for one in changes}))
+                raise DamagedFileError(self.url, file.path, written_by(table).name)
 
     def run(
         self,

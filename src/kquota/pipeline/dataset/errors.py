@@ -55,7 +55,7 @@ class DatasetExistsError(InputError):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        super().__init__(f"{url} is a dataset already: it has to be overwritten, or the new one made elsewhere")
+        super().__init__(f"{url} is a dataset already")
 
 
 class ForeignFilesError(InputError):
@@ -87,7 +87,7 @@ class MissingTableError(InputError):
 
     def __init__(self, url: str, table: str, written_by: str) -> None:
         self.url, self.table, self.written_by = url, table, written_by
-        super().__init__(f"{url} has no {table}: the step {written_by} writes it")
+        super().__init__(f"{url} has no {table}, which the step {written_by} writes")
 
 
 class DamagedFileError(InputError):
@@ -95,7 +95,7 @@ class DamagedFileError(InputError):
 
     def __init__(self, url: str, path: str, written_by: str) -> None:
         self.url, self.path, self.written_by = url, path, written_by
-        super().__init__(f"{url}/{path} is missing or damaged: the step {written_by} writes it anew")
+        super().__init__(f"{url}/{path} is missing or damaged; the step {written_by} writes it anew")
 
 
 class ConflictError(KquotaError):
@@ -115,8 +115,7 @@ class BusyError(KquotaError):
     def __init__(self, url: str, tables: Collection[str], writer: Writer) -> None:
         self.url, self.tables, self.writer = url, tuple(sorted(tables)), writer
         super().__init__(
-            f"{url}: {_shown(self.tables)} is being written by {writer}: try again when that run has "
-            "ended, or write to another dataset"
+            f"{url}: {_shown(self.tables)} is being written by {writer}: try again when that run has ended"
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
 
     from kquota.pipeline.spark.parquet_source import ParquetSource
 
-__all__ = ["spark_schema", "table_frame", "table_source", "write_frame"]
+__all__ = ["files_source", "spark_schema", "table_frame", "table_source", "write_frame"]
 
 _FILE_ROWS: Final = 1_000_000
-"""A task writes a file for about so many rows, and has no more of them in memory."""
+"""A task writes a file after about this many rows, and has no more of them in memory."""
 _GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 """What Spark takes for a pattern in a path."""
 _DESCRIBED: Final = pa.schema([("file", pa.binary())])
@@ -51,10 +50,15 @@ def table_frame(spark: SparkSession, storage: Storage, table: Table, files: Sequ
 
 def table_source(spark: SparkSession, storage: Storage, table: Table, files: Sequence[DataFile]) -> ParquetSource:
     """Arrow batches of these files, without the columns that their paths say."""
+    return files_source(spark, storage, table.file_schema, files)
+
+
+def files_source(spark: SparkSession, storage: Storage, schema: pa.Schema, files: Sequence[DataFile]) -> ParquetSource:
+    """Arrow batches of any files, with the columns of `schema`."""
     from kquota.pipeline.spark.parquet_source import ParquetSource
 
-    paths = [Path(storage.spark_url(file.path).removeprefix("file://")) for file in files]
-    return ParquetSource(spark, paths, spark_schema(table.file_schema))
+    sizes = {file.path: file.bytes for file in files}
+    return ParquetSource(spark, storage.open_input, sizes, spark_schema(schema))
 
 
 def write_frame(frame: DataFrame, writer: TableWriter) -> list[DataFile]:

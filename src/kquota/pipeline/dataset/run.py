@@ -9,6 +9,7 @@ from io import StringIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+import pyarrow as pa
 from msgspec.structs import replace
 
 from kquota import __version__
@@ -60,7 +61,8 @@ class Run:
         self.target = target
         self.broker = BrokerConfig() if broker is None else broker
         self.progress = Progress(StringIO(), SystemClock(), quiet=True) if progress is None else progress
-        self._spark = spark
+        self.session = spark
+        """May be given later: see :attr:`spark`."""
         self._added: dict[str, list[DataFile]] = {}
         self._is_own = target.url == dataset.url
         self._seen = Dataset(dataset.storage) if step.begins_anew else dataset
@@ -69,8 +71,8 @@ class Run:
     @property
     def spark(self) -> SparkSession:
         """The session that the run was given."""
-        assert self._spark is not None, "a step with Spark was run without a session"
-        return self._spark
+        assert self.session is not None, "a step with Spark was run without a session"
+        return self.session
 
     def __enter__(self) -> Self:
         """Announce the run.
@@ -131,6 +133,12 @@ class Run:
         from kquota.pipeline.dataset.frames import table_source
 
         return table_source(self.spark, self.target.storage, ALL_TABLES[table], self._added[table])
+
+    def temporary_source(self, schema: pa.Schema, files: Sequence[DataFile]) -> ParquetSource:
+        """Arrow batches of files that this run wrote, whatever they are of."""
+        from kquota.pipeline.dataset.frames import files_source
+
+        return files_source(self.spark, self.target.storage, schema, files)
 
     def quotas(self) -> QuotaTimeline | None:
         """Those of the dataset."""

@@ -1,9 +1,9 @@
 """Who is writing to a dataset, and what runs that were killed left.
 
 A run marks itself by ``_runs/ID.running`` before it writes anything, and removes the mark when all is done. Every file
-that it writes has its id in its name. So a file of a table that is not live, and whose run has no mark, is of no use to
+that it writes has its id in its name. So a file that is not live, of a run without a mark, is of no use to
 anybody. That a mark's process still runs is known for this machine only; correctness does not depend on it, as two runs
-that write the same tables are told apart at the commit.
+that write the same tables find out at the commit.
 """
 
 from __future__ import annotations

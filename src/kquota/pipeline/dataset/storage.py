@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kquota.clock import SystemClock
 from kquota.errors import InputError
-from kquota.files.local_paths import local_path
+from kquota.files.local_paths import check_local, local_path
 from kquota.pipeline.dataset.errors import UnsupportedStorageError
 
 __all__ = ["FileInfo", "LocalStorage", "Storage", "open_storage"]
@@ -124,14 +124,14 @@ class LocalStorage:
                 raise
             raise UnsupportedStorageError(self.url, "its file system has no hard links") from None
         finally:
-            partial.unlink()
+            self.delete([partial.relative_to(self.root).as_posix()])
 
     def delete(self, paths: Iterable[str]) -> None:
-        """As :meth:`Storage.delete`; folders that become empty go, too."""
+        """As :meth:`Storage.delete`; folders that become empty go, too, at last the storage's own."""
         for path in paths:
             self._at(path).unlink(missing_ok=True)
             with suppress(OSError):  # not empty, or another has removed it
-                for folder in Path(path).parents[:-1]:
+                for folder in Path(path).parents:
                     Path(self.root, folder).rmdir()
 
     def remove_partial(self, older_than_s: float = _PARTIAL_S) -> None:
@@ -186,6 +186,8 @@ def open_storage(url: str | Path) -> Storage:
     :raises UnsupportedStorageError: it is a URL of another scheme, or of another host.
     """
     try:
+        if isinstance(url, Path):
+            check_local(url)
         path = local_path(str(url))
     except InputError:
         raise UnsupportedStorageError(str(url), "URLs of this kind are not served yet") from None

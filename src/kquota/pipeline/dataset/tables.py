@@ -26,12 +26,10 @@ __all__ = [
     "CLIENTS",
     "CURVE",
     "LIMITS",
-    "OCCASIONAL",
     "RECOMMENDATIONS",
     "REJECTED",
     "REQUESTS",
     "SHOWBACK",
-    "TABLES",
     "THROTTLED",
     "USAGE",
     "UTILISATION",
@@ -314,8 +312,8 @@ WHATIF: Final = Table(
         Column("limit_new", _DOUBLE, "limit", "Limit that is tried; null: unlimited"),
         Column("model", _TEXT, "", "Arrivals: open (as recorded) or closed (wait for answers)"),
         Column("grain", _TEXT, "", "What was simulated: request or cell"),
-        Column("amount_old", _DOUBLE, "amount", "What was let through under the baseline"),
-        Column("amount_new", _DOUBLE, "amount", "What is let through up to the end of the recording"),
+        Column("amount_old", _DOUBLE, "amount", "What passed under the baseline"),
+        Column("amount_new", _DOUBLE, "amount", "What passes up to the end of the recording"),
         Column("throttled_requests", _LONG, "requests", "Requests that would be throttled"),
         Column("throttled_ms", _DOUBLE, "ms", "Sum of their throttle times"),
         Column("throttled_share", _DOUBLE, "share", "Part of the recording in which the meter is muted"),
@@ -340,7 +338,7 @@ CURVE: Final = Table(
         Column("throttled_share", _DOUBLE, "share", "Part of the recording in which the meter is muted"),
         Column("throttled_ms", _DOUBLE, "ms", "Sum of the throttle times"),
         Column("max_delay_ms", _DOUBLE, "ms", "The longest that a request waits"),
-        Column("amount", _DOUBLE, "amount", "What is let through up to the end of the recording"),
+        Column("amount", _DOUBLE, "amount", "What passes up to the end of the recording"),
         _UNKNOWN,
     ),
 )
@@ -377,13 +375,21 @@ SHOWBACK: Final = Table(
     ),
 )
 
-TABLES: Final = {
-    table.name: table for table in (REQUESTS, USAGE, CLIENTS, UTILISATION, THROTTLED, CALIBRATION, REJECTED)
+ALL_TABLES: Final = {
+    table.name: table
+    for table in (
+        REQUESTS,
+        USAGE,
+        CLIENTS,
+        UTILISATION,
+        THROTTLED,
+        CALIBRATION,
+        REJECTED,
+        LIMITS,
+        SHOWBACK,
+        WHATIF,
+        CURVE,
+        RECOMMENDATIONS,
+    )
 }
-"""What every analysis writes."""
-
-OCCASIONAL: Final = {table.name: table for table in (LIMITS, SHOWBACK, WHATIF, CURVE, RECOMMENDATIONS)}
-"""What a dataset has besides where limits changed, or where a step was asked for."""
-
-ALL_TABLES: Final = TABLES | OCCASIONAL
 """By name."""

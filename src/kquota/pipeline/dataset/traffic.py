@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from kquota.errors import InputError
-from kquota.files import QuotaFile, read_quota_file
+from kquota.files import QuotaFile
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.callback_conformance import TrafficRecord
 from kquota.metering.requests import is_strict
-from kquota.pipeline.dataset.output_directory import MARKER
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.errors import DamagedFileError
+from kquota.pipeline.dataset.manifest import DataFile
+from kquota.pipeline.dataset.steps import written_by
+from kquota.pipeline.dataset.tables import REQUESTS, USAGE, Table
+from kquota.pipeline.dataset.writing import read_file
 
 __all__ = ["RecordedTraffic"]
 
@@ -40,49 +42,41 @@ _CELLS: Final = (
 )
 
 
-class _File(NamedTuple):
-    """A file of a table, and what its statistics say."""
-
-    path: Path
-    rows: int
-    first_ms: float
-    brokers: tuple[int, int] | None
-
-
 @dataclass(slots=True)
 class RecordedTraffic:
-    """One directory. `skipped` counts what could not be used so far: an unknown client, an unknown amount,
-    or a rate that metrics told.
+    """Traffic of one dataset. `skipped` counts what could not be used so far: an unknown client, an unknown amount,
+    or a rate that is from metrics.
     """
 
-    directory: Path
-    is_per_request: bool
-    files: Sequence[_File]
+    dataset: Dataset
+    table: Table
     skipped: int = 0
 
     @classmethod
-    def of(cls, directory: Path) -> RecordedTraffic:
+    def of(cls, dataset: Dataset) -> RecordedTraffic:
         """The requests, where they were kept, otherwise the seconds of `usage`.
 
-        :raises InputError: this is no directory that kquota wrote, or it holds neither.
+        :raises MissingTableError: it has neither.
         """
-        if not (directory / MARKER).is_file():
-            raise InputError(
-                f"--dataset {directory}: this is not a directory that `kquota analyze --out` or "
-                "`kquota pipeline ingest` wrote"
-            )
-        for table, time in (("requests", "record_ms"), ("usage", "cell_start_ms")):
-            paths = sorted((directory / table).rglob("*.parquet"))
-            if paths:
-                return cls(directory, table == "requests", [_described(path, time) for path in paths])
-        raise InputError(f"--dataset {directory}: there is neither a table `requests` nor a table `usage` in it")
+        if dataset.files(REQUESTS.name):
+            return cls(dataset, REQUESTS)
+        dataset.require(USAGE.name)
+        return cls(dataset, USAGE)
+
+    @property
+    def is_per_request(self) -> bool:
+        """Whether it is known request by request."""
+        return self.table is REQUESTS
+
+    @property
+    def files(self) -> Sequence[DataFile]:
+        """Where it is."""
+        return self.dataset.files(self.table.name)
 
     def quotas(self) -> QuotaFile | None:
-        """Those that it was analysed with, if it was."""
-        path = self.directory / "quotas.yaml"
-        if not path.is_file():
-            return None
-        return read_quota_file(path.read_bytes(), name=str(path))
+        """Those that it was analysed with, the last of those that changed."""
+        quotas = self.dataset.quotas()
+        return None if quotas is None else quotas.last
 
     @property
     def grain(self) -> str:
@@ -97,10 +91,10 @@ class RecordedTraffic:
         """Whose traffic it is."""
         found: set[int] = set()
         for file in self.files:
-            if file.brokers is not None and file.brokers[0] == file.brokers[1]:
-                found.add(file.brokers[0])
-            elif file.rows:
-                found.update(pq.read_table(file.path, columns=["broker_id"])["broker_id"].unique().to_pylist())
+            if file.broker_id is not None:
+                found.add(file.broker_id)
+            else:
+                found.update(self._read(file, ["broker_id"])["broker_id"].unique().to_pylist())
         return sorted(found)
 
     def of_broker(self, broker_id: int) -> Iterator[TrafficRecord]:
@@ -108,16 +102,17 @@ class RecordedTraffic:
         columns, order = (_REQUESTS, ("record_ms", "seq")) if self.is_per_request else (_CELLS, _CELLS[:4])
         to_records = _request_records if self.is_per_request else _cell_records
         files = sorted(
-            (one for one in self.files if one.rows and _may_hold(one, broker_id)),
-            key=lambda file: (file.first_ms, file.path),
+            (one for one in self.files if one.broker_id in (None, broker_id)),
+            key=lambda file: (_first_ms(file), file.path),
         )
         waiting: pa.Table | None = None
         for number, file in enumerate(files):
-            found = _read(file.path, columns, broker_id)
+            found = self._read(file, [*columns, "broker_id"])
+            found = found.filter(pc.equal(found["broker_id"], broker_id)).select(list(columns))
             waiting = found if waiting is None else pa.concat_tables([waiting, found])
             waiting = waiting.sort_by([(name, "ascending") for name in order])
             # What begins later may still come between all that is later.
-            until_ms = files[number + 1].first_ms if number + 1 < len(files) else inf
+            until_ms = _first_ms(files[number + 1]) if number + 1 < len(files) else inf
             ready = pc.sum(pc.less(waiting[order[0]], until_ms)).as_py() or 0
             yield from self._usable(waiting.slice(0, ready), to_records)
             waiting = waiting.slice(ready)
@@ -130,36 +125,15 @@ class RecordedTraffic:
                 else:
                     yield record
 
-
-def _described(path: Path, time: str) -> _File:
-    try:
-        metadata = pq.read_metadata(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
-    names = metadata.schema.names
-    missing = [name for name in ("broker_id", time) if name not in names]
-    if missing:
-        raise InputError(f"{path}: the column {missing[0]} is missing: run `kquota analyze` again")
-
-    def bounds(name: str) -> tuple[Any, Any] | None:
-        column = names.index(name)
-        groups = [metadata.row_group(group).column(column).statistics for group in range(metadata.num_row_groups)]
-        if not groups or any(one is None or not one.has_min_max for one in groups):
-            return None
-        return min(one.min for one in groups), max(one.max for one in groups)
-
-    times = bounds(time)
-    return _File(path, metadata.num_rows, -inf if times is None else times[0], bounds("broker_id"))
+    def _read(self, file: DataFile, columns: Sequence[str]) -> pa.Table:
+        try:
+            return read_file(self.dataset.storage, file, self.table, columns)
+        except (FileNotFoundError, pa.ArrowInvalid):
+            raise DamagedFileError(self.dataset.url, file.path, written_by(self.table.name).name) from None
 
 
-def _may_hold(file: _File, broker_id: int) -> bool:
-    return file.brokers is None or file.brokers[0] <= broker_id <= file.brokers[1]
-
-
-def _read(path: Path, columns: Sequence[str], broker_id: int) -> pa.Table:
-    # The folder's name says the date, which is no column of the file.
-    table = pq.read_table(path, columns=[*columns, "broker_id"], partitioning=None)
-    return table.filter(pc.equal(table["broker_id"], broker_id)).select(list(columns))
+def _first_ms(file: DataFile) -> float:
+    return -inf if file.first_ms is None else file.first_ms
 
 
 def _request_records(batch: pa.RecordBatch) -> Iterator[TrafficRecord | None]:

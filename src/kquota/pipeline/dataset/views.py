@@ -24,7 +24,7 @@ def put_views(storage: Storage, summary: Summary, quotas: QuotaTimeline | None, 
     """
     views = {"summary.json": encode_summary(summary)}
     if quotas is not None:
-        views |= quota_files(quotas)
+        views |= quota_files(quotas, summary.start_ms)
     if report:
         views["report.html"] = storage.read(report[0].path)
     there = {file.path for file in storage.list() if file.path.split("/", 1)[0] in VIEWS}

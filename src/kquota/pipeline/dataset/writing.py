@@ -49,7 +49,7 @@ class TableWriter:
             return [self._write(rows, self.folder)]
         if sorted(rows.column_names) != sorted(self.table.columns):
             raise ValueError(f"a {self.table.name} table has columns {self.table.columns}, not {rows.column_names}")
-        rows = rows.select(self.table.columns).cast(self.table.arrow_schema)
+        rows = _conformed(rows.select(self.table.columns), self.table.arrow_schema)
         return [self._write(part, folder) for folder, part in _partitioned(rows, self.folder, self.table.partition_by)]
 
     def _write(self, rows: pa.Table, folder: str) -> DataFile:
@@ -65,6 +65,16 @@ class TableWriter:
         )
 
 
+def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows in the types of `schema`; columns that are encoded by dictionaries stay so, as they are in the file."""
+    for place, field in enumerate(schema):
+        column = rows.column(place)
+        is_encoded = pa.types.is_dictionary(column.type) and column.type.value_type == field.type
+        if column.type != field.type and not is_encoded:
+            rows = rows.set_column(place, field.name, column.cast(field.type))
+    return rows
+
+
 def _partitioned(rows: pa.Table, folder: str, names: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
     """Rows by the folder that they belong in, without the columns that it says."""
     if not names:
@@ -73,9 +83,11 @@ def _partitioned(rows: pa.Table, folder: str, names: Sequence[str]) -> Iterator[
     name, *others = names
     if rows[name].null_count:
         raise ValueError(f"rows without a {name}")
-    for value in pc.unique(rows[name]).to_pylist():
+    values = pc.unique(rows[name]).to_pylist()
+    for value in values:
         text = value.isoformat() if isinstance(value, date) else str(value)
-        part = rows.filter(pc.equal(rows[name], value)).drop_columns([name])
+        part = rows if len(values) == 1 else rows.filter(pc.equal(rows[name], value))
+        part = part.drop_columns([name])
         yield from _partitioned(part, f"{folder}/{name}={text}", others)
 
 

@@ -1,4 +1,4 @@
-"""Logs to tables: `usage`, `requests` and `rejected`, written into an output directory's staging folder."""
+"""Logs to tables: `usage`, `requests` and `rejected`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kquota.pipeline.dataset.table_files import check_shared
 from kquota.pipeline.ingest.merge import merge_usage, number_rejected
 from kquota.pipeline.ingest.request_log.cells import CELL_MS
 from kquota.pipeline.ingest.request_log.duplicate_logs import Digests, DuplicateLog, digests_of, find_duplicate_logs
@@ -22,10 +21,8 @@ from kquota.pipeline.ingest.request_log.times import IN_ORDER_MS, LogTimes
 from kquota.pipeline.spark.workers import run_on_workers
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from kquota.pipeline.dataset.run import Run
     from kquota.pipeline.ingest.chunks import ChunkManifest
-    from kquota.pipeline.progress import Progress
 
 __all__ = ["IngestResult", "estimate_lines", "ingest_logs"]
 
@@ -73,7 +70,6 @@ class IngestResult:
     unknown_amounts: int
     versions: Mapping[str, Mapping[str, int]]
     kept_requests: bool
-    tables: tuple[str, ...]
     covered: Mapping[int, Sequence[tuple[int, int]]]
     """By broker the times of its files, each from its first to its last line: from and up to ms; in any order."""
     clock_went_backwards: Mapping[int, LogTimes]
@@ -101,24 +97,23 @@ def estimate_lines(files: Iterable[LogFile], *, sample_bytes: int = 256 * 1024) 
 
 
 def ingest_logs(
-    spark: SparkSession,
+    run: Run,
     files: Sequence[LogFile],
-    staging: Path,
     *,
     cluster: str,
     timezone: str,
     keep_requests: bool | None,
     default_partitions: int,
     topics: Mapping[str, int],
-    progress: Progress,
 ) -> IngestResult:
-    """Read request logs and write the tables `usage`, `rejected` and, if kept, `requests` under `staging`.
+    """Read request logs and write the tables `usage`, `rejected` and, if kept, `requests`.
 
     :param timezone: IANA name of the zone that the brokers logged in.
     :param keep_requests: None keeps them on up to :data:`AUTO_KEEP_LINES` lines.
     :param topics: partition counts of topics from before the log begins.
-    :raises NotSharedStorageError: the workers do not share `staging` with this machine.
+    :raises NotSharedStorageError: the workers do not share the storage with this machine.
     """
+    spark = run.spark
     parallelism = spark.sparkContext.defaultParallelism
     repeated = find_duplicate_logs(files, lambda compared: run_on_workers(spark, digests_of, compared, Digests))
     files = [file for place, file in enumerate(files) if place not in repeated]
@@ -130,18 +125,21 @@ def ingest_logs(
     )
     estimate = estimate_lines(files)
     keep = keep_requests if keep_requests is not None else estimate <= AUTO_KEEP_LINES
-    options = IngestOptions(str(staging), cluster, timezone, keep, default_partitions)
+    tables = ("usage", "requests") if keep else ("usage",)
+    writers = {kind: run.writer(kind) for kind in tables}
+    writers |= {kind: run.temporary(kind) for kind in ("edges", "mutations", "connections", "rejected")}
+    options = IngestOptions(writers, cluster, timezone, keep, default_partitions)
     lines_read = spark.sparkContext.accumulator(0)
-    with progress.stage("read the logs", lambda: lines_read.value, estimate):
+    with run.stage("read the logs", lambda: lines_read.value, estimate):
         tasks = group_splits(ranges, parallelism=parallelism)
         chunks = read_request_logs(spark, ranges, tasks, options, lines_read=lines_read) if ranges else []
-        check_shared(staging, (file for chunk in chunks for file in chunk.files))
+        run.check_shared([file for chunk in chunks for files in chunk.files.values() for file in files])
 
     times = _times_of_files(chunks, ranges)
     overlaps = find_overlaps(_read_logs(chunks, ranges, times))
-    with progress.stage("put the pieces together"), ThreadPoolExecutor(1, "rejected") as pool:
-        rejected = pool.submit(number_rejected, spark, staging, chunks, ranges, cluster)
-        unknown = merge_usage(spark, staging, chunks, cluster=cluster, topics=topics, keep_requests=keep)
+    with run.stage("put the pieces together"), ThreadPoolExecutor(1, "rejected") as pool:
+        rejected = pool.submit(number_rejected, run, chunks, ranges, cluster)
+        unknown = merge_usage(run, chunks, cluster=cluster, topics=topics, keep_requests=keep)
     rejected.result()
     counts = Counter[tuple[int, str]]()
     for chunk in chunks:
@@ -165,7 +163,6 @@ def ingest_logs(
         unknown_amounts=sum(chunk.unknown_amounts for chunk in chunks) + unknown,
         versions=dict(versions),
         kept_requests=keep,
-        tables=("usage", "rejected", "requests") if keep else ("usage", "rejected"),
         covered=_covered(chunks, ranges),
         clock_went_backwards=_clock_went_backwards(times),
         duplicate_logs=tuple(repeated.values()),

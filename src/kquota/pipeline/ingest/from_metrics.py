@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 import numpy as np
@@ -15,22 +14,21 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.errors import InputError
-from kquota.pipeline.dataset.table_files import check_shared, take_in
-from kquota.pipeline.dataset.tables import REJECTED, USAGE
-from kquota.pipeline.ingest.chunks import DataFile, write_usage
+from kquota.pipeline.dataset.manifest import DataFile
+from kquota.pipeline.dataset.summary import Input, MetricsRead
+from kquota.pipeline.ingest.chunks import write_usage, written
 from kquota.pipeline.ingest.metrics.metric_files import MetricFile, MetricInputs, find_metric_files
 from kquota.pipeline.ingest.metrics.reader import read_metric_file
 from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
 from kquota.pipeline.ingest.metrics.usage import Conflict, Intervals, ReadingCounts, usage_of_readings
 from kquota.pipeline.limits.identities import decode_dictionaries
-from kquota.pipeline.spark.parquet_source import ParquetSource
 from kquota.pipeline.spark.shuffle import BLOCKS, bucket_count, shuffle_by_bucket, to_blocks
 from kquota.pipeline.spark.workers import drop_zip_importers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kquota.pipeline.progress import Progress
+    from kquota.pipeline.dataset.run import Run
     from kquota.pipeline.spark.parquet_source import Batches
 
 __all__ = ["MetricSource", "MetricsResult", "ingest_metrics"]
@@ -68,12 +66,9 @@ class MetricSource:
         """About how much there is to read."""
         return sum(file.plain_bytes for file in self.files)
 
-    def summary(self) -> list[dict[str, object]]:
+    def inputs_read(self) -> list[Input]:
         """The files, for summary.json."""
-        return [
-            {"file": file.path, "source": file.source, "broker_id": file.broker_id, "bytes": file.size_bytes}
-            for file in self.files
-        ]
+        return [Input(file.path, file.source, file.broker_id, file.size_bytes) for file in self.files]
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -105,68 +100,68 @@ class MetricsResult:
         """Blank lines."""
         return sum(one.blank for one in self.manifests)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> MetricsRead:
         """The part of summary.json."""
         counts = self.counts
         other = Counter[str]()
         for manifest in self.manifests:
             other |= Counter(manifest.other)  # the same series stand in many files
         brokers = {value: broker for one in self.manifests for value, broker in one.brokers.items()}
-        return {
-            "readings": self.readings,
-            "rejected": self.rejected,
-            "blank": self.blank,
-            "meters": counts.meters,
-            "cells": counts.cells,
-            "step_ms": max(counts.steps, key=lambda step: (counts.steps[step], -step), default=None),
-            "duplicates": counts.duplicates,
-            "contradictions": counts.contradictions,
-            "covered_by_log": counts.covered_by_log,
-            "gaps": counts.gaps,
-            "resets": counts.resets,
-            "without_value": sum(one.without_value for one in self.manifests),
-            "related": max((one.related for one in self.manifests), default=0),
-            "untagged": max((one.untagged for one in self.manifests), default=0),
-            "foreign": max((one.foreign for one in self.manifests), default=0),
-            "other_series": other.total(),
-            "other_metrics": len(other),
-            "largest_other_metrics": dict(other.most_common(_SUMMED_METRICS)),
-            "brokers": dict(sorted(brokers.items())),
-        }
+        return MetricsRead(
+            readings=self.readings,
+            rejected=self.rejected,
+            blank=self.blank,
+            meters=counts.meters,
+            cells=counts.cells,
+            step_ms=max(counts.steps, key=lambda step: (counts.steps[step], -step), default=None),
+            duplicates=counts.duplicates,
+            contradictions=counts.contradictions,
+            covered_by_log=counts.covered_by_log,
+            gaps=counts.gaps,
+            resets=counts.resets,
+            without_value=sum(one.without_value for one in self.manifests),
+            related=max((one.related for one in self.manifests), default=0),
+            untagged=max((one.untagged for one in self.manifests), default=0),
+            foreign=max((one.foreign for one in self.manifests), default=0),
+            other_series=other.total(),
+            other_metrics=len(other),
+            largest_other_metrics=dict(other.most_common(_SUMMED_METRICS)),
+            brokers=dict(sorted(brokers.items())),
+        )
 
 
 def ingest_metrics(
-    spark: SparkSession,
+    run: Run,
     source: MetricSource,
-    staging: Path,
     *,
     cluster: str,
     covered: Mapping[int, Sequence[tuple[int, int]]],
     window_ms: int,
-    progress: Progress,
 ) -> MetricsResult:
-    """Read metrics, and add to the tables `usage` and `rejected` under `staging`.
+    """Read metrics, and add to the tables `usage` and `rejected`.
 
     :param covered: by broker the times that its log covers; there the log is believed, and the metrics are left out.
     :param window_ms: the time that a broker's rates are over; a reading that stands alone is of that long.
     :raises InputError: a file has no quota metric, or brokers cannot be told apart.
     """
-    files, options = source.files, MetricOptions(str(staging), cluster, source.broker_id, source.inputs)
-    with progress.stage("read the metrics"):
-        manifests = _read_files(spark, files, options)
-        check_shared(staging, (file for manifest in manifests for file in manifest.files))
+    writers = {"rejected": run.writer("rejected")} | {kind: run.temporary(kind) for kind in ("readings", "series")}
+    files, options = source.files, MetricOptions(writers, cluster, source.broker_id, source.inputs)
+    with run.stage("read the metrics"):
+        manifests = _read_files(run.spark, files, options)
+        found = written(manifest.files for manifest in manifests)
+        run.check_shared([file for those in found.values() for file in those])
         _check(manifests, files, options)
-    with progress.stage("metrics to usage"):
+    with run.stage("metrics to usage"):
         spans = {broker: Intervals.joined(list(stretches)) for broker, stretches in covered.items()}
         default_step_ms = _usual_step_ms(manifests, files) or window_ms
-        parts = _to_usage(spark, staging, manifests, spans, default_step_ms=default_step_ms, cluster=cluster)
+        parts = _to_usage(run, found, spans, default_step_ms=default_step_ms, cluster=cluster)
     counts = ReadingCounts()
     for part in parts:
         counts.add(part.counts)
     if counts.conflicts:
         raise InputError(_conflict_text(counts.conflicts[0]))
-    take_in(staging, USAGE, [file for part in parts for file in part.files])
-    take_in(staging, REJECTED, [file for manifest in manifests for file in manifest.files])
+    run.add("usage", [file for part in parts for file in part.files])
+    run.add("rejected", found["rejected"])
     return MetricsResult(manifests, counts)
 
 
@@ -248,21 +243,16 @@ def _usual_step_ms(manifests: Sequence[MetricManifest], files: Sequence[MetricFi
 
 
 def _to_usage(
-    spark: SparkSession,
-    staging: Path,
-    manifests: Sequence[MetricManifest],
+    run: Run,
+    files: Mapping[str, list[DataFile]],
     covered: Mapping[int, Intervals],
     *,
     default_step_ms: int,
     cluster: str,
 ) -> list[_Part]:
-    staged: dict[str, list[Path]] = defaultdict(list)
-    for manifest in manifests:
-        for file in manifest.files:
-            staged[file.kind].append(staging / file.path)
-    if not staged["readings"]:
+    if not files.get("readings"):
         return []
-    buckets = bucket_count(spark)
+    buckets, writer = bucket_count(run.spark), run.writer("usage")
 
     def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -281,11 +271,11 @@ def _to_usage(
             default_step_ms=default_step_ms,
             cluster=cluster,
         )
-        part = _Part(list(write_usage(staging, usage)), counts)
+        part = _Part(write_usage(writer, usage), counts)
         yield pa.RecordBatch.from_pydict({"manifest": [msgspec.json.encode(part).decode()]})
 
     def dealt(kind: str, schema: pa.Schema) -> DataFrame:
-        return ParquetSource(spark, staged[kind], from_arrow_schema(schema)).mapInArrow(deal, BLOCKS)
+        return run.temporary_source(schema, files[kind]).mapInArrow(deal, BLOCKS)
 
     blocks = dealt("readings", READINGS_SCHEMA).union(dealt("series", SERIES_SCHEMA))
     decoder = msgspec.json.Decoder(_Part)

@@ -1,4 +1,4 @@
-"""What workers staged, put together: cells that stand in two pieces of a log, connections, mutations, rejected lines.
+"""What workers wrote, put together: cells that stand in two pieces of a log, connections, mutations, rejected lines.
 
 All of it is small beside the log: the cells of most seconds are final where a worker wrote them.
 """
@@ -9,7 +9,6 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -20,16 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from kquota.pipeline.dataset.table_files import take_in
-from kquota.pipeline.dataset.tables import REJECTED, REQUESTS, USAGE
+from kquota.pipeline.dataset.manifest import DataFile
 from kquota.pipeline.ingest.chunks import (
     CONNECTIONS_SCHEMA,
     MUTATIONS_SCHEMA,
     REJECTED_SCHEMA,
     ChunkManifest,
-    DataFile,
-    write_data_file,
     write_usage,
+    written,
 )
 from kquota.pipeline.ingest.request_log.cells import CELL_MS, EDGE_SCHEMA, USAGE_SCHEMA
 from kquota.pipeline.ingest.request_log.log_files import InputSplit
@@ -42,13 +39,13 @@ from kquota.pipeline.ingest.request_log.usage_rows import (
     to_mergeable,
 )
 from kquota.pipeline.limits.identities import decode_dictionaries
-from kquota.pipeline.spark.parquet_source import ParquetSource
 from kquota.pipeline.spark.shuffle import BLOCKS, bucket_count, from_blocks, shuffle_by_bucket, to_blocks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-    from kquota.pipeline.spark.parquet_source import Batches
+    from kquota.pipeline.dataset.run import Run
+    from kquota.pipeline.spark.parquet_source import Batches, ParquetSource
 
 __all__ = ["merge_usage", "number_rejected"]
 
@@ -60,49 +57,43 @@ _MANIFEST: Final = from_arrow_schema(pa.schema([("manifest", pa.string())]))
 class _Part(msgspec.Struct, frozen=True):
     """What a worker made of one bucket."""
 
-    files: list[DataFile]
+    usage: list[DataFile]
+    requests: list[DataFile] = []
     unknown: int = 0
     """Requests that cost an amount that is not known."""
 
 
 def merge_usage(
-    spark: SparkSession,
-    staging: Path,
+    run: Run,
     chunks: Sequence[ChunkManifest],
     *,
     cluster: str,
     topics: Mapping[str, int],
     keep_requests: bool,
 ) -> int:
-    """Make `usage` (and `requests`) of what was staged; returns how many mutations cost an amount that is not known."""
-    staged: dict[str, list[DataFile]] = defaultdict(list)
+    """Make `usage` (and `requests`) of what workers wrote; returns how many mutations cost an unknown amount."""
     mixed = _overlapping_chunks(chunks)
-    for index, chunk in enumerate(chunks):
-        for file in chunk.files:
-            kind = "mixed" if file.kind == "usage" and index in mixed else file.kind
-            staged[kind].append(file)
+    files = written(chunk.files for chunk in chunks)
+    by_chunk = [chunk.files.get("usage", []) for chunk in chunks]
+    twice = [file for index, those in enumerate(by_chunk) if index in mixed for file in those]
+    once = [file for index, those in enumerate(by_chunk) if index not in mixed for file in those]
     # Three small jobs: together they keep more cores busy.
     with ThreadPoolExecutor(3, "ingest") as pool:
-        merged = pool.submit(_merge_edge_cells, spark, staging, staged["edges"], staged["mixed"])
-        counted = pool.submit(_count_connections, spark, staging, staged["connections"], cluster)
-        charged = pool.submit(
-            _charge_mutations, spark, staging, staged["mutations"], topics, keep_requests=keep_requests
-        )
+        merged = pool.submit(_merge_edge_cells, run, files["edges"], twice)
+        counted = pool.submit(_count_connections, run, files["connections"], cluster)
+        charged = pool.submit(_charge_mutations, run, files["mutations"], topics, keep_requests=keep_requests)
     parts = [*merged.result(), *counted.result(), *charged.result()]
-    files = [*staged["usage"], *staged["requests"], *(file for part in parts for file in part.files)]
-    take_in(staging, USAGE, files)
+    run.add("usage", [*once, *(file for part in parts for file in part.usage)])
     if keep_requests:
-        take_in(staging, REQUESTS, files)
+        run.add("requests", [*files["requests"], *(file for part in parts for file in part.requests)])
     return sum(part.unknown for part in parts)
 
 
-def _merge_edge_cells(
-    spark: SparkSession, staging: Path, edges: Sequence[DataFile], mixed: Sequence[DataFile]
-) -> list[_Part]:
+def _merge_edge_cells(run: Run, edges: Sequence[DataFile], mixed: Sequence[DataFile]) -> list[_Part]:
     """Cells of open seconds: a small part of all, unless files of one broker overlap."""
     if not edges and not mixed:
         return []
-    buckets = bucket_count(spark)
+    buckets, usage = bucket_count(run.spark), run.writer("usage")
 
     def deal(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -110,50 +101,49 @@ def _merge_edge_cells(
             yield to_blocks(rows, rows["cell_start_ms"].to_numpy() // CELL_MS % buckets)
 
     def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        yield _manifest(write_usage(staging, merge_cells(from_blocks(blocks))))
+        yield _manifest(_Part(write_usage(usage, merge_cells(from_blocks(blocks)))))
 
-    dealt = _read(spark, staging, edges, EDGE_SCHEMA).mapInArrow(deal, BLOCKS)
+    dealt = run.temporary_source(EDGE_SCHEMA, edges).mapInArrow(deal, BLOCKS)
     if mixed:
-        dealt = dealt.union(_read(spark, staging, mixed, USAGE_SCHEMA).mapInArrow(deal, BLOCKS))
+        dealt = dealt.union(run.temporary_source(USAGE_SCHEMA, mixed).mapInArrow(deal, BLOCKS))
     return _parts(shuffle_by_bucket(dealt, work, _MANIFEST))
 
 
-def _count_connections(spark: SparkSession, staging: Path, files: Sequence[DataFile], cluster: str) -> list[_Part]:
+def _count_connections(run: Run, files: Sequence[DataFile], cluster: str) -> list[_Part]:
     if not files:
         return []
+    usage = run.writer("usage")
 
     def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        yield _manifest(write_usage(staging, connection_usage(from_blocks(blocks), cluster=cluster)))
+        yield _manifest(_Part(write_usage(usage, connection_usage(from_blocks(blocks), cluster=cluster))))
 
-    dealt = _dealt_by(_read(spark, staging, files, CONNECTIONS_SCHEMA), "ip", bucket_count(spark))
+    dealt = _dealt_by(run.temporary_source(CONNECTIONS_SCHEMA, files), "ip", bucket_count(run.spark))
     return _parts(shuffle_by_bucket(dealt, work, _MANIFEST))
 
 
 def _charge_mutations(
-    spark: SparkSession,
-    staging: Path,
-    files: Sequence[DataFile],
-    topics: Mapping[str, int],
-    *,
-    keep_requests: bool,
+    run: Run, files: Sequence[DataFile], topics: Mapping[str, int], *, keep_requests: bool
 ) -> list[_Part]:
     """What a topic had before is told by the rows of that topic, and what a request cost by those of that request."""
     if not files:
         return []
-    buckets = bucket_count(spark)
+    buckets, usage, requests = bucket_count(run.spark), run.writer("usage"), run.writer("requests")
 
     def cost(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
         costs = mutation_costs(from_blocks(blocks), topics)
         yield to_blocks(costs, np.floor(costs["record_ms"].to_numpy() / CELL_MS).astype(np.int64) % buckets)
 
     def work(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        requests = charge_mutations(from_blocks(blocks))
-        written = list(write_usage(staging, mutation_usage(requests)))
-        if keep_requests:
-            written.append(write_data_file(staging, "requests", requests))
-        yield _manifest(written, unknown=requests["amount"].null_count)
+        charged = charge_mutations(from_blocks(blocks))
+        yield _manifest(
+            _Part(
+                write_usage(usage, mutation_usage(charged)),
+                requests.write(charged) if keep_requests else [],
+                charged["amount"].null_count,
+            )
+        )
 
-    dealt = _dealt_by(_read(spark, staging, files, MUTATIONS_SCHEMA), "topic", buckets)
+    dealt = _dealt_by(run.temporary_source(MUTATIONS_SCHEMA, files), "topic", buckets)
     return _parts(shuffle_by_bucket(shuffle_by_bucket(dealt, cost, BLOCKS), work, _MANIFEST))
 
 
@@ -185,11 +175,10 @@ def _overlapping_chunks(chunks: Sequence[ChunkManifest]) -> set[int]:
     return mixed
 
 
-def number_rejected(
-    spark: SparkSession, staging: Path, chunks: Sequence[ChunkManifest], ranges: Sequence[InputSplit], cluster: str
-) -> None:
-    """Make `rejected` of what was staged: give lines their file and their number in it."""
-    files = [file for chunk in chunks for file in chunk.files if file.kind == "rejected"]
+def number_rejected(run: Run, chunks: Sequence[ChunkManifest], ranges: Sequence[InputSplit], cluster: str) -> None:
+    """Make `rejected` of what workers wrote: give lines their file and their number in it."""
+    files = written(chunk.files for chunk in chunks)["rejected"]
+    writer = run.writer("rejected")
     paths = [piece.path for piece in ranges]
     before = _lines_before(chunks, ranges)
 
@@ -205,17 +194,21 @@ def number_rejected(
         return decode_dictionaries(pa.table(columns))
 
     def work(batches: Batches) -> Iterator[pa.RecordBatch]:
-        held: list[pa.Table] = []
+        waiting: list[pa.Table] = []
         for batch in batches:
-            held.append(place(batch))
-            if sum(table.num_rows for table in held) >= _FILE_ROWS:
-                yield _manifest([write_data_file(staging, REJECTED.name, pa.concat_tables(held))])
-                held.clear()
-        if held:
-            yield _manifest([write_data_file(staging, REJECTED.name, pa.concat_tables(held))])
+            waiting.append(place(batch))
+            if sum(table.num_rows for table in waiting) >= _FILE_ROWS:
+                yield _manifest(writer.write(pa.concat_tables(waiting)))
+                waiting.clear()
+        if waiting:
+            yield _manifest(writer.write(pa.concat_tables(waiting)))
 
-    parts = _parts(_read(spark, staging, files, REJECTED_SCHEMA).mapInArrow(work, _MANIFEST)) if files else []
-    take_in(staging, REJECTED, [file for part in parts for file in part.files])
+    run.add("rejected")
+    if files:
+        numbered = run.temporary_source(REJECTED_SCHEMA, files).mapInArrow(work, _MANIFEST).collect()
+        run.add(
+            "rejected", [file for row in numbered for file in msgspec.json.decode(row.manifest, type=list[DataFile])]
+        )
 
 
 def _lines_before(chunks: Iterable[ChunkManifest], ranges: Sequence[InputSplit]) -> list[int]:
@@ -228,10 +221,6 @@ def _lines_before(chunks: Iterable[ChunkManifest], ranges: Sequence[InputSplit])
         follows = index > 0 and ranges[index - 1].file == piece.file
         before.append(before[index - 1] + lines_of_range[index - 1] if follows else 0)
     return before
-
-
-def _read(spark: SparkSession, staging: Path, files: Iterable[DataFile], schema: pa.Schema) -> ParquetSource:
-    return ParquetSource(spark, [staging / file.path for file in files], from_arrow_schema(schema))
 
 
 def _dealt_by(source: ParquetSource, column: str, buckets: int) -> DataFrame:
@@ -253,9 +242,8 @@ def _bucket_by_text(column: pa.ChunkedArray, buckets: int) -> _Ints:
     return bucket_of[numbers]
 
 
-def _manifest(files: Iterable[DataFile], *, unknown: int = 0) -> pa.RecordBatch:
-    part = msgspec.json.encode(_Part(list(files), unknown)).decode()
-    return pa.RecordBatch.from_pydict({"manifest": [part]})
+def _manifest(found: _Part | list[DataFile]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"manifest": [msgspec.json.encode(found).decode()]})
 
 
 def _parts(manifests: DataFrame) -> list[_Part]:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from kquota.pipeline.advice.what_if import is_changed, to_totals, worst_first
 from kquota.pipeline.limits.identities import METER
 from kquota.pipeline.report.contents import Bounds, Listed
+from kquota.policy import UNOWNED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,7 +98,7 @@ def recommendations(table: DataFrame, curve: DataFrame | None, clients: DataFram
 
     Rows: those of `recommendations`, and `change` ('unmet', 'add', 'raise', 'lower' or 'keep') and `curve`: the row of
     :func:`_by_meter` of the rule's meter that its present limit throttles most; null where no limits were tried on it.
-    Counts: total, raised, lowered, added. Parameters: those of :func:`curves`.
+    `owner` is null for a rule of nobody. Counts: total, raised, lowered, added. Parameters: those of :func:`curves`.
     """
     now, new = F.col("value_now"), F.col("value_new")
     change = (
@@ -113,10 +114,11 @@ def recommendations(table: DataFrame, curve: DataFrame | None, clients: DataFram
     )
     times = F.abs(F.log(F.when((now > 0) & (new > 0), new / now)))
     order = (new.isNotNull(), now.isNotNull(), times.desc_nulls_first(), *_RULE)
-    rows = table.withColumn("change", change).orderBy(*order).limit(bounds.recommendations)
+    listed = table.withColumns({"change": change, "owner": F.nullif("owner", F.lit(UNOWNED))})
+    rows = listed.orderBy(*order).limit(bounds.recommendations)
     if curve is None:
         return Listed(counts.collect()[0], rows.withColumn("curve", F.lit(None)).collect())
     meters = _by_meter(curve, clients, table, bounds).join(rows.select(*_RULE), list(_RULE), "left_semi")
     worst = F.struct(F.coalesce("throttled_share", F.lit(-1.0)), "share_mean", "meter")
-    of_rule = meters.groupBy(*_RULE).agg(F.max_by(F.struct("*"), worst).alias("curve"))
+    of_rule = meters.groupBy(*_RULE).agg(F.max_by(F.struct(*meters.columns), worst).alias("curve"))
     return Listed(counts.collect()[0], rows.join(of_rule, list(_RULE), "left").orderBy(*order).collect())

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-    from kquota.pipeline.report.summary import Summary
+    from kquota.pipeline.dataset.summary import Summary
 
 __all__ = ["Bounds", "BrokerSeries", "LimitSpan", "Listed", "Report", "Span", "Timeline"]
 

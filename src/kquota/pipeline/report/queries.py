@@ -17,19 +17,19 @@ from pyspark.sql.window import Window
 
 from kquota.figures import QUOTA_KEYS
 from kquota.pipeline.dataset import tables
-from kquota.pipeline.dataset.table_files import location, table_folder
 from kquota.pipeline.limits.identities import METER, decode_dictionaries
 from kquota.pipeline.report import advice
 from kquota.pipeline.report.contents import Bounds, Listed, Report, Span, Timeline
-from kquota.pipeline.report.summary import Summary, rate_window, read_summary
+from kquota.pipeline.report.summary import rate_window
 from kquota.pipeline.report.timeline import ChartedMeter, limit_spans, meter_steps, spans_of, throttled_by_meter
-from kquota.pipeline.spark.parquet_source import ParquetSource
 from kquota.pipeline.utilisation.episodes import AMBIGUOUS, UNEXPLAINED
 from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
+    from kquota.pipeline.dataset.run import Run
+    from kquota.pipeline.dataset.summary import Summary
     from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 
 __all__ = ["AnalysisTables", "build_report", "read_tables", "to_use"]
@@ -61,25 +61,24 @@ class AnalysisTables:
     """None where other limits were not tried."""
 
 
-def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
-    """Open the tables below `directory`; nothing is read yet. A cluster without a name is ''.
+def read_tables(run: Run) -> AnalysisTables:
+    """Open the tables; nothing is read yet. A cluster without a name is ''.
 
-    :raises InputError: one of them is missing or not whole; only `calibration`, `limits` and those of limits that were
-        tried may be missing.
+    :raises MissingTableError: one is not there; only `calibration`, `limits` and those of limits that were tried may be
+        missing.
     """
 
     def read(table: tables.Table) -> DataFrame:
-        path = table_folder(directory, table)
-        frame = spark.read.schema(table.schema).parquet(location(path)).fillna("", ["cluster"])
+        frame = run.frame(table.name).fillna("", ["cluster"])
         # In one partition nothing has to be shuffled, and for little data the shuffles are nearly all of the work.
-        little = sum(file.stat().st_size for file in path.rglob("*.parquet")) <= _LITTLE_BYTES
+        little = sum(file.bytes for file in run.files(table.name)) <= _LITTLE_BYTES
         return frame.coalesce(1) if little else frame
 
     def found(table: tables.Table) -> DataFrame | None:
-        return read(table) if (directory / table.name).is_dir() else None
+        return read(table) if run.has(table.name) else None
 
     return AnalysisTables(
-        usage=ParquetSource.of_table(spark, table_folder(directory, tables.USAGE), tables.USAGE),
+        usage=run.source(tables.USAGE.name),
         clients=read(tables.CLIENTS),
         utilisation=read(tables.UTILISATION),
         throttled=read(tables.THROTTLED),
@@ -92,13 +91,12 @@ def read_tables(spark: SparkSession, directory: Path) -> AnalysisTables:
     )
 
 
-def build_report(spark: SparkSession, directory: Path, bounds: Bounds) -> Report:
-    """Read what `kquota analyze --out` wrote to `directory`.
+def build_report(run: Run, bounds: Bounds) -> Report:
+    """What the page says of the tables of a run.
 
-    :raises InputError: a table or summary.json is missing or cannot be used.
+    :raises MissingTableError: a table is not there.
     """
-    summary = read_summary(directory)
-    read = read_tables(spark, directory)
+    read, summary = read_tables(run), run.summary
     # Where limits changed, `clients` has the last one that each client had, which may be one that is there no more.
     in_force = read.clients if read.limits is None else read.limits.where(F.col("valid_to_ms").isNull())
     what_if: Future[Listed] | None = None
@@ -182,7 +180,8 @@ def _rejected(rejected: DataFrame, bounds: Bounds) -> list[Row]:
     `kind` is what is before the first colon of the reason, `detail` what follows it, which differs from line to line.
     """
     of_kind = Window.partitionBy("kind")
-    ranked = rejected.withColumn("kind", F.substring_index("reason", ": ", 1)).select(
+    known = rejected.fillna("", ["file", "sample"]).fillna("no reason given", ["reason"])
+    ranked = known.withColumn("kind", F.substring_index("reason", ": ", 1)).select(
         *("file", "line", "sample", "kind"),
         F.substr("reason", F.length("kind") + F.lit(3)).alias("detail"),
         F.row_number().over(of_kind.orderBy("cluster", "file", "line")).alias("rank"),
@@ -335,14 +334,16 @@ def _episodes(throttled: DataFrame, bounds: Bounds) -> Listed:
         F.count_if(F.col("cause") == AMBIGUOUS).alias("ambiguous"),
         F.count_if(F.col("cause") == UNEXPLAINED).alias("unexplained"),
     )
+    names = F.coalesce("clients", F.array().cast("array<string>"))
     rows = (
         throttled.orderBy(F.desc_nulls_last("throttle_ms"), F.desc("throttle_max_ms"), "start_ms", "broker_id", *METER)
         .limit(bounds.episodes)
         .withColumns(
             {
                 "cause": F.coalesce("cause", F.lit(UNEXPLAINED)),
-                "largest": F.slice("clients", 1, bounds.names),
-                "clients": F.greatest(F.size("clients"), F.lit(0)),
+                "throttle_max_ms": F.coalesce("throttle_max_ms", F.lit(0)),
+                "largest": F.slice(names, 1, bounds.names),
+                "clients": F.size(names),
             }
         )
     )

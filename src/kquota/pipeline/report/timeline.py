@@ -130,9 +130,7 @@ def meter_steps(
     return [tuple(found[number]) for number in range(len(meters))]
 
 
-def limit_spans(
-    limits: DataFrame, meters: Sequence[ChartedMeter], time_range: Span
-) -> list[tuple[LimitSpan, ...]]:
+def limit_spans(limits: DataFrame, meters: Sequence[ChartedMeter], time_range: Span) -> list[tuple[LimitSpan, ...]]:
     """Which limit was in force when on each of the meters, from the table `limits`; none where it did not change."""
     spans = limits.select(_index_of(meters).alias("index"), *VALIDITY, "limit").where(F.col("index").isNotNull())
     found: dict[int, list[LimitSpan]] = defaultdict(list)
@@ -209,9 +207,7 @@ def _largest_by_bin(steps: DataFrame, time_range: Span, bounds: Bounds) -> DataF
     )
 
 
-def _fill(
-    bins: Iterable[tuple[int, float, float]], time_range: Span, bounds: Bounds
-) -> Iterable[tuple[int, float]]:
+def _fill(bins: Iterable[tuple[int, float, float]], time_range: Span, bounds: Bounds) -> Iterable[tuple[int, float]]:
     """(start of step, rate); where nothing changed in a bin, what it began with; equal neighbours are joined."""
     width = bin_ms(time_range, bounds.bins)
     known = {number: (largest, last) for number, largest, last in bins}
@@ -252,9 +248,7 @@ def throttled_by_meter(throttled: DataFrame, time_range: Span, bounds: Bounds) -
     )
 
 
-def spans_of(
-    bins: Iterable[tuple[int, int]], time_range: Span, bounds: Bounds
-) -> tuple[Span, ...]:
+def spans_of(bins: Iterable[tuple[int, int]], time_range: Span, bounds: Bounds) -> tuple[Span, ...]:
     """The spans that (first, last) bins, sorted, stand for; those that touch are joined."""
     width, start = bin_ms(time_range, bounds.bins), time_range.start_ms
     joined: list[tuple[int, int]] = []

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kquota import figures
-from kquota.pipeline.report import model
+from kquota.pipeline.utilisation import episodes
 from kquota.quotas import REQUEST_PERCENTAGE
 
-__all__ = ["ShownName", "cause_words", "duration", "meter_words", "shown_name", "state_of", "visible"]
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+__all__ = [
+    "ShownName",
+    "cause_words",
+    "duration",
+    "is_certain",
+    "meter_words",
+    "ratio",
+    "shown_name",
+    "state_of",
+    "visible",
+]
 
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _LONGEST_NAME: Final = 96
@@ -41,22 +54,38 @@ def meter_words(meter: str | None) -> str:
 def cause_words(cause: str) -> str:
     """What throttled, from the column `cause` of `throttled`."""
     match cause:
-        case model.AMBIGUOUS:
+        case episodes.AMBIGUOUS:
             return "one of several limits"
-        case model.UNEXPLAINED:
+        case episodes.UNEXPLAINED:
             return "no limit known here"
         case _:
             return f"the {figures.key_words(cause).lower()} limit"
 
 
-def state_of(row: model.LimitedClient) -> str:
-    """'throttled', 'maybe' (by this limit or another), 'close' (95th percentile at 80 % or more), 'free', 'unknown'."""
+def ratio(rate: float | None, limit: float | None) -> float | None:
+    """Part of the limit that `rate` is, None where either is unknown or the limit is not a positive number."""
+    return rate / limit if rate is not None and limit is not None and limit > 0 else None
+
+
+def is_certain(throttle: Row) -> bool:
+    """Whether at least one episode of a meter has no other explanation than its limit.
+
+    :param throttle: as :func:`~kquota.pipeline.report.timeline.throttled_by_meter` gives it.
+    """
+    return bool(throttle.ambiguous < throttle.episodes)
+
+
+def state_of(row: Row) -> str:
+    """'throttled', 'maybe' (by this limit or another), 'close' (95th percentile at 80 % or more), 'free', 'unknown'.
+
+    :param row: as `limited` of :class:`~kquota.pipeline.report.contents.Report` has it.
+    """
     # A request percentage throttles requests of every kind, and those are counted on the key of their API.
     # Metrics tell of the meter alone.
-    by_meter = row.told is not None and (row.key == REQUEST_PERCENTAGE or row.throttled_requests is None)
+    by_meter = row.throttle is not None and (row.key == REQUEST_PERCENTAGE or row.throttled_requests is None)
     if row.throttled_requests or by_meter:
-        return "throttled" if row.told is None or row.told.certain else "maybe"
-    part = row.ratio_p95
+        return "throttled" if row.throttle is None or is_certain(row.throttle) else "maybe"
+    part = None if row.use is None else ratio(row.use.rate_p95, row.limit)
     if part is None:
         return "unknown"
     return "close" if part >= 0.8 else "free"

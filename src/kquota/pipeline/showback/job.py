@@ -1,4 +1,4 @@
-"""The step `showback`: who used how much, from a directory that was analysed."""
+"""The step `showback`: who used how much, from a dataset."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from kquota.pipeline.analysis import read_table, read_usage
-from kquota.pipeline.dataset.output_directory import OutputDirectory
-from kquota.pipeline.dataset.quotas import latest_quotas
-from kquota.pipeline.dataset.table_files import write_table
-from kquota.pipeline.dataset.tables import CLIENTS, LIMITS, SHOWBACK
-from kquota.pipeline.jobs import JobOptions, add_to, check_time_zone, spark_for
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.spark_run import JobOptions, spark_run
+from kquota.pipeline.dataset.steps import SHOWBACK_STEP
+from kquota.pipeline.dataset.summary import ShowbackRun
+from kquota.pipeline.dataset.tables import CLIENTS, LIMITS, SHOWBACK, USAGE
+from kquota.pipeline.ingest.time_zone import check_time_zone
 from kquota.pipeline.showback.by_owner import to_client_days, to_showback, to_unowned, with_owners
 from kquota.pipeline.spark.persisted_frames import keep
 from kquota.policy import UNOWNED, OwnerMap, OwnerRule
@@ -32,28 +32,22 @@ class Showback:
 
 
 def showback(rules: Sequence[OwnerRule], timezone: str, options: JobOptions) -> Showback:
-    """`usage` and, where they are there, `clients` of an existing directory to `showback`.
+    """`usage` and, where they are there, `clients` of a dataset to `showback`.
 
-    Clients that no rule knows belong to whom the directory's quotas.yaml says.
+    Clients that no rule knows belong to whom the dataset's quotas say.
     """
     check_time_zone(timezone)
-    progress = options.progress()
-    directory = options.out
-    with OutputDirectory.existing(directory, SHOWBACK.name) as output, spark_for(options, progress) as spark:
-        has_quotas = (directory / "quotas.yaml").is_file()
-        owners = OwnerMap(rules, latest_quotas(directory) if has_quotas else None)
-        limits = next((table for table in (LIMITS, CLIENTS) if (directory / table.name).is_dir()), None)
-        with progress.stage("add up by owner"):
-            days = keep(with_owners(to_client_days(read_usage(spark, directory), ZoneInfo(timezone)), owners))
-            table = to_showback(days, None if limits is None else read_table(spark, directory, limits))
-            write_table(table, output.staging, SHOWBACK)
+    with spark_run(options, SHOWBACK_STEP, Dataset.open(options.out)) as run:
+        quotas = run.quotas()
+        owners = OwnerMap(rules, None if quotas is None else quotas.last)
+        limits = next((table for table in (LIMITS, CLIENTS) if run.has(table.name)), None)
+        with run.stage("add up by owner"):
+            days = keep(with_owners(to_client_days(run.source(USAGE.name), ZoneInfo(timezone)), owners))
+            run.write(SHOWBACK.name, to_showback(days, None if limits is None else run.frame(limits.name)))
             unowned = tuple(row.asDict() for row in to_unowned(days).collect())
-        written = read_table(spark, output.staging, SHOWBACK).orderBy("cluster", "date", "key", "owner")
+        written = run.frame(SHOWBACK.name).orderBy("cluster", "date", "key", "owner")
         rows = tuple(row.asDict() for row in written.collect())
-        part = {
-            "timezone": timezone,
-            "owners": len({row["owner"] for row in rows} - {UNOWNED}),
-            "unowned": len(unowned),
-        }
-        add_to(output, [SHOWBACK.name], {"showback": part}, progress)
+        named = {row["owner"] for row in rows} - {UNOWNED}
+        run.summary.showback = ShowbackRun(timezone, len(named), len(unowned))
+        run.commit()
     return Showback(rows, unowned, bool(owners), limits is not None)

@@ -6,16 +6,13 @@ than most functions do. So workers read the files themselves, as they wrote them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StringType, StructType
 
-from kquota.errors import InputError
-from kquota.pipeline.dataset.tables import Table
 from kquota.pipeline.spark.workers import drop_zip_importers
 
 if TYPE_CHECKING:
@@ -43,45 +40,37 @@ class ArrowSource(Protocol):
 class ParquetSource:
     """Parquet files read by Spark's workers without the JVM."""
 
-    def __init__(self, spark: SparkSession, files: Sequence[Path], schema: StructType) -> None:
-        """Take the files, and the columns to read of them."""
-        self._spark = spark
-        # Workers open them, and their current directory is another.
-        self._files = [file.absolute() for file in files]
-        self._schema = schema
+    def __init__(
+        self,
+        spark: SparkSession,
+        open_input: Callable[[str], pa.NativeFile],
+        sizes: Mapping[str, int],
+        schema: StructType,
+    ) -> None:
+        """Take files, and the columns to read of them.
 
-    @classmethod
-    def of_table(cls, spark: SparkSession, folder: Path, table: Table) -> Self:
-        """A table's folder, without its partition columns.
-
-        :raises InputError: another version of kquota wrote it, without some column, or the file looked at is damaged.
+        :param open_input: opens one by its path; workers get it pickled.
+        :param sizes: in bytes, by path.
         """
-        columns = [field for field in table.schema if field.name not in table.partition_by]
-        files = list(folder.rglob("*.parquet"))
-        try:
-            written = pq.read_schema(files[0]).names if files else table.columns
-        except pa.ArrowInvalid:
-            raise InputError(f"{files[0]} is damaged: run the step that wrote it again") from None
-        if missing := [field.name for field in columns if field.name not in written]:
-            raise InputError(
-                f"{folder}: another version of kquota wrote it, without the column {missing[0]}: run the step that "
-                "wrote it again"
-            )
-        return cls(spark, files, StructType(columns))
+        self._spark = spark
+        self._open_input = open_input
+        self._sizes = sizes
+        self._schema = schema
 
     def select(self, *columns: str) -> ParquetSource:
         """Only these columns."""
-        return ParquetSource(self._spark, self._files, StructType([self._schema[name] for name in columns]))
+        schema = StructType([self._schema[name] for name in columns])
+        return ParquetSource(self._spark, self._open_input, self._sizes, schema)
 
     def mapInArrow(self, func: Callable[[Batches], Batches], schema: StructType) -> DataFrame:  # noqa: N802 (as Spark's)
         """Apply `func` to the batches of each task; it returns batches of `schema`."""
         tasks = self._tasks()
-        columns = self._schema.names
+        columns, open_input = self._schema.names, self._open_input
         strings = [field.name for field in self._schema if isinstance(field.dataType, StringType)]
 
         def read(paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
             for path in paths:
-                with pq.ParquetFile(path, read_dictionary=strings) as file:
+                with open_input(path) as content, pq.ParquetFile(content, read_dictionary=strings) as file:
                     for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
                         yield batch.select(columns)
 
@@ -95,7 +84,7 @@ class ParquetSource:
 
     def _tasks(self) -> list[list[str]]:
         """Files by task: of about the same size, the largest first."""
-        sizes = {str(path): path.stat().st_size for path in self._files}
+        sizes = self._sizes
         cores = self._spark.sparkContext.defaultParallelism
         target = min(_TASK_BYTES, sum(sizes.values()) // (cores * _TASKS_PER_CORE))
         tasks: list[list[str]] = []

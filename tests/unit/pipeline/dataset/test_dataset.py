@@ -16,6 +16,7 @@ from kquota.pipeline.dataset.errors import (
     ForeignFilesError,
     MissingTableError,
     NotADatasetError,
+    NotWritableError,
     UnsupportedStorageError,
     WrongFormatError,
 )
@@ -71,10 +72,12 @@ def test_a_dataset_that_is_not_there(tmp_path: Path) -> None:
         if (tmp_path / "data").is_dir():
             (tmp_path / "data" / "thesis.txt").write_text("x")
         (tmp_path / "data").mkdir(exist_ok=True)
-    for make in (Dataset.open, Dataset.create):
+    for path in ("thesis.txt", "thesis.txt/below"):
         with pytest.raises(NotADatasetError) as caught:
-            make(tmp_path / "data" / "thesis.txt")
+            Dataset.open(tmp_path / "data" / path)
         assert caught.value.found == "a file"
+        with pytest.raises(NotWritableError, match="Not a directory"):
+            Dataset.create(tmp_path / "data" / path)
 
 
 def test_a_dataset_of_the_first_format_is_refused(tmp_path: Path) -> None:

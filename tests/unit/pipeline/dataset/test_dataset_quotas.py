@@ -20,14 +20,20 @@ def test_quotas_are_read_as_they_were_written() -> None:
 
 
 def test_one_file_where_they_did_not_change() -> None:
-    files = quota_files(quotas_of(1000.0))
+    files = quota_files(quotas_of(1000.0), 0)
     assert {name: read_quota_file(content, name=name) for name, content in files.items()} == {"quotas.yaml": _FIRST}
 
 
 def test_a_file_for_each_time_where_they_did() -> None:
-    files = quota_files(CHANGED)
+    files = quota_files(CHANGED, None)
     assert {name: read_quota_file(content, name=name) for name, content in files.items()} == {
         "quotas.yaml": _LAST,
         "quotas/2026-01-01T000000Z.yaml": _FIRST,
         "quotas/2026-01-01T010000Z.yaml": _LAST,
     }
+
+
+def test_a_file_for_the_time_where_they_are_not_known_from_the_beginning() -> None:
+    late = QuotaTimeline((QuotaPeriod(1_767_225_600_000, _FIRST),))
+    assert quota_files(late, 1_767_225_600_000).keys() == {"quotas.yaml"}
+    assert quota_files(late, 1_767_225_599_999).keys() == {"quotas.yaml", "quotas/2026-01-01T000000Z.yaml"}

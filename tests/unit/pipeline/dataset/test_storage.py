@@ -103,14 +103,17 @@ def test_workers_get_the_storage_of_the_driver(storage: Storage) -> None:
 
 
 def test_folders_that_become_empty_go(tmp_path: Path) -> None:
-    storage = LocalStorage(str(tmp_path))
+    storage = LocalStorage(str(tmp_path / "data"))
     storage.put("usage/date=2026-01-05/a", b"1")
+    storage.put("b", b"1")
     storage.delete(["usage/date=2026-01-05/a"])
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["b"]
+    storage.delete(["b"])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_files_are_written_while_others_delete_the_last_of_their_folder(tmp_path: Path) -> None:
-    storage = LocalStorage(str(tmp_path))
+    storage = LocalStorage(str(tmp_path / "data"))
 
     def work(number: int) -> None:
         for _ in range(200):
@@ -146,7 +149,7 @@ def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(Path, "hardlink_to", refuse)
-    storage = LocalStorage(str(tmp_path))
+    storage = LocalStorage(str(tmp_path / "data"))
     with pytest.raises(UnsupportedStorageError, match="no hard links"):
         storage.put_new("a", b"1")
     assert list(tmp_path.iterdir()) == []

@@ -5,26 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.errors import InputError
 from kquota.metering.callback import ClientQuotaType
 from kquota.metering.callback_conformance import TrafficRecord
-from kquota.pipeline.dataset.output_directory import MARKER
+from kquota.pipeline.dataset.dataset import Dataset
+from kquota.pipeline.dataset.errors import DamagedFileError, MissingTableError
+from kquota.pipeline.dataset.steps import INGEST_STEP
+from kquota.pipeline.dataset.tables import REQUESTS
 from kquota.pipeline.dataset.traffic import RecordedTraffic
-from kquota.pipeline.ingest.chunks import REQUESTS_SCHEMA
 from tests.kit.analysis_directory import START_MS, AnalysisDirectory
+from tests.kit.datasets import rows_of
 
 Row = dict[str, Any]
 
 
 def request(seq: int, record_ms: float, broker_id: int = 0) -> Row:
-    given: Row = dict.fromkeys(REQUESTS_SCHEMA.names)
-    return given | {
+    return {
         "broker_id": broker_id,
         "seq": seq,
         "record_ms": float(record_ms),
@@ -41,29 +40,23 @@ def request(seq: int, record_ms: float, broker_id: int = 0) -> Row:
 rows = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 2)), max_size=60)
 
 
-@given(found=rows, file_of=st.lists(st.integers(0, 4), min_size=60, max_size=60), statistics=st.booleans())
+@given(found=rows, file_of=st.lists(st.integers(0, 4), min_size=60, max_size=60))
 def test_files_in_any_form_are_read_in_the_order_of_time(
-    tmp_path_factory: pytest.TempPathFactory, found: list[tuple[int, int]], file_of: list[int], *, statistics: bool
+    tmp_path_factory: pytest.TempPathFactory, found: list[tuple[int, int]], file_of: list[int]
 ) -> None:
-    """Rows of several brokers in a file, files that overlap, times out of order, statistics left out."""
-    directory = tmp_path_factory.mktemp("traffic")
-    (directory / MARKER).write_text("{}")
-    (directory / "requests").mkdir()
+    """Rows of several brokers in a file, files that overlap, times out of order."""
     requests = [request(seq, time, broker) for seq, (time, broker) in enumerate(found)]
-    for number in range(5):
-        part = [row for row, file in zip(requests, file_of, strict=False) if file == number]
-        pq.write_table(
-            pa.Table.from_pylist(part, REQUESTS_SCHEMA),
-            directory / "requests" / f"{number}.parquet",
-            write_statistics=statistics,
-            row_group_size=4,
-        )
-    traffic = RecordedTraffic.of(directory)
+    with Dataset.create(tmp_path_factory.mktemp("traffic")).run(INGEST_STEP) as run:
+        run.add("usage")
+        for number in range(5):
+            part = [row for row, file in zip(requests, file_of, strict=False) if file == number]
+            run.add("requests", run.writer("requests").write(rows_of(REQUESTS, *part)))
+        traffic = RecordedTraffic.of(run.commit())
     assert traffic.rows() == len(requests)
     assert traffic.brokers() == sorted({broker for _, broker in found})
     for broker in traffic.brokers():
-        wanted = sorted((time, seq) for seq, (time, of) in enumerate(found) if of == broker)
-        assert [(one.now_ms, int(one.amount)) for one in traffic.of_broker(broker)] == wanted
+        expected = sorted((time, seq) for seq, (time, of) in enumerate(found) if of == broker)
+        assert [(one.now_ms, int(one.amount)) for one in traffic.of_broker(broker)] == expected
 
 
 def test_a_request_as_it_is_recorded(tmp_path: Path) -> None:
@@ -75,7 +68,7 @@ def test_a_request_as_it_is_recorded(tmp_path: Path) -> None:
     directory.request(None, "etl", 8, 1.0)
     directory.request("alice", "etl", 9, None)
     directory.request("alice", "etl", 10, 1.0, key="connection_creation_rate")
-    traffic = RecordedTraffic.of(directory.write(tmp_path / "out"))
+    traffic = RecordedTraffic.of(Dataset.open(directory.write(tmp_path / "out")))
     assert traffic.is_per_request
     mutation = ClientQuotaType.CONTROLLER_MUTATION
     assert list(traffic.of_broker(0)) == [
@@ -96,7 +89,7 @@ def test_without_requests_seconds_are_read(tmp_path: Path) -> None:
     directory.usage("alice", None, 1, 5.0, grain="user")
     directory.usage("carol", "c", 1, 5.0, source="jmx", requests=None)  # a mean over the cell, not traffic
     directory.usage(None, None, 1, 5.0, key="connection_creation_rate", ip="10.0.0.1")
-    traffic = RecordedTraffic.of(directory.write(tmp_path / "out"))
+    traffic = RecordedTraffic.of(Dataset.open(directory.write(tmp_path / "out")))
     assert not traffic.is_per_request
     assert list(traffic.of_broker(0)) == [
         TrafficRecord(START_MS + 1000, ClientQuotaType.PRODUCE, "alice", "c", 5.0, 2),
@@ -107,16 +100,17 @@ def test_without_requests_seconds_are_read(tmp_path: Path) -> None:
 
 
 def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not a directory that `kquota analyze --out`"):
-        RecordedTraffic.of(tmp_path)
-    (tmp_path / MARKER).write_text("{}")
-    with pytest.raises(InputError, match="neither a table `requests` nor a table `usage`"):
-        RecordedTraffic.of(tmp_path)
-    (tmp_path / "requests").mkdir()
-    file = tmp_path / "requests" / "a.parquet"
-    file.write_text("nonsense")
-    with pytest.raises(InputError, match=r"a\.parquet: cannot be read"):
-        RecordedTraffic.of(tmp_path)
-    pq.write_table(pa.table({"seq": [1]}), file)
-    with pytest.raises(InputError, match="broker_id is missing"):
-        RecordedTraffic.of(tmp_path)
+    with pytest.raises(MissingTableError) as caught:
+        RecordedTraffic.of(Dataset.create(tmp_path))
+    assert caught.value.written_by == "ingest"
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    directory = AnalysisDirectory()
+    directory.request("alice", "etl", 5.7, 100.0)
+    dataset = Dataset.open(directory.write(tmp_path / "out"))
+    (file,) = dataset.files("requests")
+    (tmp_path / "out" / file.path).write_text("nonsense")
+    with pytest.raises(DamagedFileError) as caught:
+        list(RecordedTraffic.of(dataset).of_broker(0))
+    assert caught.value.path == file.path

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kquota.pipeline.dataset.storage import open_storage
+from kquota.pipeline.dataset.tables import ALL_TABLES
+from kquota.pipeline.dataset.writing import TableWriter, new_id
 from kquota.pipeline.ingest.chunks import ChunkManifest
 from kquota.pipeline.ingest.request_log.log_files import InputSplit
 from kquota.pipeline.ingest.request_log.split_reader import IngestOptions, SplitReader
@@ -27,18 +30,22 @@ BAD = [
 
 
 def read(folder: str, blocks: list[list[bytes]], *, timezone: str = "UTC") -> ChunkManifest:
-    reader = SplitReader(IngestOptions(folder, "c", timezone, keep_requests=True, default_partitions=1))
+    tables = {
+        kind: TableWriter(open_storage(folder), kind, new_id(), ALL_TABLES[kind]) for kind in ("usage", "requests")
+    }
+    others = ("edges", "mutations", "connections", "rejected")
+    writers = tables | {kind: TableWriter(open_storage(folder), kind, new_id()) for kind in others}
+    reader = SplitReader(IngestOptions(writers, "c", timezone, keep_requests=True, default_partitions=1))
     reader.enter(0, PIECE)
     for block in blocks:
         reader.read(b"".join(line + b"\n" for line in block))
     return reader.flush(has_more=False)
 
 
-def staged(folder: str, chunk: ChunkManifest, kind: str, column: str) -> list[object]:
+def written(folder: str, chunk: ChunkManifest, kind: str, column: str) -> list[object]:
     return [
         value
-        for file in chunk.files
-        if file.kind == kind
+        for file in chunk.files.get(kind, ())
         for value in pq.read_table(Path(folder) / file.path, columns=[column])[column].to_pylist()
     ]
 
@@ -55,7 +62,7 @@ def test_a_bad_line_costs_only_itself(blocks: list[list[bytes]]) -> None:
         chunk = read(folder, blocks)
         assert (chunk.lines, chunk.rejected, chunk.blank) == (len(lines), len(bad), blank)
         assert chunk.good == len(lines) - len(bad) - blank
-        assert staged(folder, chunk, "rejected", "line") == bad
+        assert written(folder, chunk, "rejected", "line") == bad
         assert sum(chunk.versions.values()) == chunk.good
 
 
@@ -63,7 +70,7 @@ def test_requests_keep_the_numbers_of_their_lines(tmp_path: Path) -> None:
     """Bad lines between them do not shift what is known of the good ones."""
     good = next(line for line in GOLDEN if b'"requestApiKey":0,' in line and b'"acks":-1' in line)
     chunk = read(str(tmp_path), [[good, BAD[0], good], [BAD[1]], [b"", good]])
-    assert staged(str(tmp_path), chunk, "requests", "seq") == [1, 1, 3, 3, 6, 6]
+    assert written(str(tmp_path), chunk, "requests", "seq") == [1, 1, 3, 3, 6, 6]
 
 
 def test_the_hour_that_comes_twice_is_no_step_back(tmp_path: Path) -> None:
@@ -87,4 +94,4 @@ def test_times_are_read_in_their_zone(tmp_path: Path, timezone: str, logged: byt
     """The zone that the broker logged in counts where the line has no offset."""
     line = b"[" + logged + GOLDEN[0][24:]
     chunk = read(str(tmp_path), [[line]], timezone=timezone)
-    assert set(staged(str(tmp_path), chunk, "requests", "end_ms")) == {expected.timestamp() * 1000}
+    assert set(written(str(tmp_path), chunk, "requests", "end_ms")) == {expected.timestamp() * 1000}

@@ -1,21 +1,26 @@
 """What the page says of limits that changed while the log ran."""
 
-import json
 from dataclasses import replace
 from datetime import UTC
-from pathlib import Path
-from typing import Any
 
 import pytest
 
+from kquota.pipeline.dataset.summary import QuotaPeriodRead, QuotasOverTimeRead, Summary
 from kquota.pipeline.report import charts, model
-from kquota.pipeline.report.summary import read_summary
+from kquota.pipeline.report.summary import page_summary
 from tests.kit import example_report as example
 from tests.kit.example_report import MIB, START_MS
 from tests.unit.pipeline.report.test_page import page_of
 
 END_MS = example.RANGE.end_ms
 MIDDLE_MS = START_MS + 60_000
+
+
+def read_over_time(*begins_ms: int | None, recorded_from_ms: int | None = None) -> QuotasOverTimeRead:
+    """Quotas that changed at these times."""
+    return QuotasOverTimeRead(0, recorded_from_ms, [QuotaPeriodRead(begin_ms, None, 1) for begin_ms in begins_ms])
+
+
 SPANS = (model.LimitSpan(START_MS, MIDDLE_MS, 2 * MIB), model.LimitSpan(MIDDLE_MS, END_MS, 1.0 * MIB))
 
 
@@ -60,14 +65,14 @@ def test_the_page_says_when() -> None:
     ("value", "expected"),
     [
         (None, ((), None, None)),
-        ("nonsense", ((), None, None)),
-        ({"periods": [{"valid_from_ms": 1000}, {"valid_from_ms": 7000}]}, ((7000,), None, None)),
-        ({"periods": [{"valid_from_ms": 6000}, {"valid_from_ms": 7000}]}, ((7000,), 6000, None)),
-        ({"periods": [{"valid_from_ms": None}], "recorded_from_ms": 9000}, ((), None, 9000)),
-        ({"periods": [], "recorded_from_ms": None}, ((), None, None)),
+        (read_over_time(1000, 7000), ((7000,), None, None)),
+        (read_over_time(6000, 7000), ((7000,), 6000, None)),
+        (read_over_time(None, recorded_from_ms=9000), ((), None, 9000)),
+        (read_over_time(), ((), None, None)),
     ],
 )
-def test_what_is_read_of_summary_json(value: Any, expected: tuple[object, ...], tmp_path: Path) -> None:
-    (tmp_path / "summary.json").write_text(json.dumps({"start_ms": 5000, "quotas_over_time": value}))
-    found = read_summary(tmp_path)
+def test_what_is_read_of_the_summary(value: QuotasOverTimeRead | None, expected: tuple[object, ...]) -> None:
+    summary = Summary.empty()
+    summary.start_ms, summary.quotas_over_time = 5000, value
+    found = page_summary(summary)
     assert (found.limit_changes_ms, found.limits_known_from_ms, found.quotas_recorded_from_ms) == expected

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import isinf, isnan
@@ -18,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct, field
 
-from kquota.pipeline.ingest.chunks import DataFile, write_data_file
+from kquota.pipeline.dataset.manifest import DataFile
+from kquota.pipeline.dataset.writing import TableWriter
 from kquota.pipeline.ingest.metrics.mapping import Reading
 from kquota.pipeline.ingest.metrics.metric_files import MetricFile, MetricInputs
 from kquota.pipeline.ingest.metrics.series import NotUsage, QuotaSeries
@@ -84,7 +86,8 @@ class Origin(NamedTuple):
 class MetricOptions:
     """What every worker needs to know; `broker_id` is the broker of what does not say one."""
 
-    staging: str
+    writers: Mapping[str, TableWriter]
+    """By kind of file: `readings`, `series`, `rejected`."""
     cluster: str
     broker_id: int
     inputs: MetricInputs
@@ -110,7 +113,8 @@ class MetricManifest(Struct, kw_only=True):
     first_ms: int | None = None
     last_ms: int | None = None
     step_ms: int | None = None
-    files: list[DataFile] = field(default_factory=list)
+    files: dict[str, list[DataFile]] = field(default_factory=dict)
+    """By kind."""
 
 
 class Known(NamedTuple):
@@ -164,7 +168,7 @@ class Reader:
             columns = zip(*self._series, strict=True)
             arrays = [pa.array(column, one.type) for column, one in zip(columns, SERIES_SCHEMA, strict=True)]
             table = pa.table(arrays, schema=SERIES_SCHEMA)
-            manifest.files.append(write_data_file(self._options.staging, "series", table))
+            self._write_files("series", table)
         if self._rejected:
             lines, reasons, samples = zip(*self._rejected, strict=True)
             count = len(lines)
@@ -177,7 +181,7 @@ class Reader:
                     "sample": pa.array(samples, pa.string()),
                 }
             )
-            manifest.files.append(write_data_file(self._options.staging, "rejected", table))
+            self._write_files("rejected", table)
         manifest.rejected = len(self._rejected)
         manifest.series = len(self._series)
         manifest.other = dict(self._others.most_common(_NAMED_METRICS))
@@ -185,6 +189,9 @@ class Reader:
         manifest.untagged = self._left_out[NotUsage.UNTAGGED]
         manifest.foreign = self._left_out[NotUsage.FOREIGN_TAGS]
         return manifest
+
+    def _write_files(self, kind: str, table: pa.Table) -> None:
+        self._manifest.files.setdefault(kind, []).extend(self._options.writers[kind].write(table))
 
     def _reject(self, reason: str, sample: str) -> None:
         self._rejected.append((self._line, reason, printable(sample.encode("utf-8", "backslashreplace"))))
@@ -231,7 +238,7 @@ class Reader:
         kinds, values = np.array(self._readings, np.int8), np.frombuffer(self._values, np.float64)
         table = pa.table([meters[numbers], origins[numbers], kinds[numbers], times, values], schema=READINGS_SCHEMA)
         manifest = self._manifest
-        manifest.files.append(write_data_file(self._options.staging, "readings", table))
+        self._write_files("readings", table)
         manifest.readings += len(numbers)
         first, last = int(times.min()), int(times.max())
         manifest.first_ms = first if manifest.first_ms is None else min(first, manifest.first_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from datetime import date, timedelta
+from datetime import date
 from hashlib import blake2b
 from typing import Final
 
@@ -132,16 +132,11 @@ class Cells:
     unknown_amounts: Ints
     connections: Ints
 
-    def usage(self, names: Names, *, cluster: str, broker_id: int) -> list[tuple[date, pa.Table]]:
-        """The cells in :data:`USAGE_SCHEMA`, by UTC day."""
-        tables = []
-        day_of_cell = self.second // _DAY_SECONDS
-        for day in np.unique(day_of_cell).tolist():
-            of_day = np.flatnonzero(day_of_cell == day)
-            columns = self._columns(of_day, names, cluster, broker_id)
-            columns["connections"] = pa.array(self.connections[of_day], pa.int32())
-            tables.append((_EPOCH + timedelta(days=day), _table(columns, USAGE_SCHEMA)))
-        return tables
+    def usage(self, names: Names, *, cluster: str, broker_id: int) -> pa.Table:
+        """The cells in :data:`USAGE_SCHEMA`."""
+        columns = self._columns(np.arange(len(self.second)), names, cluster, broker_id)
+        columns["connections"] = pa.array(self.connections, pa.int32())
+        return _table(columns, USAGE_SCHEMA)
 
     def edges(self, names: Names, *, cluster: str, broker_id: int) -> pa.Table:
         """Cells that were summed by connection, in :data:`EDGE_SCHEMA`."""

@@ -1,4 +1,4 @@
-"""Kafka's request log to staged usage, on Spark's workers."""
+"""Kafka's request log to files of usage, on Spark's workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_request_logs(
     *,
     lines_read: Accumulator[int],
 ) -> list[ChunkManifest]:
-    """Read the ranges on Spark's workers into files under ``options.staging``.
+    """Read the ranges on Spark's workers into files.
 
     :param tasks: indices of `ranges`, by task.
     :param lines_read: grows while workers read.

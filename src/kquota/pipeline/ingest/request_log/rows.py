@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kquota.pipeline.ingest.chunks import REQUESTS_SCHEMA
+from kquota.pipeline.dataset.tables import REQUESTS
 from kquota.pipeline.ingest.request_log.cells import CELL_KEYS, Charges, Floats, Ints, named, repeated
 from kquota.pipeline.ingest.request_log.charges import (
     FOLLOWER,
@@ -171,7 +171,7 @@ class Rows:
     def requests(
         self, names: Names, listeners: Sequence[str], *, cluster: str, broker_id: int, range_index: int
     ) -> pa.Table:
-        """The charges one by one, in ``REQUESTS_SCHEMA``."""
+        """The charges one by one, in the `requests` table."""
         at, keys, amounts, told = self._charged
         count = len(at)
         users, client_ids = zip(*names.clients, strict=True) if names.clients else ((), ())
@@ -194,4 +194,4 @@ class Rows:
             "throttle_ms": pa.array(told),
             "listener": pa.array(listeners, pa.string()).take(pa.array(at)),
         }
-        return pa.table({name: columns[name] for name in REQUESTS_SCHEMA.names})
+        return pa.table({name: columns[name] for name in REQUESTS.columns})

@@ -17,13 +17,14 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
+from kquota.pipeline.dataset.manifest import DataFile
+from kquota.pipeline.dataset.writing import TableWriter
 from kquota.pipeline.ingest.chunks import (
     CONNECTIONS_SCHEMA,
     MUTATIONS_SCHEMA,
     REJECTED_SCHEMA,
     ChunkManifest,
-    DataFile,
-    write_data_file,
+    write_usage,
 )
 from kquota.pipeline.ingest.request_log.cells import Floats, to_cells
 from kquota.pipeline.ingest.request_log.charges import MUTATION
@@ -58,7 +59,8 @@ _KEY: Final = COLUMNS.index("key")
 class IngestOptions:
     """What every worker needs to know. `timezone` is an IANA name; `default_partitions` is ``num.partitions``."""
 
-    staging: str
+    writers: Mapping[str, TableWriter]
+    """By kind of file: `usage`, `requests`, `edges`, `mutations`, `connections`, `rejected`."""
     cluster: str
     timezone: str
     keep_requests: bool
@@ -214,7 +216,7 @@ class SplitReader:
             followers=rows.followers,
             unknown_amounts=rows.unknown_amounts,
             versions=rows.versions(),
-            files=list(self._write(rows, seen, watermarked)),
+            files=self._write(rows, seen, watermarked),
             seen=rows.seconds_seen(),
             final=watermarked.final_seconds,
             open=watermarked.open_seconds,
@@ -226,28 +228,36 @@ class SplitReader:
             self._forget_names()
         return chunk
 
-    def _write(self, rows: Rows, seen: FirstSeconds, watermarked: WatermarkedCharges) -> Iterator[DataFile]:
-        folder, cluster, broker = self._options.staging, self._options.cluster, self._broker_id
+    def _write(self, rows: Rows, seen: FirstSeconds, watermarked: WatermarkedCharges) -> dict[str, list[DataFile]]:
+        writers, cluster, broker = self._options.writers, self._options.cluster, self._broker_id
         names = self._origins.names
-        for day, usage in to_cells(watermarked.final).usage(names, cluster=cluster, broker_id=broker):
-            yield write_data_file(folder, "usage", usage, partition=f"date={day.isoformat()}")
+        usage = to_cells(watermarked.final).usage(names, cluster=cluster, broker_id=broker)
+        files = {"usage": write_usage(writers["usage"], usage)}
+        for kind, table in self._tables(rows, seen, watermarked, names):
+            files[kind] = writers[kind].write(table)
+        return files
+
+    def _tables(
+        self, rows: Rows, seen: FirstSeconds, watermarked: WatermarkedCharges, names: Names
+    ) -> Iterator[tuple[str, pa.Table]]:
+        """What is written besides final cells."""
+        cluster, broker = self._options.cluster, self._broker_id
         if len(watermarked.open):
             edges = to_cells(watermarked.open, by_connection=True)
-            yield write_data_file(folder, "edges", edges.edges(names, cluster=cluster, broker_id=broker))
+            yield "edges", edges.edges(names, cluster=cluster, broker_id=broker)
         if self._options.keep_requests:
-            requests = rows.requests(names, self._listeners, cluster=cluster, broker_id=broker, range_index=self._index)
-            if requests.num_rows:
-                yield write_data_file(folder, "requests", requests)
+            yield (
+                "requests",
+                rows.requests(names, self._listeners, cluster=cluster, broker_id=broker, range_index=self._index),
+            )
         if self._mutations:
             count = len(self._mutations)
             columns = [(cluster,) * count, (broker,) * count, *zip(*self._mutations, strict=True)]
-            yield write_data_file(folder, "mutations", _table(columns, MUTATIONS_SCHEMA))
+            yield "mutations", _table(columns, MUTATIONS_SCHEMA)
         if connections := self._new_connections(seen, names):
-            yield write_data_file(
-                folder, "connections", _table(list(zip(*connections, strict=True)), CONNECTIONS_SCHEMA)
-            )
+            yield "connections", _table(list(zip(*connections, strict=True)), CONNECTIONS_SCHEMA)
         if self._rejected:
-            yield write_data_file(folder, "rejected", _table(list(zip(*self._rejected, strict=True)), REJECTED_SCHEMA))
+            yield "rejected", _table(list(zip(*self._rejected, strict=True)), REJECTED_SCHEMA)
 
     def _addresses(self, seen: FirstSeconds) -> list[str]:
         """Those of the broker, as connections name them."""

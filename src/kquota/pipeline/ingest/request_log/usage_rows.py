@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kquota.pipeline.ingest.chunks import REQUESTS_SCHEMA
+from kquota.pipeline.dataset.tables import REQUESTS
 from kquota.pipeline.ingest.request_log.cells import CELL_MS, EDGE_SCHEMA, GRAIN, SOURCE, USAGE_SCHEMA
 from kquota.pipeline.spark.shuffle import group_starts
 from kquota.quotas import CONNECTION_CREATION_RATE, CONTROLLER_MUTATION_RATE
@@ -33,7 +33,7 @@ CELL_SCHEMA: Final = pa.schema([*USAGE_SCHEMA, EDGE_SCHEMA.field("connection_id"
 """Cells to be merged: `connection_id` is null where a row stands for all connections, otherwise `connections` is 0."""
 
 REQUEST_COST_SCHEMA: Final = pa.schema(
-    [*(field for field in REQUESTS_SCHEMA if field.name not in ("amount", "ip", "key")), ("cost", pa.float64())]
+    [*(field for field in REQUESTS.arrow_schema if field.name not in ("amount", "ip", "key")), ("cost", pa.float64())]
 )
 """One row per topic of a mutation; `cost` in partitions, null where it is not known."""
 
@@ -141,7 +141,7 @@ def _last_before(
 
 
 def charge_mutations(costs: pa.Table) -> pa.Table:
-    """What whole requests cost: ``REQUESTS_SCHEMA`` on controller_mutation_rate, `amount` null where not known.
+    """What whole requests cost: the `requests` table on controller_mutation_rate, `amount` null where not known.
 
     :param costs: :data:`REQUEST_COST_SCHEMA`.
     """
@@ -155,11 +155,11 @@ def charge_mutations(costs: pa.Table) -> pa.Table:
         "ip": pa.nulls(len(starts), pa.string()),
         "key": pa.repeat(CONTROLLER_MUTATION_RATE, len(starts)),
     }
-    return pa.table({name: columns[name] for name in REQUESTS_SCHEMA.names}, schema=REQUESTS_SCHEMA)
+    return pa.table({name: columns[name] for name in REQUESTS.columns}, schema=REQUESTS.arrow_schema)
 
 
 def mutation_usage(requests: pa.Table) -> pa.Table:
-    """Charged requests (``REQUESTS_SCHEMA``) by second: ``USAGE_SCHEMA``, a row per broker, second, client and key."""
+    """Charged requests (the `requests` table) by second: ``USAGE_SCHEMA``, a row per broker, second, client and key."""
     second = np.floor(requests["record_ms"].to_numpy() / CELL_MS).astype(np.int64)
     told = requests["throttle_ms"]
     rows = pa.table(

@@ -1,9 +1,9 @@
-"""What jobs check before they start."""
+"""Names of time zones are checked before anything is read."""
 
 import pytest
 
 from kquota.errors import InputError
-from kquota.pipeline.jobs import check_time_zone
+from kquota.pipeline.ingest.time_zone import check_time_zone
 
 
 @pytest.mark.parametrize("name", ["Mars/Base", "", "../etc/passwd", "UTC\0"])
