@@ -94,7 +94,7 @@ def _grouped(rows: Sequence[Row], column: str) -> list[tuple[str, list[Row]]]:
 
 
 def _unknown_words(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Name and words of what rows of `whatif` do not know, in the order of `UNKNOWNS`; names that are not there last."""
+    """Name and words of what rows of `whatif` do not know, in the order of `UNKNOWNS`; names of none of these last."""
     used = {name for row in rows for name in row.unknowns or ()}
     known = [name for name in UNKNOWNS if name in used]
     return [(name, UNKNOWNS.get(name, "")) for name in (*known, *sorted(used - set(known)))]

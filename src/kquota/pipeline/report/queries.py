@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -206,9 +205,9 @@ def _closeness(rate: str = "rate_p95") -> Column:
 def to_use(utilisation: DataFrame, bounds: Bounds) -> DataFrame:
     """utilisation, all brokers of a meter together: cluster, meter, key, `use`, `closeness` and `closest`.
 
-    `closeness`: how close it came to its limit. `use`: the figures of the broker where that was, broker_id, rate_p95,
-    rate_max, seconds_over_100; and of all of them, brokers (how many) and unknown_amounts. `closest`: (broker_id, limit)
-    of the brokers to draw.
+    `closeness`: the part of its limit that it reached. `use`: broker_id, rate_p95, rate_max and seconds_over_100 of the
+    broker where that was, and of all brokers: brokers (how many), unknown_amounts. `closest`: (broker_id, limit) of
+    those to draw.
     """
     by_closeness = F.struct(_closeness(), _closeness("rate_max"), -F.col("broker_id"))
     closest_first = F.sort_array(F.collect_list(F.struct(by_closeness.alias("order"), "broker_id", "limit")), asc=False)
@@ -259,8 +258,8 @@ def _timelines(
 def _limited(clients: DataFrame, use: DataFrame, bounds: Bounds) -> Listed:
     """Clients with a limit, those throttled longest first, then those closest to it. Count: total.
 
-    Rows: those of `clients`, and of their meter `sharers` (how many clients there are on it), `largest` (user,
-    client_id, ip of some of them), `use` (see :func:`to_use`) and `throttle` (see :func:`throttled_by_meter`), which are
+    Rows: those of `clients`, and of their meter: `sharers` (how many clients count on it), `largest` (user, client_id
+    and ip of some of them), `use` (see :func:`to_use`) and `throttle` (see :func:`throttled_by_meter`); the last two are
     null where nothing is known.
     """
     limited = clients.where(F.col("limit").isNotNull())

@@ -224,8 +224,8 @@ def _fill(bins: Iterable[tuple[int, float, float]], time_range: Span, bounds: Bo
 def throttled_by_meter(throttled: DataFrame, time_range: Span, bounds: Bounds) -> DataFrame:
     """Episodes by meter, all brokers together: cluster, meter, key, `throttle` and `bins`.
 
-    `throttle`: episodes, ambiguous (how many of them another limit may have caused), requests, throttle_ms. `bins`: when
-    they were, an array of (first, last) by first bin, at most one for each bin, which :func:`spans_of` reads.
+    `throttle`: episodes, ambiguous (how many of them another limit may have caused), requests, throttle_ms. `bins`:
+    when they were, an array of (first, last) by first bin, at most one for each bin, which :func:`spans_of` reads.
     """
     width = bin_ms(time_range, bounds.bins)
     last_bin = max(0, -(-(time_range.end_ms - time_range.start_ms) // width) - 1)
