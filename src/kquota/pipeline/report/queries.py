@@ -259,8 +259,8 @@ def _limited(clients: DataFrame, use: DataFrame, bounds: Bounds) -> Listed:
     """Clients with a limit, those throttled longest first, then those closest to it. Count: total.
 
     Rows: those of `clients`, and of their meter: `sharers` (how many clients count on it), `largest` (user, client_id
-    and ip of some of them), `use` (see :func:`to_use`) and `throttle` (see :func:`throttled_by_meter`); the last two are
-    null where nothing is known.
+    and ip of some of them), `use` (see :func:`to_use`) and `throttle` (see :func:`throttled_by_meter`); the last two
+    are null where nothing is known.
     """
     limited = clients.where(F.col("limit").isNotNull())
     of_meter = Window.partitionBy(*METER)
