@@ -455,7 +455,7 @@ def test_curves_are_bounded(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_the_rules_to_change_most_come_first(spark: SparkSession, tmp_path: Path) -> None:
     """Those without an answer, those to add, then by how many times; each with the curve of its worst meter."""
-    analysis = AnalysisDirectory(summary={"recommendations": {"unmet": 1}})
+    analysis = AnalysisDirectory(summary={"recommendations": {"goal": "", "rules": 5, "unmet": 1}})
     for user in ("a", "b"):
         analysis.client(user, "x", limit=10.0, limit_source="user=<default>")
     analysis.curve("user=a", {10.0: 0.2, 20.0: 0.0})
