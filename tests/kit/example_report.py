@@ -433,7 +433,9 @@ def a_hostile_report() -> Report:
         for name, one in zip(HOSTILE, clients, strict=True)
     ]
     short = [name for name in HOSTILE if len(name) < 100]  # what kquota itself writes is not long
-    names = [{"cluster": HOSTILE[1], "meter": name, "key": "request_percentage"} for name in HOSTILE]
+    names: list[dict[str, Any]] = [
+        {"cluster": HOSTILE[1], "meter": name, "key": "request_percentage"} for name in HOSTILE
+    ]
     counts = dict.fromkeys(
         ("clients", "meters", "throttled", "newly_throttled", "no_longer_throttled", "taken_over", "changed"), 0
     )

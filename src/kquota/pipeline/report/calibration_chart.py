@@ -83,11 +83,11 @@ def _description(drawn: Sequence[Row]) -> str:
 
 
 def _is_drawn(row: Row) -> bool:
-    return row.throttle_ms_logged > 0 or row.throttle_ms_predicted > 0
+    return bool(row.throttle_ms_logged > 0 or row.throttle_ms_predicted > 0)
 
 
 def _is_on_diagonal(row: Row) -> bool:
-    return abs(row.throttle_ms_predicted - row.throttle_ms_logged) <= CLOSE_SHARE * row.throttle_ms_logged
+    return bool(abs(row.throttle_ms_predicted - row.throttle_ms_logged) <= CLOSE_SHARE * row.throttle_ms_logged)
 
 
 def chart_of(rows: Sequence[Row], datasets: dict[str, charts.Points]) -> altair.LayerChart:

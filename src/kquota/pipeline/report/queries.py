@@ -240,7 +240,9 @@ def _timelines(
         return [], total
     meters = [
         ChartedMeter(
-            *(row[name] for name in METER),
+            row.cluster,
+            row.meter,
+            row.key,
             rate_window(summary, row.key),
             {one.broker_id: one.limit for one in row.closest},
         )

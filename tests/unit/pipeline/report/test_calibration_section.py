@@ -36,8 +36,14 @@ def points_of(*rows: Row) -> dict[str, charts.Points]:
 
 def test_the_share_of_all_waits_and_both_sums_are_said() -> None:
     """The first sentence has the share, the counts and the sums of all meters, listed or not."""
-    sums = {"all_waits": 2_000, "all_close": 1_999, "all_throttle_ms_logged": 90_000}
-    listed = example.a_calibration(a_meter(), all_total=50, all_throttle_ms_predicted=91_000, **sums)
+    listed = example.a_calibration(
+        a_meter(),
+        all_total=50,
+        all_waits=2_000,
+        all_close=1_999,
+        all_throttle_ms_logged=90_000,
+        all_throttle_ms_predicted=91_000,
+    )
     text = text_of(listed)
     assert "99.9 % of the waits are reproduced" in text
     assert "gives 1,999 of 2,000 waits within 5 ms or 5 %" in text

@@ -81,6 +81,7 @@ def test_what_if_begins_with_the_counts_of_all_meters() -> None:
 def test_what_if_of_cells_in_the_closed_model() -> None:
     """Where there were no requests nothing is compared, and the model is said in words."""
     summary = example.a_summary()
+    assert summary.whatif is not None
     run = msgspec.structs.replace(summary.whatif, model="closed", grain="cell", grain_difference=None)
     text = text_of("what-if", example.a_report(summary=msgspec.structs.replace(summary, whatif=run)))
     assert "replayed cell by cell of the usage in the closed model: clients wait for their answers" in text
