@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from kquota.config import BrokerConfig
@@ -14,7 +14,9 @@ from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.errors import MissingTableError
 from kquota.pipeline.dataset.run import Run
 from kquota.pipeline.dataset.steps import REPORT_STEP
-from kquota.pipeline.report import model, render_report
+from kquota.pipeline.report import render_report
+from kquota.pipeline.report.contents import Bounds, LimitSpan, Report
+from kquota.pipeline.report.page import render_page
 from kquota.pipeline.report.queries import build_report
 from kquota.pipeline.report.timeline import enforced_rate_steps
 from kquota.pipeline.utilisation.rates import enforced_rates
@@ -24,8 +26,8 @@ GENERATED = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
 MIB = float(1 << 20)
 
 
-def build(spark: SparkSession, analysis: AnalysisDirectory, path: Path, **bounds: int) -> model.Report:
-    return build_report(read(spark, analysis.write(path / "out")), model.Bounds(**bounds))
+def build(spark: SparkSession, analysis: AnalysisDirectory, path: Path, **bounds: int) -> Report:
+    return build_report(read(spark, analysis.write(path / "out")), Bounds(**bounds))
 
 
 def read(spark: SparkSession, directory: Path) -> Run:
@@ -47,16 +49,15 @@ def test_a_client_stands_with_its_limit_its_meter_and_its_utilisation(spark: Spa
     analysis.utilisation("user=alice", 100.0, 120.0, broker_id=2, seconds_over_100=7)
     analysis.throttled("user=alice", 3, 9, broker_id=2, requests=3, throttle_ms=1500)
     limited = build(spark, analysis, tmp_path).limited
-    assert limited.total == 2
-    assert [row.client.client_id for row in limited.rows] == ["etl", ""]
+    assert limited.counts.total == 2
+    assert [row.client_id for row in limited.rows] == ["etl", ""]
     first = limited.rows[0]
     assert (first.limit, first.limit_source, first.level, first.meter) == (100.0, "user=alice", 3, "user=alice")
     assert (first.amount, first.throttled_requests, first.throttle_ms) == (900.0, 3, 1500)
     assert first.use is not None
     assert (first.use.broker_id, first.use.brokers, first.use.rate_max, first.use.seconds_over_100) == (2, 2, 120.0, 7)
-    assert first.ratio_max == 1.2
-    assert first.told == model.MeterThrottle(episodes=1, ambiguous=0, requests=3, throttle_ms=1500)
-    assert first.sharers == model.Sharers(2, (model.Client("alice", "etl", None), model.Client("alice", "", None)))
+    assert first.throttle == Row(episodes=1, ambiguous=0, requests=3, throttle_ms=1500)
+    assert (first.sharers, first.largest) == (2, [("alice", "etl", None), ("alice", "", None)])
 
 
 def test_the_worst_come_first(spark: SparkSession, tmp_path: Path) -> None:
@@ -71,8 +72,8 @@ def test_the_worst_come_first(spark: SparkSession, tmp_path: Path) -> None:
     analysis.utilisation("user=timed", 5.0, 6.0, key="request_percentage")
     analysis.usage("hit", "app", 0, 1.0)
     report = build(spark, analysis, tmp_path)
-    assert [row.client.user for row in report.limited.rows] == ["timed", "hit", "near", "calm", "unknown"]
-    assert [one.name.meter for one in report.timelines] == ["user=timed", "user=near", "user=calm", "user=unknown"]
+    assert [row.user for row in report.limited.rows] == ["timed", "hit", "near", "calm", "unknown"]
+    assert [one.meter.meter for one in report.timelines] == ["user=timed", "user=near", "user=calm", "user=unknown"]
 
 
 def test_lists_are_bounded_and_counted(spark: SparkSession, tmp_path: Path) -> None:
@@ -89,16 +90,14 @@ def test_lists_are_bounded_and_counted(spark: SparkSession, tmp_path: Path) -> N
     report = build(
         spark, analysis, tmp_path, clients=7, meters=4, episodes=5, unlimited_per_key=3, samples_per_reason=2
     )
-    assert (report.limited.total, len(report.limited.rows)) == (3_000, 7)
+    assert (report.limited.counts.total, len(report.limited.rows)) == (3_000, 7)
     assert (report.limited_meters, len(report.timelines)) == (3_000, 4)
-    assert (report.episodes.total, len(report.episodes.rows), len(report.episodes.lanes)) == (3_000, 5, 4)
+    assert (report.episodes.counts.total, len(report.episodes.rows), len(report.lanes)) == (3_000, 5, 4)
     assert [one.throttle_ms for one in report.episodes.rows] == [2_999, 2_998, 2_997, 2_996, 2_995]
-    (unlimited,) = report.unlimited
-    assert (unlimited.key, unlimited.total) == ("consumer_byte_rate", 3_000)
-    assert [row.amount for row in unlimited.rows] == [2_999.0, 2_998.0, 2_997.0]
-    (rejected,) = report.rejected
-    assert (rejected.reason, rejected.lines) == ("broken JSON", 3_000)
-    assert [(one.line, one.detail) for one in rejected.samples] == [(0, "at byte 0"), (1, "at byte 1")]
+    assert {(row.key, row.total) for row in report.unlimited} == {("consumer_byte_rate", 3_000)}
+    assert [row.amount for row in report.unlimited] == [2_999.0, 2_998.0, 2_997.0]
+    assert {(row.kind, row.lines) for row in report.rejected} == {("broken JSON", 3_000)}
+    assert [(row.line, row.detail) for row in report.rejected] == [(0, "at byte 0"), (1, "at byte 1")]
 
 
 def test_sharers_are_counted_in_full_and_named_in_part(spark: SparkSession, tmp_path: Path) -> None:
@@ -107,8 +106,8 @@ def test_sharers_are_counted_in_full_and_named_in_part(spark: SparkSession, tmp_
     for number in range(50):
         analysis.client("alice", f"app-{number}", limit=100.0, amount=float(number))
     row = build(spark, analysis, tmp_path, names=2, clients=1).limited.rows[0]
-    assert row.sharers.clients == 50
-    assert [one.client_id for one in row.sharers.largest] == ["app-49", "app-48"]
+    assert row.sharers == 50
+    assert [one.client_id for one in row.largest] == ["app-49", "app-48"]
 
 
 def test_the_drawn_rate_is_the_enforced_rate(spark: SparkSession, tmp_path: Path) -> None:
@@ -169,7 +168,7 @@ def test_of_many_brokers_the_closest_are_drawn(spark: SparkSession, tmp_path: Pa
         analysis.utilisation("user=alice", 100.0, float(broker), broker_id=broker)
     report = build(spark, analysis, tmp_path)
     assert [one.broker_id for one in report.timelines[0].series] == [15, 16, 17, 18, 19]
-    assert report.timelines[0].use.brokers == 20
+    assert report.timelines[0].meter.use.brokers == 20
     assert report.brokers_total == 20
 
 
@@ -181,8 +180,8 @@ def test_clients_of_one_name_on_two_clusters_are_two(spark: SparkSession, tmp_pa
         analysis.usage("alice", "etl", 0, amount, cluster=cluster)
         analysis.utilisation("user=alice", 100.0, amount, cluster=cluster)
     report = build(spark, analysis, tmp_path)
-    assert report.clusters == ("east", "west")
-    assert {one.name.cluster: one.series[0].steps[0][1] for one in report.timelines} == {"east": 10.0, "west": 1.0}
+    assert report.clusters == ["east", "west"]
+    assert {one.meter.cluster: one.series[0].steps[0][1] for one in report.timelines} == {"east": 10.0, "west": 1.0}
 
 
 def test_spans_join_episodes_of_all_brokers(spark: SparkSession, tmp_path: Path) -> None:
@@ -197,8 +196,9 @@ def test_spans_join_episodes_of_all_brokers(spark: SparkSession, tmp_path: Path)
     report = build(spark, analysis, tmp_path)
     spans = [((one.start_ms - START_MS) // 1000, (one.end_ms - START_MS) // 1000) for one in report.timelines[0].spans]
     assert spans == [(10, 33), (50, 52), (98, 100)]
-    assert report.episodes.lanes[0].spans == report.timelines[0].spans
-    assert report.episodes.lanes[0].told.episodes == 5
+    [(meter, on_lane)] = report.lanes
+    assert on_lane == report.timelines[0].spans
+    assert meter.throttle.episodes == 5
 
 
 def test_unexplained_throttling_is_not_blamed_on_a_known_limit(spark: SparkSession, tmp_path: Path) -> None:
@@ -211,18 +211,17 @@ def test_unexplained_throttling_is_not_blamed_on_a_known_limit(spark: SparkSessi
     analysis.throttled(None, 0, 1, cause="unexplained")
     analysis.throttled("user=timed", 0, 1, key="request_percentage", cause="request_percentage")
     report = build(spark, analysis, tmp_path)
-    (unlimited,) = report.unlimited
-    assert (unlimited.total, unlimited.unexplained) == (2, 1)
-    assert {row.client.user: row.by_request_time for row in unlimited.rows} == {"mallory": False, "timed": True}
-    assert (report.episodes.total, report.episodes.unexplained, report.episodes.ambiguous) == (2, 1, 0)
+    assert {(row.total, row.unexplained) for row in report.unlimited} == {(2, 1)}
+    assert {row.user: row.by_request_time for row in report.unlimited} == {"mallory": False, "timed": True}
+    assert report.episodes.counts.asDict() == {"total": 2, "unexplained": 1, "ambiguous": 0}
 
 
 def test_tables_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     """An analysis of an empty log gives a report of nothing, and a page."""
     directory = AnalysisDirectory().write(tmp_path / "out")
-    report = build_report(read(spark, directory), model.Bounds())
-    assert (report.range, report.limited.total, report.unlimited, report.timelines) == (None, 0, (), ())
-    assert (report.rejected, report.episodes.total, report.brokers_total) == ((), 0, 0)
+    report = build_report(read(spark, directory), Bounds())
+    assert (report.range, report.limited.counts.total, report.unlimited, report.timelines) == (None, 0, [], [])
+    assert (report.rejected, report.episodes.counts.total, report.brokers_total) == ([], 0, 0)
     assert "No client request was found" in page(spark, directory)
 
 
@@ -237,8 +236,8 @@ def test_only_unknown_amounts_and_strange_limits(spark: SparkSession, tmp_path: 
             analysis.utilisation(f"user=u{number}", limit, None, key="controller_mutation_rate", **rates)
     analysis.client(None, None, amount=None)
     directory = analysis.write(tmp_path / "out")
-    report = build_report(read(spark, directory), model.Bounds())
-    assert report.limited.total == 4
+    report = build_report(read(spark, directory), Bounds())
+    assert report.limited.counts.total == 4
     assert {row.amount for row in report.limited.rows} == {None}
     assert [(row.unknown_amounts, row.use.unknown_amounts) for row in report.limited.rows if row.use] == [(3, 3)] * 4
     assert all(one.series == () for one in report.timelines)
@@ -302,29 +301,31 @@ def test_the_meters_replayed_worst_come_first(spark: SparkSession, tmp_path: Pat
     )  # fmt: skip
     calibration = build(spark, analysis, tmp_path, calibrated=2).calibration
     assert calibration is not None
-    assert [(one.name.meter, one.waits, one.within) for one in calibration.rows] == [
+    rows = [row for row in calibration if not row.is_estimate]
+    assert [(row.meter, row.waits, row.within_5ms_or_5pct) for row in rows] == [
         ("user=many", 2_000, 0.97),
         ("user=few", 10, 0.0),
     ]
-    many = calibration.rows[0]
+    many = rows[0]
     assert (many.false_negatives, many.false_positives, many.not_compared, many.within_as_logged) == (4, 1_000, 6, 0.5)
-    assert (many.error_p50_ms, many.error_p99_ms, many.told_ms, many.predicted_ms) == (1.0, 2.0, 1000, 1000)
-    assert (calibration.total, calibration.waits, calibration.close, calibration.not_compared) == (4, 2_100, 2_030, 11)
-    assert (calibration.told_ms, calibration.predicted_ms) == (2_500, 3_070)
-    assert calibration.estimates_total == 1
-    timed = model.MeterName("", "user=timed", "request_percentage")
-    assert calibration.estimates == (model.EstimatedMeter(1, timed, requests=7, told_ms=30, low_ms=1, high_ms=99),)
+    errors_ms = (many.error_p50_ms, many.error_p99_ms)
+    assert (*errors_ms, many.throttle_ms_logged, many.throttle_ms_predicted) == (1.0, 2.0, 1000, 1000)
+    assert (many.all_total, many.all_waits, many.all_close, many.all_not_compared) == (4, 2_100, 2_030, 11)
+    assert (many.all_throttle_ms_logged, many.all_throttle_ms_predicted) == (2_500, 3_070)
+    [timed] = [row for row in calibration if row.is_estimate]
+    assert (timed.all_total, timed.meter, timed.throttled_requests) == (1, "user=timed", 7)
+    assert (timed.throttle_ms_logged, timed.predicted_low_ms, timed.predicted_high_ms) == (30, 1, 99)
 
 
 def test_a_directory_without_calibration_has_its_page_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
     """The table may be missing, where `utilisation` was not run; without rows it says what is known."""
     analysis = AnalysisDirectory(summary={"kept_requests": False})
     directory = analysis.write(tmp_path / "out")
-    report = build_report(read(spark, directory), model.Bounds())
-    assert report.calibration == model.Calibration(0, 0, 0, 0, 0, 0, (), 0, ())
+    report = build_report(read(spark, directory), Bounds())
+    assert report.calibration == []
     assert "the requests were not kept" in page(spark, directory)
     directory = dataclasses.replace(analysis, left_out=frozenset({"calibration"})).write(tmp_path / "without")
-    assert build_report(read(spark, directory), model.Bounds()).calibration is None
+    assert build_report(read(spark, directory), Bounds()).calibration is None
     assert "no table <code>calibration</code>" in page(spark, directory)
 
 
@@ -347,8 +348,8 @@ def test_a_meter_is_drawn_for_the_time_in_which_its_clients_counted_on_it(spark:
     [series] = timeline.series
     assert [at_ms - START_MS for at_ms, rate in series.steps if rate] == [30_000, 60_000, 90_000]
     assert timeline.limit_spans == (
-        model.LimitSpan(changes[0], changes[1], 40.0),
-        model.LimitSpan(changes[1], START_MS + 91_000, 20.0),
+        LimitSpan(changes[0], changes[1], 40.0),
+        LimitSpan(changes[1], START_MS + 91_000, 20.0),
     )
     assert timeline.limits == (20.0, 40.0)
 
@@ -372,13 +373,14 @@ def test_the_meters_that_fare_worst_under_other_limits_come_first(spark: SparkSe
     report = build(spark, analysis, tmp_path, what_if=3)
     found = report.what_if
     assert found is not None
-    assert [one.name.meter for one in found.rows] == ["user=anew", "user=long", "user=free"]
-    assert (found.meters, found.changed, found.throttled) == (5, 4, 3)
-    assert (found.newly_throttled, found.no_longer_throttled, found.taken_over) == (1, 1, 1)
-    assert [name for name, _ in found.unknowns] == ["suppressed-demand", "shaped-arrivals", "own"]
-    assert found.unknowns[1][1].startswith("how requests would come")
-    difference = model.GrainDifference(2, 0.1, 0.5, "user=long producer_byte_rate")
-    assert report.summary.what_if == model.WhatIfRun("closed", "request", difference)
+    assert [one.meter for one in found.rows] == ["user=anew", "user=long", "user=free"]
+    assert found.counts.asDict() == {
+        "meters": 5, "changed": 4, "throttled": 3, "newly_throttled": 1, "no_longer_throttled": 1, "taken_over": 1,
+    }  # fmt: skip
+    html = render_page(report, generated=GENERATED)
+    unknowns = re.findall(r"<dt><bdi>([\w-]+)</bdi></dt><dd>(.*?)</dd>", html)
+    assert [name for name, _ in unknowns] == ["suppressed-demand", "shaped-arrivals", "own"]
+    assert unknowns[0][1].startswith("what clients would use")
     assert (report.curves, report.recommendations) == (None, None)
 
 
@@ -396,24 +398,16 @@ def test_curves_have_the_present_limit_and_that_recommended(spark: SparkSession,
     analysis.recommendation("user=<default>", 20.0, 99.0, key="consumer_byte_rate")
     analysis.recommendation("user=free", None, 50.0)
     report = build(spark, analysis, tmp_path)
-    assert report.summary.curve_model == "closed"
     assert report.curves is not None
     busy, calm, free = report.curves.rows
-    assert report.curves.total == 3
-    assert busy == model.Curve(
-        name=model.MeterName("", "user=busy", "producer_byte_rate"),
-        broker_id=2,
-        brokers=2,
-        points=(
-            model.CurvePoint(10.0, 0.8, 800.0), model.CurvePoint(20.0, 0.5, 500.0), model.CurvePoint(40.0, 0.1, 100.0)
-        ),
-        limit=20.0 * (1 + 1e-12),
-        share=0.5,
-        max_delay_ms=500.0,
-        recommended=30.0,
-    )  # fmt: skip
-    assert (calm.name.meter, calm.limit, calm.share, calm.recommended) == ("user=calm", 20.0, 0.0, None)
-    assert (free.name.meter, free.limit, free.share, free.recommended) == ("user=free", None, None, 50.0)
+    assert report.curves.counts.total == 3
+    assert (busy.cluster, busy.meter, busy.key) == ("", "user=busy", "producer_byte_rate")
+    assert (busy.broker_id, busy.brokers) == (2, 2)
+    assert busy.points == [(10.0, 0.8), (20.0, 0.5), (40.0, 0.1)]
+    assert (busy.limit, busy.throttled_share, busy.max_delay_ms) == (20.0 * (1 + 1e-12), 0.5, 500.0)
+    assert busy.recommended == 30.0
+    assert (calm.meter, calm.limit, calm.throttled_share, calm.recommended) == ("user=calm", 20.0, 0.0, None)
+    assert (free.meter, free.limit, free.throttled_share, free.recommended) == ("user=free", None, None, 50.0)
 
 
 def test_curves_have_no_limit_that_is_there_no_more(spark: SparkSession, tmp_path: Path) -> None:
@@ -434,7 +428,7 @@ def test_curves_have_no_limit_that_is_there_no_more(spark: SparkSession, tmp_pat
         analysis.recommendation(meter, None, 20.0)
     report = build(spark, analysis, tmp_path)
     assert report.curves is not None
-    assert {one.name.meter: (one.limit, one.share) for one in report.curves.rows} == {
+    assert {one.meter: (one.limit, one.throttled_share) for one in report.curves.rows} == {
         "user=gone": (None, None),
         "user=left": (30.0, 0.1),
     }
@@ -451,8 +445,8 @@ def test_curves_are_bounded(spark: SparkSession, tmp_path: Path) -> None:
         analysis.curve(f"user=u{number}", {float(limit): number / 100 for limit in range(1, 1_001)})
     curves = build(spark, analysis, tmp_path, curves=4, curve_points=10).curves
     assert curves is not None
-    assert curves.total == 30
-    assert [one.name.meter for one in curves.rows] == [f"user=u{number}" for number in (29, 28, 27, 26)]
+    assert curves.counts.total == 30
+    assert [one.meter for one in curves.rows] == [f"user=u{number}" for number in (29, 28, 27, 26)]
     limits = [point.limit for point in curves.rows[0].points]
     assert len(limits) <= 12
     assert {1.0, 501.0, 1_000.0} <= set(limits)
@@ -461,7 +455,7 @@ def test_curves_are_bounded(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_the_rules_to_change_most_come_first(spark: SparkSession, tmp_path: Path) -> None:
     """Those without an answer, those to add, then by how many times; each with the curve of its worst meter."""
-    analysis = AnalysisDirectory(summary={"recommendations": {"goal": "throttled_share<=0.01", "rules": 5, "unmet": 1}})
+    analysis = AnalysisDirectory(summary={"recommendations": {"goal": "", "rules": 5, "unmet": 1}})
     for user in ("a", "b"):
         analysis.client(user, "x", limit=10.0, limit_source="user=<default>")
     analysis.curve("user=a", {10.0: 0.2, 20.0: 0.0})
@@ -474,23 +468,23 @@ def test_the_rules_to_change_most_come_first(spark: SparkSession, tmp_path: Path
     report = build(spark, analysis, tmp_path, recommendations=4)
     found = report.recommendations
     assert found is not None
-    assert (found.total, found.raised, found.lowered, found.added, report.summary.unmet) == (5, 1, 1, 1, 1)
+    assert found.counts.asDict() == {"total": 5, "raised": 1, "lowered": 1, "added": 1}
     assert [one.change for one in found.rows] == ["unmet", "add", "lower", "raise"]
     assert [one.owner for one in found.rows] == [None, None, "search", None]
-    assert found.rows[0].share is None
+    assert found.rows[0].predicted_throttled_share is None
     drawn = [one.curve for one in found.rows]
     assert drawn[:3] == [None, None, None]
     assert drawn[3] is not None
-    assert (drawn[3].name.meter, drawn[3].recommended) == ("user=b", 11.0)
+    assert (drawn[3].meter, drawn[3].recommended) == ("user=b", 11.0)
 
 
 def test_steps_that_found_nothing_have_their_sections(spark: SparkSession, tmp_path: Path) -> None:
     """Tables without rows are not the same as no tables: the page says what was looked for."""
     tried = frozenset({"whatif", "curve", "recommendations"})
     directory = AnalysisDirectory(without_rows=tried).write(tmp_path / "out")
-    report = build_report(read(spark, directory), model.Bounds())
-    assert report.what_if == model.WhatIf(0, 0, 0, 0, 0, 0, (), ())
-    assert report.curves == model.Curves(0, ())
-    assert report.recommendations == model.Recommendations(0, 0, 0, 0, ())
+    report = build_report(read(spark, directory), Bounds())
+    for listed in (report.what_if, report.curves, report.recommendations):
+        assert listed is not None
+        assert (set(listed.counts), listed.rows) == ({0}, [])
     html = page(spark, directory)
     assert {"what-if", "curves", "recommendations"} <= set(re.findall(r'<section id="([\w-]+)"', html))

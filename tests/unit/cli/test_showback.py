@@ -10,7 +10,6 @@ import pytest
 
 from kquota.cli import run
 from kquota.cli.pipeline.showback import _remarks, _text, _write_unowned
-from kquota.pipeline.report import units
 from kquota.pipeline.showback import job
 from kquota.policy import read_owner_rules
 
@@ -37,7 +36,7 @@ UNOWNED = (
 
 
 def test_for_people_it_is_days_and_keys_largest_first() -> None:
-    text = "\n".join(_text(ROWS, units)).replace("\N{NO-BREAK SPACE}", " ")
+    text = "\n".join(_text(ROWS)).replace("\N{NO-BREAK SPACE}", " ")
     assert (
         text
         == """\

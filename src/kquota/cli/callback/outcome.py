@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kquota.cli.pipeline.jobs import UNITS, duration, plain_cell, wide_console
+from kquota.cli.pipeline.jobs import plain_cell, wide_console
+from kquota.figures import duration, limit_text
 from kquota.files import dump_json
 from kquota.quotas import MeterKey, format_number
 
@@ -193,14 +194,13 @@ def _meter_name(tags: Mapping[str, str]) -> str:
 def _limit(meter: MeterOutcome) -> str:
     if not meter.is_limited:
         return "-"
-    low, high = (
-        format_number(round(limit, 2 if limit < 100 else None)) for limit in (meter.lowest_limit, meter.highest_limit)
-    )
-    return f"{low if low == high else f'{low} to {high}'} {UNITS.get(meter.quota_type.key, '/s')}"
+    low, high = (round(limit, 2 if limit < 100 else None) for limit in (meter.lowest_limit, meter.highest_limit))
+    text = limit_text(meter.quota_type.key, high)
+    return text if low == high else f"{format_number(low)} to {text}"
 
 
 def _throttle_text(throttles: ThrottleTotals) -> str:
-    return f"{throttles.count:,} {duration(throttles.total_ms):>8}" if throttles.count else "-"
+    return f"{throttles.count:,} {duration(throttles.total_ms):>11}" if throttles.count else "-"
 
 
 def _fine(ms: float) -> str:

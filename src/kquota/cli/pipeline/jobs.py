@@ -14,7 +14,7 @@ from kquota.cli.options.metrics import metric_lines
 from kquota.cli.options.paths import as_path
 from kquota.cli.options.quotas_over_time import moment, over_time_lines
 from kquota.errors import InputError, KquotaError
-from kquota.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, format_number
+from kquota.figures import duration, limit_text
 
 if TYPE_CHECKING:
     from kquota.pipeline.dataset.summary import (
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from kquota.pipeline.jobs import Analysis
 
 __all__ = [
-    "UNITS",
     "dataset_option",
-    "duration",
     "load_jobs",
     "load_pipeline",
     "log_options",
@@ -44,7 +42,6 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-UNITS = {PRODUCER_BYTE_RATE: "B/s", CONSUMER_BYTE_RATE: "B/s", REQUEST_PERCENTAGE: "%"}
 _WHOSE_LOG = "with --log 1=GLOB --log 2=GLOB, or --log 'logs/broker-{broker}/*'"
 _SHOWN_LOGS = 5
 _SHOWN_REASONS = 5
@@ -355,7 +352,7 @@ def _meter_table(meters: Sequence[Any]) -> Any:
         cells = [
             line.meter,
             line.key,
-            f"{format_number(line['limit'])} {UNITS.get(line.key, '/s')}",
+            limit_text(line.key, line["limit"]),
             f"{line.limit_source} (level {line.level})",
             _share(line.rate_p95, line["limit"]) + (" (+)" if line.unknown_amounts else ""),
             _share(line.rate_max, line["limit"]) + (" (+)" if line.unknown_amounts else ""),
@@ -386,13 +383,3 @@ def plain_cell(text: str) -> Any:
 
 def _share(rate: float | None, limit: float) -> str:
     return "-" if rate is None else f"{rate / limit * 100:,.0f} %"
-
-
-def duration(ms: float) -> str:
-    """In the unit that reads well."""
-    seconds = ms / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:,.1f} h"

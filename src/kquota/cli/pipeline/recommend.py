@@ -12,10 +12,11 @@ from kquota.cli.options.arrivals import ArrivalChoice
 from kquota.cli.options.owners import check_owners, owners_option, read_owners
 from kquota.cli.options.paths import as_path
 from kquota.cli.output import check_writable
-from kquota.cli.pipeline.jobs import UNITS, duration, load_pipeline, plain_cell, wide_console
+from kquota.cli.pipeline.jobs import load_pipeline, plain_cell, wide_console
 from kquota.cli.pipeline.sweep import NONE_LIMITED, check_finite, own_quotas, positive_number, sweep_options
 from kquota.config import load_broker_config
 from kquota.errors import InputError
+from kquota.figures import duration, limit_text
 from kquota.policy import OBJECTIVES, UNOWNED, Objective, OwnerMap
 from kquota.quotas import KAFKA, format_number
 
@@ -194,12 +195,11 @@ def _table(rows: tuple[Any, ...]) -> Any:
         table.add_column(name, justify="right")
     table.add_column("because", overflow="fold")
     for row in rows:
-        unit = UNITS.get(row.key, "/s")
         cells = [
             row.entity,
             row.key,
-            "-" if row.value_now is None else f"{format_number(row.value_now)} {unit}",
-            "-" if row.value_new is None else f"{format_number(row.value_new)} {unit}",
+            "-" if row.value_now is None else limit_text(row.key, row.value_now),
+            "-" if row.value_new is None else limit_text(row.key, row.value_new),
             f"{row.predicted_throttled_share or 0:.2%}",
             duration(row.predicted_max_delay_ms or 0.0),
             row.reason,

@@ -15,6 +15,7 @@ from kquota.cli.options.paths import as_path
 from kquota.cli.output import Layout, align, check_writable, write_records
 from kquota.cli.pipeline.jobs import load_jobs, load_pipeline, spark_options
 from kquota.errors import KquotaError
+from kquota.figures import amount_figure, rate_figure, share
 from kquota.quotas import format_number
 
 if TYPE_CHECKING:
@@ -83,8 +84,7 @@ def showback(
         rules, timezone, jobs.JobOptions(out=Path(dataset), **spark)
     )
     if format == "text":
-        units = load_pipeline("report.units")
-        for line in _text(found.rows, units):
+        for line in _text(found.rows):
             click.echo(line)
     else:
         write_records(found.rows, format, Layout(_fields, _COLUMNS, lambda row: [_cells(row)], str))
@@ -105,7 +105,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _text(rows: Sequence[Mapping[str, Any]], units: Any) -> Iterator[str]:
+def _text(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A block for each day, and in it for each key the owners, largest first."""
     several = len({row["cluster"] for row in rows}) > 1
     for number, ((cluster, date), of_day) in enumerate(groupby(rows, key=lambda row: (row["cluster"], row["date"]))):
@@ -118,9 +118,9 @@ def _text(rows: Sequence[Mapping[str, Any]], units: Any) -> Iterator[str]:
             (
                 row["key"],
                 _plain(row["owner"]),
-                units.amount_figure(row["key"], row["amount"]).text + (" (+)" if _is_part(row) else ""),
-                "-" if row["share"] is None else units.share(row["share"]),
-                "-" if row["limit"] is None else units.rate_figure(row["key"], row["limit"]).text,
+                amount_figure(row["key"], row["amount"]).text + (" (+)" if _is_part(row) else ""),
+                "-" if row["share"] is None else share(row["share"]),
+                "-" if row["limit"] is None else rate_figure(row["key"], row["limit"]).text,
             )
             for row in by_size
         ]

@@ -13,17 +13,15 @@ from kquota.cli.options.entity_types import leave_out_added
 from kquota.cli.options.paths import as_path
 from kquota.cli.options.targets import broker_options, quotas_option, read_quotas
 from kquota.cli.pipeline.jobs import (
-    UNITS,
     dataset_option,
-    duration,
     load_pipeline,
     plain_cell,
     spark_options,
     wide_console,
 )
 from kquota.config import load_broker_config
+from kquota.figures import duration, limit_text
 from kquota.metering.loading import load_callback
-from kquota.quotas import format_number
 
 if TYPE_CHECKING:
     from kquota.pipeline.advice.what_if_job import WhatIf
@@ -192,7 +190,7 @@ def _table(rows: tuple[Any, ...]) -> Any:
 
 
 def _limit(limit: float | None, key: str) -> str:
-    return "none" if limit is None else f"{format_number(limit)} {UNITS.get(key, '/s')}"
+    return "none" if limit is None else limit_text(key, limit)
 
 
 def _percent(new: float, old: float) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from kquota.cli.options.arrivals import ArrivalChoice
-from kquota.cli.pipeline.jobs import duration, load_pipeline
+from kquota.cli.pipeline.jobs import load_pipeline
 from kquota.config import BrokerConfig
+from kquota.figures import duration
 from kquota.policy import NO_IMPACT, Impact, Objective, Plan, PlanImpact
 from kquota.printable import printable
 from kquota.quotas import QuotaSnapshot

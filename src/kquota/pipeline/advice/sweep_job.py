@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from kquota.figures import duration
 from kquota.files import QuotaFile, QuotaFileEntry, write_yaml
 from kquota.pipeline.advice.curve import Grid, to_curve, to_meters
 from kquota.pipeline.advice.recommendations import (
@@ -196,7 +197,7 @@ def _as_file(rows: Sequence[Row], quotas: QuotaFile) -> tuple[QuotaFile, dict[Cl
         was = "new" if row.value_now is None else f"was {format_number(row.value_now)}"
         comments.setdefault(entity, []).append(
             f"{row.key}: {was}; {row.reason}; predicted: muted {row.predicted_throttled_share or 0.0:.2%} of the time, "
-            f"longest wait {(row.predicted_max_delay_ms or 0.0) / 1000:.1f} s"
+            f"longest wait {duration(row.predicted_max_delay_ms or 0.0)}"
         )
     entries = (
         QuotaFileEntry(entity, found, owners[entity], before[entity].labels if entity in before else {})

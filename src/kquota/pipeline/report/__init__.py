@@ -1,8 +1,8 @@
 """report.html: the page about one analysis, in one file that needs no network.
 
-:func:`render_report` is the way in. Inside: `queries`, `timeline`, `calibration`, `what_if`, `curves` and
-`recommendations` (Spark aggregates to bounded values), `model` (those values), `charts`, `agreement`, `curve_chart` and
-`page` (values to HTML).
+:func:`render_report` is the way in. Inside: `queries`, `timeline` and `advice` (Spark aggregates to bounded rows),
+`contents` (what the page shows), `summary` and `wording` (its words), `charts`, `calibration_chart` and `curve_chart`
+(drawings), `page` (rows to HTML).
 """
 
 from kquota.pipeline.report.writing import render_report

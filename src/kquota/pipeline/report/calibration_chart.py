@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Final
 
+from kquota import figures
 from kquota.pipeline.calibration.broker_replay import CLOSE_SHARE
-from kquota.pipeline.report import charts, model, units
+from kquota.pipeline.report import charts, wording
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
 
 if TYPE_CHECKING:
     import altair
+    from pyspark.sql import Row
 
 __all__ = ["chart_of", "draw_calibration_chart", "is_low", "mark_of"]
 
@@ -42,9 +44,9 @@ _UNITS: Final = ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (_SECOND, "s"), (1
 _MOST_TICKS: Final = 5
 
 
-def is_low(row: model.CalibratedMeter) -> bool:
+def is_low(row: Row) -> bool:
     """Whether many of its waits are not reproduced."""
-    return row.within is not None and row.within < _MOSTLY
+    return row.within_5ms_or_5pct is not None and row.within_5ms_or_5pct < _MOSTLY
 
 
 def mark_of(key: str) -> int:
@@ -52,13 +54,13 @@ def mark_of(key: str) -> int:
     return _MARKS.get(key, len(_SHAPES) - 1)
 
 
-def draw_calibration_chart(calibration: model.Calibration) -> str:
+def draw_calibration_chart(rows: Sequence[Row]) -> str:
     """The plot as SVG text, to be put into HTML as it is; '' where no wait was compared."""
-    drawn = [row for row in calibration.rows if _is_drawn(row)]
+    drawn = [row for row in rows if _is_drawn(row)]
     if not drawn:
         return ""
     data: dict[str, charts.Points] = {}
-    chart = chart_of(calibration.rows, data)
+    chart = chart_of(rows, data)
     return charts.draw(
         chart,
         data,
@@ -68,26 +70,27 @@ def draw_calibration_chart(calibration: model.Calibration) -> str:
     )
 
 
-def _description(drawn: Sequence[model.CalibratedMeter]) -> str:
-    told = sorted(row.told_ms for row in drawn)
+def _description(drawn: Sequence[Row]) -> str:
+    told = sorted(row.throttle_ms_logged for row in drawn)
     off = sum(not _is_on_diagonal(row) for row in drawn)
     low = sum(is_low(row) for row in drawn)
     return (
-        f"Meters drawn: {units.count(len(drawn))}, told to wait {units.duration(told[0])} to {units.duration(told[-1])}"
-        f" each. Predicted within 5 % of that: {units.count(len(drawn) - off)}. With less than"
-        f" {units.percent(_MOSTLY)} of their single waits reproduced: {units.count(low)}. The table has the figures."
+        f"Meters drawn: {figures.count(len(drawn))}, told to wait {wording.duration(told[0])} to"
+        f" {wording.duration(told[-1])} each. Predicted within 5 % of that: {figures.count(len(drawn) - off)}."
+        f" With less than {figures.percent(_MOSTLY)} of their single waits reproduced: {figures.count(low)}."
+        " The table has the figures."
     )
 
 
-def _is_drawn(row: model.CalibratedMeter) -> bool:
-    return row.told_ms > 0 or row.predicted_ms > 0
+def _is_drawn(row: Row) -> bool:
+    return bool(row.throttle_ms_logged > 0 or row.throttle_ms_predicted > 0)
 
 
-def _is_on_diagonal(row: model.CalibratedMeter) -> bool:
-    return abs(row.predicted_ms - row.told_ms) <= CLOSE_SHARE * row.told_ms
+def _is_on_diagonal(row: Row) -> bool:
+    return bool(abs(row.throttle_ms_predicted - row.throttle_ms_logged) <= CLOSE_SHARE * row.throttle_ms_logged)
 
 
-def chart_of(rows: Sequence[model.CalibratedMeter], datasets: dict[str, charts.Points]) -> altair.LayerChart:
+def chart_of(rows: Sequence[Row], datasets: dict[str, charts.Points]) -> altair.LayerChart:
     """The plot, and into `datasets` what it draws, by name."""
     import altair as alt
 
@@ -110,9 +113,12 @@ def chart_of(rows: Sequence[model.CalibratedMeter], datasets: dict[str, charts.P
         datasets[name] = points
         return alt.Chart(alt.NamedData(name=name)).properties(name=name)
 
-    def at(row: model.CalibratedMeter) -> dict[str, float]:
+    def at(row: Row) -> dict[str, float]:
         # There is no 0 on a scale of logarithms: what is nothing stands on the edge.
-        return {"told": max(float(row.told_ms), low_ms), "predicted": max(float(row.predicted_ms), low_ms)}
+        return {
+            "told": max(float(row.throttle_ms_logged), low_ms),
+            "predicted": max(float(row.throttle_ms_predicted), low_ms),
+        }
 
     less, more = 1 - CLOSE_SHARE, 1 + CLOSE_SHARE
     band: charts.Points = [
@@ -126,7 +132,7 @@ def chart_of(rows: Sequence[model.CalibratedMeter], datasets: dict[str, charts.P
     ]
     for mark, shape in enumerate(_SHAPES):
         for name, low in ((f"told{mark}", False), (f"low{mark}", True)):
-            points = [at(row) for row in numbered.values() if mark_of(row.name.key) == mark and is_low(row) is low]
+            points = [at(row) for row in numbered.values() if mark_of(row.key) == mark and is_low(row) is low]
             if points:
                 marks = data(name, points).mark_point(shape=shape, size=72, strokeWidth=1.6, filled=low, opacity=1)
                 layers.append(marks.encode(x=x, y=y))
@@ -141,8 +147,10 @@ def chart_of(rows: Sequence[model.CalibratedMeter], datasets: dict[str, charts.P
     return charts.plain(layers, _HEIGHT)
 
 
-def _domain_ms(rows: Sequence[model.CalibratedMeter]) -> tuple[float, float]:
-    positive = [float(value) for row in rows for value in (row.told_ms, row.predicted_ms) if value > 0]
+def _domain_ms(rows: Sequence[Row]) -> tuple[float, float]:
+    positive = [
+        float(value) for row in rows for value in (row.throttle_ms_logged, row.throttle_ms_predicted) if value > 0
+    ]
     low_ms, high_ms = min(positive) / _MARGIN, max(positive) * _MARGIN
     widen = max(1.0, sqrt(_LEAST_SPAN * low_ms / high_ms))
     return low_ms / widen, high_ms * widen

@@ -15,8 +15,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree import ElementTree
 
+from kquota import figures
 from kquota.errors import KquotaError
-from kquota.pipeline.report import model, units, wording
+from kquota.pipeline.report import wording
+from kquota.pipeline.report.contents import Span, Timeline
 
 if TYPE_CHECKING:
     import altair
@@ -64,7 +66,7 @@ def load_extra() -> None:
         import_module(name)
 
 
-def draw_meter(timeline: model.MeterTimeline, time_range: model.TimeRange, zone: tzinfo, *, number: int) -> str:
+def draw_meter(timeline: Timeline, time_range: Span, zone: tzinfo, *, number: int) -> str:
     """One chart as SVG text, to be put into HTML as it is.
 
     `number` tells the charts of a page apart. Times are those of `zone`, with its offset at the start of the range.
@@ -88,34 +90,34 @@ def draw(chart: altair.LayerChart, datasets: dict[str, Points], *, prefix: str, 
     return _inline(svg, prefix=prefix, title=title, description=description)
 
 
-def line_count(timeline: model.MeterTimeline) -> int:
+def line_count(timeline: Timeline) -> int:
     """Lines in the chart of `timeline`: one per broker, and one per limit or stretch of time with limits."""
-    drawn = _limit_lines(timeline, model.TimeRange(0, 0))
+    drawn = _limit_lines(timeline, Span(0, 0))
     return len(timeline.series) + len(drawn)
 
 
-def _title(timeline: model.MeterTimeline) -> str:
-    name = wording.shown_name(timeline.name.meter or "").text
-    return f"{wording.key_words(timeline.name.key)}, counted on {name}, over time"
+def _title(timeline: Timeline) -> str:
+    name = wording.shown_name(timeline.meter.meter or "").text
+    return f"{figures.key_words(timeline.meter.key)}, counted on {name}, over time"
 
 
-def _description(timeline: model.MeterTimeline) -> str:
-    key, use = timeline.name.key, timeline.use
-    limits = " and ".join(units.rate_figure(key, limit).text for limit in timeline.limits) or "unknown"
+def _description(timeline: Timeline) -> str:
+    key, use = timeline.meter.key, timeline.meter.use
+    limits = " and ".join(figures.rate_figure(key, limit).text for limit in timeline.limits) or "unknown"
     if timeline.limit_spans:
         limits = f"{limits} at different times"
-    reached = units.percent(model.ratio(use.rate_max, min(timeline.limits, default=None)))
-    told = timeline.told
-    throttled = "no throttling" if told is None else f"{units.requests(told.requests)} were throttled"
+    reached = figures.percent(wording.ratio(use.rate_max, min(timeline.limits, default=None)))
+    throttle = timeline.meter.throttle
+    throttled = "no throttling" if throttle is None else f"{figures.requests(throttle.requests)} were throttled"
     return (
-        f"Enforced rate against the limit of {limits}: at most {units.rate_figure(key, use.rate_max).text},"
+        f"Enforced rate against the limit of {limits}: at most {figures.rate_figure(key, use.rate_max).text},"
         f" {reached} of the limit, on broker {use.broker_id}; {throttled}. The table above has the figures."
     )
 
 
 def chart_of(
-    timeline: model.MeterTimeline,
-    time_range: model.TimeRange,
+    timeline: Timeline,
+    time_range: Span,
     zone: tzinfo,
     datasets: dict[str, Points],
 ) -> altair.LayerChart:
@@ -125,7 +127,7 @@ def chart_of(
     shift_ms = _shift_ms(time_range.start_ms, zone)
     first, last = time_range.start_ms + shift_ms, time_range.end_ms + shift_ms
     highest = max([*timeline.limits, *(rate for one in timeline.series for _, rate in one.steps)], default=0.0)
-    scale = units.rate_scale(timeline.name.key, highest)
+    scale = figures.rate_scale(timeline.meter.key, highest)
     ticks, time_format = _time_ticks(first, last)
     top = highest / scale.divisor * 1.12 or 1.0
 
@@ -166,7 +168,7 @@ def chart_of(
     return plain(layers, _HEIGHT)
 
 
-def _limit_lines(timeline: model.MeterTimeline, time_range: model.TimeRange) -> list[list[tuple[int, float]]]:
+def _limit_lines(timeline: Timeline, time_range: Span) -> list[list[tuple[int, float]]]:
     """Lines through (time, limit): one for each limit, or through the steps of one that changed."""
     if not timeline.limit_spans:
         return [[(time_range.start_ms, limit), (time_range.end_ms, limit)] for limit in timeline.limits]
@@ -202,7 +204,7 @@ def _shift_ms(at_ms: int, zone: tzinfo) -> int:
     return round(offset.total_seconds() * 1000)
 
 
-def _closed(steps: tuple[tuple[int, float], ...], time_range: model.TimeRange) -> Iterator[tuple[int, float]]:
+def _closed(steps: tuple[tuple[int, float], ...], time_range: Span) -> Iterator[tuple[int, float]]:
     """The steps, the last one drawn out to the end of the range."""
     yield from steps
     if steps:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any, Final
 
-from kquota.pipeline.report import charts, model, units, wording
+from kquota import figures
+from kquota.pipeline.report import charts, wording
 
 if TYPE_CHECKING:
     import altair
+    from pyspark.sql import Row
 
-__all__ = ["Spark", "chart_of", "draw_curve", "spark_of"]
+__all__ = ["Spark", "chart_of", "draw_curve", "free_from", "spark_of"]
 
 _HEIGHT: Final = 170
 _TOP: Final = 128
@@ -33,44 +35,56 @@ _STEPS: Final = (
 """Round numbers below ten, coarse to fine."""
 
 
-def draw_curve(curve: model.Curve, *, number: int) -> str:
+def free_from(curve: Row) -> float | None:
+    """The lowest of the limits tried from which on none throttles; None where even the highest does."""
+    found: float | None = None
+    for point in reversed(curve.points):
+        if point.throttled_share > 0:
+            break
+        found = point.limit
+    return found
+
+
+def draw_curve(curve: Row, *, number: int) -> str:
     """The chart as SVG text, to be put into HTML as it is; `number` tells the charts of a page apart."""
     data: dict[str, charts.Points] = {}
     chart = chart_of(curve, data)
-    name = wording.shown_name(curve.name.meter or "").text
+    name = wording.shown_name(curve.meter or "").text
     return charts.draw(
         chart,
         data,
         prefix=f"curve{number}-",
-        title=f"{wording.key_words(curve.name.key)}, counted on {name}: time muted against the limit",
+        title=f"{figures.key_words(curve.key)}, counted on {name}: time muted against the limit",
         description=_description(curve),
     )
 
 
-def _description(curve: model.Curve) -> str:
-    key = curve.name.key
+def _description(curve: Row) -> str:
+    key = curve.key
 
-    def said(point: model.CurvePoint) -> str:
-        return f"{units.rate_figure(key, point.limit).text}: {units.percent(point.share)} of the time"
+    def said(point: Row) -> str:
+        return f"{figures.rate_figure(key, point.limit).text}: {figures.percent(point.throttled_share)} of the time"
 
     middle = curve.points[len(curve.points) // 2]
     some = dict.fromkeys((curve.points[0], middle, curve.points[-1]))
     parts = [f"Muted with a limit of {'; '.join(map(said, some))}."]
     if curve.limit is not None:
-        now = f"The present limit is {units.rate_figure(key, curve.limit).text}"
-        wait = f", the longest wait {units.duration(curve.max_delay_ms)}"
-        parts.append(f"{now}: {units.percent(curve.share)}{wait if curve.max_delay_ms is not None else ''}.")
+        now = f"The present limit is {figures.rate_figure(key, curve.limit).text}"
+        wait = f", the longest wait {wording.duration(curve.max_delay_ms)}"
+        parts.append(
+            f"{now}: {figures.percent(curve.throttled_share)}{wait if curve.max_delay_ms is not None else ''}."
+        )
     if curve.recommended is not None:
-        parts.append(f"Recommended is {units.rate_figure(key, curve.recommended).text}.")
+        parts.append(f"Recommended is {figures.rate_figure(key, curve.recommended).text}.")
     return " ".join(parts)
 
 
-def chart_of(curve: model.Curve, datasets: dict[str, charts.Points]) -> altair.LayerChart:
+def chart_of(curve: Row, datasets: dict[str, charts.Points]) -> altair.LayerChart:
     """The chart, and into `datasets` what it draws, by name."""
     import altair as alt
 
     low, high = _domain(curve)
-    scale = units.rate_scale(curve.name.key, high)
+    scale = figures.rate_scale(curve.key, high)
     low, high = low / scale.divisor, high / scale.divisor
     x = alt.X(
         "limit:Q",
@@ -91,7 +105,9 @@ def chart_of(curve: model.Curve, datasets: dict[str, charts.Points]) -> altair.L
         return alt.Chart(alt.NamedData(name=name)).properties(name=name)
 
     layers: list[Any] = []
-    points: charts.Points = [{"limit": one.limit / scale.divisor, "share": one.share * 100} for one in curve.points]
+    points: charts.Points = [
+        {"limit": one.limit / scale.divisor, "share": one.throttled_share * 100} for one in curve.points
+    ]
     marks = [("now", curve.limit, "now", [1, 0]), ("advised", curve.recommended, "recommended", [5, 3])]
     # There is no 0 on a scale of logarithms.
     given = [limit for _, limit, _, _ in marks if limit is not None and limit > 0]
@@ -115,7 +131,7 @@ def chart_of(curve: model.Curve, datasets: dict[str, charts.Points]) -> altair.L
     return charts.plain(layers, _HEIGHT)
 
 
-def _domain(curve: model.Curve) -> tuple[float, float]:
+def _domain(curve: Row) -> tuple[float, float]:
     """From the lowest to the highest limit that is drawn, and a little more."""
     limits = [one.limit for one in curve.points]
     limits += [one for one in (curve.limit, curve.recommended) if one is not None and one > 0]
@@ -150,14 +166,14 @@ class Spark:
     advised: str | None
 
 
-def spark_of(curve: model.Curve) -> Spark:
+def spark_of(curve: Row) -> Spark:
     """The curve as it stands beside a line of a table."""
     low, high = _domain(curve)
 
     def x(limit: float) -> str:
         return f"{_part(limit, low, high) * 100:.1f}"
 
-    points = [f"{x(one.limit)} {29 - one.share * 28:.1f}" for one in curve.points]
+    points = [f"{x(one.limit)} {29 - one.throttled_share * 28:.1f}" for one in curve.points]
     return Spark(
         path="M" + "L".join(points) if len(points) > 1 else f"M{points[0]}h1",
         now=x(curve.limit) if curve.limit is not None else None,

@@ -1,18 +1,27 @@
-"""From a :class:`~kquota.pipeline.report.model.Report` to one HTML text that needs nothing else."""
+"""From a :class:`~kquota.pipeline.report.contents.Report` to one HTML text that needs nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
 from importlib.metadata import version
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from kquota.pipeline.report import calibration_chart, charts, curve_chart, model, units, wording
+from kquota import figures
+from kquota.pipeline.advice.what_if import UNKNOWNS
+from kquota.pipeline.report import calibration_chart, charts, curve_chart, wording
+from kquota.pipeline.report import summary as summaries
+from kquota.pipeline.report.contents import Report, Span
 from kquota.pipeline.report.rejection_hints import rejection_hint
-from kquota.pipeline.report.summary import zone_of
+from kquota.pipeline.utilisation.episodes import AMBIGUOUS, UNEXPLAINED
+from kquota.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from jinja2 import Environment
+    from pyspark.sql import Row
 
 __all__ = ["render_page"]
 
@@ -20,16 +29,45 @@ _BAR_END: Final = 1.25
 """The bars of the tables reach from 0 to this part of the limit."""
 
 
-def render_page(report: model.Report, *, generated: datetime) -> str:
+def render_page(report: Report, *, generated: datetime) -> str:
     """The page as HTML: the same report and time give the same text.
 
     :raises KquotaError: the extra `report` is not installed, or the time zone of the report is not known.
     """
     charts.check_extra()
+    summary = report.summary
+    zone = summaries.zone_of(summary)
+    environment = _environment()
+    environment.filters.update(
+        moment=lambda at_ms: figures.moment(at_ms, zone),
+        minute=lambda at_ms: figures.moment(at_ms, zone, seconds=False),
+    )
+    calibrated = report.calibration or ()
+    return environment.get_template("report.html.j2").render(
+        **_drawings(report, zone),
+        report=report,
+        summary=summary,
+        bounds=report.bounds,
+        limit_times=summaries.limit_times(summary.quotas_over_time, summary.start_ms),
+        window=summaries.rate_window(summary, PRODUCER_BYTE_RATE),
+        mutation_window=summaries.rate_window(summary, CONTROLLER_MUTATION_RATE),
+        unlimited=_grouped(report.unlimited, "key"),
+        rejected=_grouped(report.rejected, "kind"),
+        calibrated=[row for row in calibrated if not row.is_estimate],
+        estimates=[row for row in calibrated if row.is_estimate],
+        several_clusters=len(report.clusters) > 1,
+        offset=figures.offset_text(report.range.start_ms, zone) if report.range else "UTC",
+        generated=generated.astimezone(zone).strftime("%Y-%m-%d %H:%M"),
+        version=version("kquota"),
+        dashes=charts.DASHES,
+    )
+
+
+def _drawings(report: Report, zone: tzinfo) -> dict[str, Any]:
+    """What the templates show of charts: our own SVG, in which no name stands that was not escaped."""
     from markupsafe import Markup
 
-    zone = zone_of(report.summary)
-    plot = calibration_chart.draw_calibration_chart(report.calibration) if report.calibration is not None else ""
+    plot = calibration_chart.draw_calibration_chart([row for row in report.calibration or () if not row.is_estimate])
     drawn = [
         (timeline, Markup(charts.draw_meter(timeline, report.range, zone, number=number)))  # noqa: S704 (our own drawing)
         for number, timeline in enumerate(report.timelines, start=1)
@@ -39,29 +77,27 @@ def render_page(report: model.Report, *, generated: datetime) -> str:
         (curve, Markup(curve_chart.draw_curve(curve, number=number)))  # noqa: S704 (our own drawing)
         for number, curve in enumerate(report.curves.rows if report.curves is not None else (), start=1)
     ]
-    environment = _environment()
-    environment.filters.update(
-        moment=lambda at_ms: units.moment(at_ms, zone),
-        minute=lambda at_ms: units.moment(at_ms, zone, seconds=False),
-    )
-    offset = units.offset_text(report.range.start_ms, zone) if report.range else "UTC"
-    return environment.get_template("report.html.j2").render(
-        report=report,
-        summary=report.summary,
-        bounds=report.bounds,
-        charts=drawn,
-        agreement=Markup(plot),  # noqa: S704 (our own drawing)
-        curves=curves,
-        curve_numbers={curve.name: number for number, (curve, _) in enumerate(curves, start=1)},
-        undrawn=[one for one in report.timelines if report.range is None or not one.series],
-        several_clusters=len(report.clusters) > 1,
-        offset=offset,
-        generated=generated.astimezone(zone).strftime("%Y-%m-%d %H:%M"),
-        version=version("kquota"),
-        throttled_ms=sum(one.throttle_ms for one in report.totals),
-        throttled_requests=sum(one.throttled_requests for one in report.totals),
-        dashes=charts.DASHES,
-    )
+    return {
+        "charts": drawn,
+        "undrawn": [one.meter for one in report.timelines if report.range is None or not one.series],
+        "agreement": Markup(plot),  # noqa: S704 (our own drawing)
+        "curves": curves,
+        "curve_numbers": {
+            (curve.cluster, curve.meter, curve.key): number for number, (curve, _) in enumerate(curves, start=1)
+        },
+    }
+
+
+def _grouped(rows: Sequence[Row], column: str) -> list[tuple[str, list[Row]]]:
+    """Neighbours with the same value in a column, and that value."""
+    return [(value, list(of_one)) for value, of_one in groupby(rows, key=lambda row: row[column])]
+
+
+def _unknown_words(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Name and words of what rows of `whatif` do not know, in the order of `UNKNOWNS`; names of none of these last."""
+    used = {name for row in rows for name in row.unknowns or ()}
+    known = [name for name in UNKNOWNS if name in used]
+    return [(name, UNKNOWNS.get(name, "")) for name in (*known, *sorted(used - set(known)))]
 
 
 def _environment() -> Environment:
@@ -79,34 +115,39 @@ def _environment() -> Environment:
     source, _, _ = _loaded(environment, "report.css")
     environment.globals.update(
         stylesheet=Markup(source),  # noqa: S704 (part of the package)
-        estimated=lambda key: key in units.ESTIMATED_KEYS,
-        amount=units.amount_figure,
-        rate=units.rate_figure,
-        key_words=wording.key_words,
-        rule_words=wording.rule_words,
+        estimated=lambda key: key in figures.ESTIMATED_KEYS,
+        amount=figures.amount_figure,
+        rate=figures.rate_figure,
+        key_words=figures.key_words,
+        rule_words=figures.rule_words,
         meter_words=wording.meter_words,
         cause_words=wording.cause_words,
         state_of=wording.state_of,
         shown=wording.shown_name,
         advice=rejection_hint,
-        exact=units.exact,
+        exact=figures.exact,
         bar=_bar,
         lane=_lane,
         strip=_strip,
-        change=units.change,
+        change=figures.change,
         spark_of=curve_chart.spark_of,
-        ratio=model.ratio,
+        ratio=wording.ratio,
+        is_certain=wording.is_certain,
+        free_from=curve_chart.free_from,
+        unknown_words=_unknown_words,
+        metrics_words=summaries.metrics_words,
+        versions_words=summaries.versions_words,
         mark_of=calibration_chart.mark_of,
         is_low=calibration_chart.is_low,
-        AMBIGUOUS=model.AMBIGUOUS,
-        UNEXPLAINED=model.UNEXPLAINED,
+        AMBIGUOUS=AMBIGUOUS,
+        UNEXPLAINED=UNEXPLAINED,
     )
     environment.filters.update(
-        count=units.count,
-        requests=units.requests,
-        duration=units.duration,
-        percent=units.percent,
-        share=units.share,
+        count=figures.count,
+        requests=figures.requests,
+        duration=wording.duration,
+        percent=figures.percent,
+        share=figures.share,
     )
     return environment
 
@@ -133,7 +174,7 @@ def _strip(part: float) -> str:
     return f"{max(0.0, min(part, 1.0)) * 100:.1f}".removesuffix(".0")
 
 
-def _lane(spans: Sequence[model.Span], time_range: model.TimeRange) -> list[tuple[str, str]]:
+def _lane(spans: Sequence[Span], time_range: Span) -> list[tuple[str, str]]:
     """Spans as (x, width) on a strip 1000 wide; never narrower than can be seen."""
     width_ms = max(1, time_range.end_ms - time_range.start_ms)
     return [

@@ -14,7 +14,7 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 from pyspark.sql.window import Window
 
 from kquota.pipeline.dataset.tables import USAGE
-from kquota.pipeline.limits.identities import IDENTITY, IdentityIds
+from kquota.pipeline.limits.identities import IDENTITY, METER, IdentityIds
 from kquota.pipeline.limits.periods import (
     VALID_FROM_MS,
     VALID_TO_MS,
@@ -22,7 +22,9 @@ from kquota.pipeline.limits.periods import (
     LimitPeriods,
     has_periods,
 )
-from kquota.pipeline.report import model
+from kquota.pipeline.report.contents import Bounds, BrokerSeries, LimitSpan, Span
+from kquota.pipeline.report.summary import RateWindow
+from kquota.pipeline.utilisation.episodes import AMBIGUOUS
 from kquota.pipeline.utilisation.meter_series import is_sampled
 
 if TYPE_CHECKING:
@@ -43,10 +45,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ChartedMeter:
-    """A meter to draw: its window, and the limit on each of the brokers to draw it for."""
+    """A meter to draw: its name, its window, and the limit on each of the brokers to draw it for."""
 
-    name: model.MeterName
-    window: model.RateWindow
+    cluster: str
+    meter: str
+    key: str
+    window: RateWindow
     limits: Mapping[int, float]
 
 
@@ -61,7 +65,7 @@ _BIN_SECONDS: Final = (
 )  # fmt: skip
 
 
-def bin_ms(time_range: model.TimeRange, bins: int) -> int:
+def bin_ms(time_range: Span, bins: int) -> int:
     """The finest round step that cuts `time_range` into at most `bins` steps, in milliseconds."""
     seconds = (time_range.end_ms - time_range.start_ms) / 1000
     for step in _BIN_SECONDS:
@@ -74,26 +78,26 @@ def bin_ms(time_range: model.TimeRange, bins: int) -> int:
 def meter_steps(
     usage: ArrowSource,
     clients: DataFrame,
-    wanted: Sequence[ChartedMeter],
-    time_range: model.TimeRange,
-    bounds: model.Bounds,
-) -> dict[model.MeterName, tuple[model.BrokerSeries, ...]]:
-    """The enforced rate of the wanted meters on their wanted brokers, in at most `bounds.bins` steps.
+    meters: Sequence[ChartedMeter],
+    time_range: Span,
+    bounds: Bounds,
+) -> list[tuple[BrokerSeries, ...]]:
+    """The enforced rate of each of the meters on its brokers, in at most `bounds.bins` steps.
 
     The value of a step is the largest rate in it: a peak must not vanish because the page is narrow.
 
     :param clients: the table `clients`, or `limits` where those changed.
     """
     # Of a dozen meters: few, even if one of them has many clients.
-    index = _index_of([one.name for one in wanted]).alias("index")
+    index = _index_of(meters).alias("index")
     identities = clients.select(index, *IDENTITY, *(VALIDITY if has_periods(clients) else ()))
     rows = identities.where(F.col("index").isNotNull()).toArrow().to_pylist()
     periods = LimitPeriods.of(rows)
     timelines = periods.timelines(
         [tuple(row[name] for name in IDENTITY) for row in rows], rows, [row["index"] for row in rows]
     )
-    brokers = [sorted(one.limits) for one in wanted]
-    windows_ms = np.array([one.window.window_ms for one in wanted], np.int64)
+    brokers = [sorted(one.limits) for one in meters]
+    windows_ms = np.array([one.window.window_ms for one in meters], np.int64)
 
     numbers = IdentityIds.of_mapping(timelines.numbers)
 
@@ -118,53 +122,41 @@ def meter_steps(
     series = by_bin.groupBy("index", "broker_id").agg(
         F.array_sort(F.collect_list(F.struct("bin", "largest", "last"))).alias("bins")
     )
-    found: dict[model.MeterName, list[model.BrokerSeries]] = defaultdict(list)
-    for row in sorted(series.collect(), key=lambda row: (row["index"], row.broker_id)):
-        one = wanted[row["index"]]
+    found: dict[int, list[BrokerSeries]] = defaultdict(list)
+    for row in sorted(series.collect(), key=lambda row: row.broker_id):
         filled = _fill([(part.bin, part.largest, part["last"]) for part in row.bins], time_range, bounds)
-        found[one.name].append(model.BrokerSeries(row.broker_id, one.limits[row.broker_id], tuple(filled)))
-    return {name: tuple(series) for name, series in found.items()}
+        limit = meters[row["index"]].limits[row.broker_id]
+        found[row["index"]].append(BrokerSeries(row.broker_id, limit, tuple(filled)))
+    return [tuple(found[number]) for number in range(len(meters))]
 
 
-def limit_spans(
-    limits: DataFrame, names: Sequence[model.MeterName], time_range: model.TimeRange
-) -> dict[model.MeterName, tuple[model.LimitSpan, ...]]:
-    """Which limit was in force when on some meters, from the table `limits`; only those on which it changed."""
-    spans = limits.select(_index_of(names).alias("index"), *VALIDITY, "limit").where(F.col("index").isNotNull())
-    found: dict[model.MeterName, list[model.LimitSpan]] = defaultdict(list)
+def limit_spans(limits: DataFrame, meters: Sequence[ChartedMeter], time_range: Span) -> list[tuple[LimitSpan, ...]]:
+    """Which limit was in force when on each of the meters, from the table `limits`; none where it did not change."""
+    spans = limits.select(_index_of(meters).alias("index"), *VALIDITY, "limit").where(F.col("index").isNotNull())
+    found: dict[int, list[LimitSpan]] = defaultdict(list)
     for row in sorted(spans.distinct().collect(), key=lambda row: row[VALID_FROM_MS] or 0):
         start_ms = time_range.start_ms if row[VALID_FROM_MS] is None else max(row[VALID_FROM_MS], time_range.start_ms)
         end_ms = time_range.end_ms if row[VALID_TO_MS] is None else min(row[VALID_TO_MS], time_range.end_ms)
-        of_meter = found[names[row["index"]]]
+        of_meter = found[row["index"]]
         if of_meter and of_meter[-1].limit == row["limit"] and start_ms <= of_meter[-1].end_ms:
             # Of several clients, which came to the meter at different times.
-            of_meter[-1] = model.LimitSpan(of_meter[-1].start_ms, max(end_ms, of_meter[-1].end_ms), row["limit"])
+            of_meter[-1] = LimitSpan(of_meter[-1].start_ms, max(end_ms, of_meter[-1].end_ms), row["limit"])
         else:
-            of_meter.append(model.LimitSpan(start_ms, end_ms, row["limit"]))
+            of_meter.append(LimitSpan(start_ms, end_ms, row["limit"]))
     whole = (time_range.start_ms, time_range.end_ms)
-    return {
-        name: tuple(spans)
-        for name, spans in found.items()
-        if len(spans) > 1 or (spans[0].start_ms, spans[0].end_ms) != whole
-    }
+    return [
+        () if [(one.start_ms, one.end_ms) for one in found[number]] == [whole] else tuple(found[number])
+        for number in range(len(meters))
+    ]
 
 
-def _index_of(names: Sequence[model.MeterName]) -> Column:
-    """Place in `names` of the row's (cluster, meter, key), null for every other row. Cheaper than a join for so few."""
-    return _first_of(
-        [
-            F.col("cluster").eqNullSafe(name.cluster)
-            & F.col("meter").eqNullSafe(F.lit(name.meter))
-            & (F.col("key") == name.key)
-            for name in names
-        ]
+def _index_of(meters: Sequence[ChartedMeter]) -> Column:
+    """Place in `meters` of the row's (cluster, meter, key), null for every other row. Cheaper than a join for a few."""
+    places = (
+        F.when((F.col("cluster") == one.cluster) & (F.col("meter") == one.meter) & (F.col("key") == one.key), index)
+        for index, one in enumerate(meters)
     )
-
-
-def _first_of(conditions: Sequence[Column]) -> Column:
-    return F.coalesce(
-        *(F.when(condition, F.lit(index)) for index, condition in enumerate(conditions)), F.lit(None).cast("int")
-    )
+    return F.coalesce(*places, F.lit(None).cast("int"))
 
 
 def enforced_rate_steps(cells: DataFrame) -> DataFrame:
@@ -204,7 +196,7 @@ def enforced_rate_steps(cells: DataFrame) -> DataFrame:
     return by_time.select("index", "broker_id", "at_ms", rate.alias("rate"))
 
 
-def _largest_by_bin(steps: DataFrame, time_range: model.TimeRange, bounds: model.Bounds) -> DataFrame:
+def _largest_by_bin(steps: DataFrame, time_range: Span, bounds: Bounds) -> DataFrame:
     """Per series and bin the largest rate and the one it ended with."""
     width = bin_ms(time_range, bounds.bins)
     since_ms = F.greatest(F.col("at_ms") - 1 - F.lit(time_range.start_ms), F.lit(0))
@@ -215,9 +207,7 @@ def _largest_by_bin(steps: DataFrame, time_range: model.TimeRange, bounds: model
     )
 
 
-def _fill(
-    bins: Iterable[tuple[int, float, float]], time_range: model.TimeRange, bounds: model.Bounds
-) -> Iterable[tuple[int, float]]:
+def _fill(bins: Iterable[tuple[int, float, float]], time_range: Span, bounds: Bounds) -> Iterable[tuple[int, float]]:
     """(start of step, rate); where nothing changed in a bin, what it began with; equal neighbours are joined."""
     width = bin_ms(time_range, bounds.bins)
     known = {number: (largest, last) for number, largest, last in bins}
@@ -231,10 +221,11 @@ def _fill(
         carried = last
 
 
-def throttled_by_meter(throttled: DataFrame, time_range: model.TimeRange, bounds: model.Bounds) -> DataFrame:
-    """Episodes by meter: cluster, meter, key, episodes, ambiguous, told_requests, told_ms and `bins`, when they were.
+def throttled_by_meter(throttled: DataFrame, time_range: Span, bounds: Bounds) -> DataFrame:
+    """Episodes by meter, all brokers together: cluster, meter, key, `throttle` and `bins`.
 
-    `bins` is an array of (first, last) by first bin, at most one for each bin: what :func:`spans_of` reads.
+    `throttle`: episodes, ambiguous (how many of them another limit may have caused), requests, throttle_ms. `bins`:
+    when they were, an array of (first, last) by first bin, at most one for each bin, which :func:`spans_of` reads.
     """
     width = bin_ms(time_range, bounds.bins)
     last_bin = max(0, -(-(time_range.end_ms - time_range.start_ms) // width) - 1)
@@ -243,25 +234,21 @@ def throttled_by_meter(throttled: DataFrame, time_range: model.TimeRange, bounds
         number = F.floor((F.col(column) - F.lit(time_range.start_ms)) / width).cast("int")
         return F.greatest(F.lit(0), F.least(F.lit(last_bin), number))
 
-    by_bin = throttled.groupBy("cluster", "meter", "key", bin_of("start_ms").alias("first")).agg(
+    by_bin = throttled.groupBy(*METER, bin_of("start_ms").alias("first")).agg(
         F.max(bin_of("end_ms")).alias("last"),
         F.count(F.lit(1)).alias("episodes"),
-        F.count_if(F.col("cause") == model.AMBIGUOUS).alias("ambiguous"),
-        F.sum("requests").alias("told_requests"),
-        F.sum("throttle_ms").alias("told_ms"),
+        F.count_if(F.col("cause") == AMBIGUOUS).alias("ambiguous"),
+        F.sum("requests").alias("requests"),
+        F.sum("throttle_ms").alias("throttle_ms"),
     )
-    return by_bin.groupBy("cluster", "meter", "key").agg(
-        F.sum("episodes").alias("episodes"),
-        F.sum("ambiguous").alias("ambiguous"),
-        F.sum("told_requests").alias("told_requests"),
-        F.sum("told_ms").alias("told_ms"),
+    sums = ("episodes", "ambiguous", "requests", "throttle_ms")
+    return by_bin.groupBy(*METER).agg(
+        F.struct(*(F.sum(name).alias(name) for name in sums)).alias("throttle"),
         F.array_sort(F.collect_list(F.struct("first", "last"))).alias("bins"),
     )
 
 
-def spans_of(
-    bins: Iterable[tuple[int, int]], time_range: model.TimeRange, bounds: model.Bounds
-) -> tuple[model.Span, ...]:
+def spans_of(bins: Iterable[tuple[int, int]], time_range: Span, bounds: Bounds) -> tuple[Span, ...]:
     """The spans that (first, last) bins, sorted, stand for; those that touch are joined."""
     width, start = bin_ms(time_range, bounds.bins), time_range.start_ms
     joined: list[tuple[int, int]] = []
@@ -271,5 +258,5 @@ def spans_of(
         else:
             joined.append((first, last))
     return tuple(
-        model.Span(start + first * width, min(start + (last + 1) * width, time_range.end_ms)) for first, last in joined
+        Span(start + first * width, min(start + (last + 1) * width, time_range.end_ms)) for first, last in joined
     )

@@ -1,51 +1,38 @@
-"""What the page says: keys, rules, causes and reasons in words, and names made safe to look at."""
+"""What the page says of meters, causes and states, and names made safe to look at."""
 
 from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kquota.pipeline.report import model
+from kquota import figures
+from kquota.pipeline.utilisation import episodes
 from kquota.quotas import REQUEST_PERCENTAGE
 
-__all__ = ["ShownName", "cause_words", "key_words", "meter_words", "rule_words", "shown_name", "state_of", "visible"]
+if TYPE_CHECKING:
+    from pyspark.sql import Row
 
-_KEY_WORDS: Final = {
-    "producer_byte_rate": "Produce",
-    "consumer_byte_rate": "Fetch",
-    "request_percentage": "Request time",
-    "controller_mutation_rate": "Topic changes",
-    "connection_creation_rate": "New connections",
-}
-
-_LEVEL_WORDS: Final = {
-    1: "this user with this client-id",
-    2: "this user, any client-id",
-    3: "this user",
-    4: "any user with this client-id",
-    5: "any user, any client-id",
-    6: "any user",
-    7: "this client-id",
-    8: "any client-id",
-    9: "the broker's static default",
-}
+__all__ = [
+    "ShownName",
+    "cause_words",
+    "duration",
+    "is_certain",
+    "meter_words",
+    "ratio",
+    "shown_name",
+    "state_of",
+    "visible",
+]
 
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _LONGEST_NAME: Final = 96
 _LONGEST_TITLE: Final = 600
 
 
-def key_words(key: str) -> str:
-    """What a quota key limits: 'Produce' for producer_byte_rate. A key unknown here stands for itself."""
-    return _KEY_WORDS.get(key, key)
-
-
-def rule_words(limit_source: str, level: int | None) -> str:
-    """Whom the winning rule is set on."""
-    if limit_source.startswith("ip="):
-        return "any address" if limit_source == "ip=<default>" else "this address"
-    return _LEVEL_WORDS.get(level or 0, "a custom rule")
+def duration(milliseconds: float | None) -> str:
+    """'4 min 05 s' that breaks between the minutes and the seconds alone."""
+    return figures.duration(milliseconds, figures.NO_BREAK)
 
 
 def meter_words(meter: str | None) -> str:
@@ -67,22 +54,38 @@ def meter_words(meter: str | None) -> str:
 def cause_words(cause: str) -> str:
     """What throttled, from the column `cause` of `throttled`."""
     match cause:
-        case model.AMBIGUOUS:
+        case episodes.AMBIGUOUS:
             return "one of several limits"
-        case model.UNEXPLAINED:
+        case episodes.UNEXPLAINED:
             return "no limit known here"
         case _:
-            return f"the {key_words(cause).lower()} limit"
+            return f"the {figures.key_words(cause).lower()} limit"
 
 
-def state_of(row: model.LimitedClient) -> str:
-    """'throttled', 'maybe' (by this limit or another), 'close' (95th percentile at 80 % or more), 'free', 'unknown'."""
+def ratio(rate: float | None, limit: float | None) -> float | None:
+    """Part of the limit that `rate` is, None where either is unknown or the limit is not a positive number."""
+    return rate / limit if rate is not None and limit is not None and limit > 0 else None
+
+
+def is_certain(throttle: Row) -> bool:
+    """Whether at least one episode of a meter has no other explanation than its limit.
+
+    :param throttle: as :func:`~kquota.pipeline.report.timeline.throttled_by_meter` gives it.
+    """
+    return bool(throttle.ambiguous < throttle.episodes)
+
+
+def state_of(row: Row) -> str:
+    """'throttled', 'maybe' (by this limit or another), 'close' (95th percentile at 80 % or more), 'free', 'unknown'.
+
+    :param row: as `limited` of :class:`~kquota.pipeline.report.contents.Report` has it.
+    """
     # A request percentage throttles requests of every kind, and those are counted on the key of their API.
     # Metrics tell of the meter alone.
-    by_meter = row.told is not None and (row.key == REQUEST_PERCENTAGE or row.throttled_requests is None)
+    by_meter = row.throttle is not None and (row.key == REQUEST_PERCENTAGE or row.throttled_requests is None)
     if row.throttled_requests or by_meter:
-        return "throttled" if row.told is None or row.told.certain else "maybe"
-    part = row.ratio_p95
+        return "throttled" if row.throttle is None or is_certain(row.throttle) else "maybe"
+    part = None if row.use is None else ratio(row.use.rate_p95, row.limit)
     if part is None:
         return "unknown"
     return "close" if part >= 0.8 else "free"

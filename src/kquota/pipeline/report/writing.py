@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kquota.pipeline.report import charts, model
+from kquota.pipeline.report import charts
+from kquota.pipeline.report.contents import Bounds
 from kquota.pipeline.report.page import render_page
 from kquota.pipeline.report.queries import build_report
 
@@ -25,7 +25,7 @@ def render_report(run: Run, *, top: int = 12, generated: datetime) -> str:
     :raises KquotaError: the extra `report` is not installed.
     """
     charts.check_extra()  # before Spark works for nothing
-    bounds = dataclasses.replace(model.Bounds(), meters=top)
+    bounds = Bounds(meters=top)
     with ThreadPoolExecutor(1, "report") as pool:
         loaded = pool.submit(charts.load_extra)
         report = build_report(run, bounds)

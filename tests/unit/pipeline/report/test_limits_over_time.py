@@ -5,9 +5,10 @@ from datetime import UTC
 
 import pytest
 
-from kquota.pipeline.dataset.summary import QuotaPeriodRead, QuotasOverTimeRead, Summary
-from kquota.pipeline.report import charts, model
-from kquota.pipeline.report.summary import page_summary
+from kquota.pipeline.dataset.summary import QuotaPeriodRead, QuotasOverTimeRead
+from kquota.pipeline.report import charts
+from kquota.pipeline.report.contents import LimitSpan
+from kquota.pipeline.report.summary import limit_times
 from tests.kit import example_report as example
 from tests.kit.example_report import MIB, START_MS
 from tests.unit.pipeline.report.test_page import page_of
@@ -21,7 +22,7 @@ def read_over_time(*begins_ms: int | None, recorded_from_ms: int | None = None) 
     return QuotasOverTimeRead(0, recorded_from_ms, [QuotaPeriodRead(begin_ms, None, 1) for begin_ms in begins_ms])
 
 
-SPANS = (model.LimitSpan(START_MS, MIDDLE_MS, 2 * MIB), model.LimitSpan(MIDDLE_MS, END_MS, 1.0 * MIB))
+SPANS = (LimitSpan(START_MS, MIDDLE_MS, 2 * MIB), LimitSpan(MIDDLE_MS, END_MS, 1.0 * MIB))
 
 
 def test_a_limit_is_drawn_with_its_steps() -> None:
@@ -39,7 +40,7 @@ def test_a_limit_is_drawn_with_its_steps() -> None:
 
 
 def test_any_number_of_gaps_can_be_drawn() -> None:
-    spans = tuple(model.LimitSpan(START_MS + at * 2000, START_MS + at * 2000 + 1000, 1.0) for at in range(40))
+    spans = tuple(LimitSpan(START_MS + at * 2000, START_MS + at * 2000 + 1000, 1.0) for at in range(40))
     timeline = example.a_timeline(limit_spans=spans)
     assert charts.line_count(timeline) == 11
     assert 'class="limit9"' in charts.draw_meter(timeline, example.RANGE, UTC, number=1)
@@ -50,11 +51,11 @@ def test_the_page_says_when() -> None:
     plain = page_of(report).text
     assert "Limits changed" not in plain
     assert "2 MiB/s from 2026-01-02 03:04:05, 1 MiB/s from 2026-01-02 03:05:05: max" in plain
-    changed = replace(report.summary, limit_changes_ms=(MIDDLE_MS,), limits_known_from_ms=MIDDLE_MS)
+    changed = example.a_summary(start_ms=START_MS, quotas_over_time=read_over_time(START_MS + 5000, MIDDLE_MS))
     text = page_of(replace(report, summary=changed)).text
     assert "Limits changed 1 time, 2026-01-02 03:05:05: seconds over" in text
-    assert "Not known from before 2026-01-02 03:05:05." in text
-    late = replace(report.summary, quotas_recorded_from_ms=END_MS)
+    assert "Not known from before 2026-01-02 03:04:10." in text
+    late = example.a_summary(quotas_over_time=read_over_time(recorded_from_ms=END_MS))
     assert (
         "As they are now: the record of their changes begins only after this log"
         in page_of(replace(report, summary=late)).text
@@ -72,7 +73,4 @@ def test_the_page_says_when() -> None:
     ],
 )
 def test_what_is_read_of_the_summary(value: QuotasOverTimeRead | None, expected: tuple[object, ...]) -> None:
-    summary = Summary.empty()
-    summary.start_ms, summary.quotas_over_time = 5000, value
-    found = page_summary(summary)
-    assert (found.limit_changes_ms, found.limits_known_from_ms, found.quotas_recorded_from_ms) == expected
+    assert limit_times(value, start_ms=5000) == expected

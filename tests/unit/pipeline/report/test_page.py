@@ -5,9 +5,12 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import pytest
+from pyspark.sql import Row
 
-from kquota.pipeline.report import charts, model
+from kquota.pipeline.report import charts
+from kquota.pipeline.report.contents import Report
 from kquota.pipeline.report.page import render_page
+from kquota.pipeline.utilisation.episodes import AMBIGUOUS, UNEXPLAINED
 from tests.kit import example_report as example
 
 GENERATED = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
@@ -57,7 +60,7 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def page_of(report: model.Report) -> Page:
+def page_of(report: Report) -> Page:
     return Page(render_page(report, generated=GENERATED))
 
 
@@ -161,9 +164,9 @@ def test_exact_figures_stand_behind_the_short_ones() -> None:
 
 def test_sharers_of_a_meter_are_named() -> None:
     """A shared meter says how many share it, and names the largest."""
-    sharers = model.Sharers(7, (model.Client("alice", "etl", None), model.Client("alice", "", None)))
-    row = example.a_limited_client(sharers=sharers)
-    text = page_of(example.a_report(limited=model.LimitedClients(1, (row,)))).text
+    sharers = [example.a_client(), example.a_client("alice", "")]
+    row = example.a_limited_client(sharers=7, largest=sharers)
+    text = page_of(example.a_report(limited=example.limited(row))).text
     assert "shared by 7 clients user=alice which alice / etl, alice / no client-id and 5 more" in text
 
 
@@ -184,8 +187,8 @@ def test_names_are_shown_and_not_obeyed() -> None:
 
 def test_a_page_is_bounded_by_what_the_model_bounds() -> None:
     """More rows than are listed are counted, and the table that has them is named."""
-    rows = tuple(example.a_limited_client(client=model.Client(f"user-{n}", "app", None)) for n in range(200))
-    page = page_of(example.a_report(limited=model.LimitedClients(5_000, rows)))
+    rows = [example.a_limited_client(user=f"user-{n}", client_id="app") for n in range(200)]
+    page = page_of(example.a_report(limited=example.limited(*rows, total=5_000)))
     assert "The 25 worst of 5,000 limited clients" in page.text
     assert "Show the next 175" in page.text
     assert "4,800 more are not on this page; the table clients has them all" in page.text
@@ -193,22 +196,14 @@ def test_a_page_is_bounded_by_what_the_model_bounds() -> None:
 
 def test_request_time_is_always_called_an_estimate() -> None:
     """Wherever a figure of request_percentage stands, the word estimate stands beside it."""
-    name = model.MeterName("", "user=alice", "request_percentage")
-    row = example.a_limited_client(
-        key="request_percentage", limit=25.0, use=example.a_use(rate_p95=20.0, rate_max=50.0)
-    )
+    use = example.a_use(rate_p95=20.0, rate_max=50.0)
+    row = example.a_limited_client(key="request_percentage", limit=25.0, use=use)
+    unlimited = example.an_unlimited_client(client_id="x", key="request_percentage", amount=1_000.0)
     page = page_of(
         example.a_report(
-            limited=model.LimitedClients(1, (row,)),
-            timelines=(example.a_timeline(name=name, use=example.a_use(rate_p95=20.0, rate_max=50.0)),),
-            unlimited=(
-                model.UnlimitedClients(
-                    "request_percentage",
-                    1,
-                    0,
-                    (model.UnlimitedClient("", model.Client("bob", "x", None), 1_000.0, 10, 0, 0),),
-                ),
-            ),
+            limited=example.limited(row),
+            timelines=[example.a_timeline(key="request_percentage", use=use)],
+            unlimited=[unlimited],
         )
     )
     assert "by the request time limit of 25 % of a thread estimate that is set on" in page.text
@@ -221,12 +216,14 @@ def test_request_time_is_always_called_an_estimate() -> None:
 
 def test_what_figures_lack_stands_beside_them() -> None:
     use = example.a_use(unknown_amounts=31)
-    unlimited = model.UnlimitedClient("", model.Client("bob", "x", None), 10.0, 10, 0, 0, unknown_amounts=3)
+    unlimited = example.an_unlimited_client(
+        client_id="x", key="controller_mutation_rate", amount=10.0, unknown_amounts=3
+    )
     text = page_of(
         example.a_report(
-            limited=model.LimitedClients(1, (example.a_limited_client(unknown_amounts=12, use=use),)),
-            timelines=(example.a_timeline(use=use),),
-            unlimited=(model.UnlimitedClients("controller_mutation_rate", 1, 0, (unlimited,)),),
+            limited=example.limited(example.a_limited_client(unknown_amounts=12, use=use)),
+            timelines=[example.a_timeline(use=use)],
+            unlimited=[unlimited],
         )
     ).text
     assert "1,000 requests without 12 requests of unknown amount" in text
@@ -238,10 +235,10 @@ def test_what_figures_lack_stands_beside_them() -> None:
 def test_ambiguous_and_unexplained_throttling_are_explained() -> None:
     """An ambiguous cause says why it is one, an unexplained one what to compare."""
     episodes = example.some_episodes(
-        example.an_episode(cause=model.AMBIGUOUS),
-        example.an_episode(cause=model.UNEXPLAINED, name=model.MeterName("", None, "consumer_byte_rate")),
+        example.an_episode(cause=AMBIGUOUS),
+        example.an_episode(cause=UNEXPLAINED, meter=None, key="consumer_byte_rate"),
     )
-    text = page_of(example.a_report(episodes=episodes)).text
+    text = page_of(example.a_report(**episodes)).text
     assert "Ambiguous: 1 of 2 rows name a meter that may be the cause" in text
     assert "request_percentage is not marked in the log" in text
     assert "Unexplained: 1 of 2 episodes belong to clients for which no limit is known here" in text
@@ -259,7 +256,7 @@ def test_definite_causes_bring_no_warning() -> None:
 def test_times_are_those_of_the_summary_s_zone() -> None:
     """Times are printed with their date in the zone of the analysis, and the zone is named."""
     report = example.a_report()
-    there = dataclasses.replace(report.summary, timezone="America/New_York")
+    there = example.a_summary(timezone="America/New_York")
     text = page_of(dataclasses.replace(report, summary=there)).text
     assert "2026-01-01 22:04:05 to 2026-01-01 22:06:05 (2 min 00 s), America/New_York = UTC-05:00" in text
     assert "on 2026-01-03 07:00 (America/New_York)" in text
@@ -282,11 +279,9 @@ def test_an_empty_log_gives_a_page_that_says_so() -> None:
 
 def test_no_limits_at_all() -> None:
     """Where no limit holds the page says so and lists the largest clients."""
-    report = example.a_report(
-        limited=model.LimitedClients(0, ()), timelines=(), limited_meters=0, episodes=model.Episodes(0, 0, 0, (), ()),
-        totals=(model.KeyTotals("producer_byte_rate", 1, 0, 10.0, 10, 0, 0, 0),),
-    )  # fmt: skip
-    text = page_of(report).text
+    totals = Row(throttled_requests=0, throttle_ms=0)
+    nobody = {"limited": example.limited(), "timelines": [], "limited_meters": 0, **example.some_episodes()}
+    text = page_of(example.a_report(totals=totals, **nobody)).text
     assert "No limit holds for any of the clients in this log." in text
     assert "No request was throttled." in text
     assert "bob / no client-id 10 MiB 10" in text
@@ -294,12 +289,10 @@ def test_no_limits_at_all() -> None:
 
 def test_amounts_that_are_not_known_are_not_shown_as_0() -> None:
     """Unknown amounts, rates and identities are called unknown."""
-    use = example.a_use(rate_p95=None, rate_max=None, peak_1s=None)
-    row = example.a_limited_client(
-        amount=None, use=use, told=None, client=model.Client(None, "etl", None), throttled_requests=0
-    )
+    use = example.a_use(rate_p95=None, rate_max=None)
+    row = example.a_limited_client(amount=None, use=use, throttle=None, user=None, throttled_requests=0)
     timeline = example.a_timeline(use=use, series=(), spans=())
-    report = example.a_report(limited=model.LimitedClients(1, (row,)), timelines=(timeline,))
+    report = example.a_report(limited=example.limited(row), timelines=[timeline])
     text = page_of(report).text
     assert "unknown / etl" in text
     assert "unknown 1,000 requests unknown not throttled" in text
@@ -308,12 +301,12 @@ def test_amounts_that_are_not_known_are_not_shown_as_0() -> None:
 
 def test_several_clusters_are_told_apart() -> None:
     """With more than one cluster every row names its own."""
-    rows = tuple(example.a_limited_client(cluster=name) for name in ("east", "west"))
+    rows = [example.a_limited_client(cluster=name) for name in ("east", "west")]
     report = example.a_report(
-        clusters=("east", "west"),
-        brokers=(("east", 1), ("west", 1)),
+        clusters=["east", "west"],
+        brokers=[("east", 1), ("west", 1)],
         brokers_total=2,
-        limited=model.LimitedClients(2, rows),
+        limited=example.limited(*rows),
     )
     text = page_of(report).text
     assert "east, west; 2 brokers: east/1, west/1" in text

@@ -1,12 +1,16 @@
 """The sections about limits that were tried: what if, curves, and which to set."""
 
-import dataclasses
 import re
 from datetime import UTC, datetime
+from typing import Any
 
+import msgspec
 import pytest
+from pyspark.sql import Row
 
-from kquota.pipeline.report import charts, curve_chart, model, units
+from kquota import figures
+from kquota.pipeline.report import charts, curve_chart
+from kquota.pipeline.report.contents import Bounds, Report
 from kquota.pipeline.report.page import render_page
 from tests.kit import example_report as example
 from tests.kit.example_report import MIB
@@ -14,27 +18,27 @@ from tests.kit.example_report import MIB
 GENERATED = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)
 
 
-def html_of(section: str, report: model.Report) -> str:
+def html_of(section: str, report: Report) -> str:
     """The section alone."""
     page = render_page(report, generated=GENERATED)
     start = page.index(f'<section id="{section}"')
     return page[start : page.index("</section>", start)]
 
 
-def text_of(section: str, report: model.Report) -> str:
+def text_of(section: str, report: Report) -> str:
     html = re.sub(r"<(title|desc)\b.*?</\1>|<wbr>", "", html_of(section, report))
     text = re.sub(r"<[^>]+>", " ", html).replace("&nbsp;", " ").replace("&lt;", "<")
     return re.sub(r"[\s\N{NO-BREAK SPACE}]+", " ", text)
 
 
-def points_of(curve: model.Curve) -> dict[str, charts.Points]:
+def points_of(curve: Row) -> dict[str, charts.Points]:
     datasets: dict[str, charts.Points] = {}
     curve_chart.chart_of(curve, datasets)
     return datasets
 
 
-def a_curve_of(*points: tuple[float, float], **changes: object) -> model.Curve:
-    return example.a_curve(points=tuple(model.CurvePoint(limit, share, 0.0) for limit, share in points), **changes)
+def a_curve_of(*points: tuple[float, float], **changes: Any) -> Row:
+    return example.a_curve(points=example.some_points(*points), **changes)
 
 
 def test_a_section_stands_only_where_its_table_is() -> None:
@@ -56,8 +60,8 @@ def test_tables_without_rows_say_why() -> None:
 
 def test_what_if_begins_with_the_counts_of_all_meters() -> None:
     """How many are throttled, anew and no longer, how many move, and how it was replayed."""
-    tried = dataclasses.replace(
-        example.a_what_if(example.a_what_if_meter()),
+    tried = example.a_what_if(
+        example.a_what_if_meter(),
         meters=1_400,
         changed=90,
         throttled=60,
@@ -76,9 +80,10 @@ def test_what_if_begins_with_the_counts_of_all_meters() -> None:
 
 def test_what_if_of_cells_in_the_closed_model() -> None:
     """Where there were no requests nothing is compared, and the model is said in words."""
-    report = example.a_report()
-    summary = dataclasses.replace(report.summary, what_if=model.WhatIfRun("closed", "cell"))
-    text = text_of("what-if", dataclasses.replace(report, summary=summary))
+    summary = example.a_summary()
+    assert summary.whatif is not None
+    run = msgspec.structs.replace(summary.whatif, model="closed", grain="cell", grain_difference=None)
+    text = text_of("what-if", example.a_report(summary=msgspec.structs.replace(summary, whatif=run)))
     assert "replayed cell by cell of the usage in the closed model: clients wait for their answers" in text
     assert "at worst" not in text
 
@@ -89,7 +94,7 @@ def test_a_changed_meter_has_all_its_figures() -> None:
     text = text_of("what-if", report)
     assert "Produce: all clients of the user newly throttled user=alice , broker 1 1 MiB/s → 512 KiB/s 86 %" in text
     assert "86 % 420 requests told to wait 8.2 s 4 h 38 min \N{MINUS SIGN}38 % shaped-arrivals" in text
-    assert "What the recording cannot tell of a meter: shaped-arrivals the words of shaped-arrivals" in text
+    assert "What the recording cannot tell of a meter: shaped-arrivals how requests would come" in text
     html = html_of("what-if", report)
     assert '<rect class="part" y="2" width="86"' in html
     assert "104857600 bytes as recorded, 65011712 bytes under the new limit" in html
@@ -98,9 +103,9 @@ def test_a_changed_meter_has_all_its_figures() -> None:
 def test_who_stops_and_whose_clients_a_meter_takes() -> None:
     """A badge says it in words; a limit that there is not is said, and so is what does not wait."""
     row = example.a_what_if_meter(
-        newly_throttled=False, no_longer_throttled=True, share=0.0, throttled_requests=0, max_delay_ms=0.0,
+        newly_throttled=False, no_longer_throttled=True, throttled_share=0.0, throttled_requests=0, max_delay_ms=0.0,
         total_delay_ms=0.0, limit_new=None, amount_new=100.0 * MIB, previous_meters="user=alice,client-id=etl",
-        unknowns=(),
+        unknowns=[],
     )  # fmt: skip
     text = text_of("what-if", example.a_report(what_if=example.a_what_if(row)))
     assert "no longer throttled user=alice , broker 1 takes over clients of user=alice,client-id=etl" in text
@@ -122,7 +127,7 @@ def test_who_stops_and_whose_clients_a_meter_takes() -> None:
 )
 def test_a_change_of_throughput_in_words(before: float | None, after: float | None, text: str) -> None:
     """A change has its sign; what cannot be told is not 0."""
-    assert units.change(before, after) == text.replace(" %", "\N{NO-BREAK SPACE}%")
+    assert figures.change(before, after) == text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def test_a_curve_is_drawn_and_told() -> None:
@@ -147,9 +152,9 @@ def test_a_curve_is_drawn_and_told() -> None:
 
 def test_a_meter_without_a_limit_has_neither_mark() -> None:
     """A curve of a client that no rule limits has no limit to show."""
-    curve = example.a_curve(limit=None, share=None, max_delay_ms=None, recommended=None)
+    curve = example.a_curve(limit=None, throttled_share=None, max_delay_ms=None, recommended=None)
     assert points_of(curve).keys() == {"curve", "tried"}
-    text = text_of("curves", example.a_report(curves=model.Curves(1, (curve,))))
+    text = text_of("curves", example.a_report(curves=example.some_curves(curve)))
     assert "Produce, no limit now. Never muted from" in text
     assert "limit recommended" not in text
 
@@ -157,7 +162,7 @@ def test_a_meter_without_a_limit_has_neither_mark() -> None:
 def test_a_curve_on_several_brokers_is_of_the_worst() -> None:
     """It is said which broker is drawn; a meter that all limits mute has none from which on it is free."""
     curve = a_curve_of((1.0 * MIB, 0.9), (2.0 * MIB, 0.1), brokers=3)
-    text = text_of("curves", example.a_report(curves=model.Curves(700, (curve,))))
+    text = text_of("curves", example.a_report(curves=example.some_curves(curve, total=700)))
     assert "longest wait 4.5 s on broker 1, the worst of 3." in text
     assert "Muted with all limits that were tried." in text
     assert "The 1 of 700 meters that their present limit mutes longest; the table curve has them all." in text
@@ -165,9 +170,9 @@ def test_a_curve_on_several_brokers_is_of_the_worst() -> None:
 
 def test_free_from_is_the_lowest_limit_above_which_none_mutes() -> None:
     """A gap in a curve is no freedom: a higher limit may mute where a lower one did not."""
-    assert a_curve_of((1.0, 0.0), (2.0, 0.2), (3.0, 0.0), (4.0, 0.0)).free_from == 3.0
-    assert a_curve_of((1.0, 0.0), (2.0, 0.0)).free_from == 1.0
-    assert a_curve_of((1.0, 0.0), (2.0, 0.1)).free_from is None
+    assert curve_chart.free_from(a_curve_of((1.0, 0.0), (2.0, 0.2), (3.0, 0.0), (4.0, 0.0))) == 3.0
+    assert curve_chart.free_from(a_curve_of((1.0, 0.0), (2.0, 0.0))) == 1.0
+    assert curve_chart.free_from(a_curve_of((1.0, 0.0), (2.0, 0.1))) is None
 
 
 @pytest.mark.parametrize(("now", "advised"), [(1.0, 1.04), (1.04, 1.0), (0.5, 2.0), (2.0, 0.5), (0.5, 0.501)])
@@ -205,8 +210,8 @@ def test_any_limits_can_be_drawn(limit: float, span: float) -> None:
 def test_a_timeline_leads_to_the_curve_of_its_meter() -> None:
     """The chart over time has a link to the other chart of the same meter, where that is drawn."""
     assert '<a href="#curve1">with other limits</a>' in html_of("timelines", example.a_report())
-    other = example.a_curve(name=model.MeterName("", "user=alice", "consumer_byte_rate"))
-    assert "#curve" not in html_of("timelines", example.a_report(curves=model.Curves(1, (other,))))
+    other = example.a_curve(key="consumer_byte_rate")
+    assert "#curve" not in html_of("timelines", example.a_report(curves=example.some_curves(other)))
 
 
 def test_a_recommendation_says_from_what_to_what_and_why() -> None:
@@ -233,8 +238,7 @@ def test_a_recommendation_says_from_what_to_what_and_why() -> None:
 )
 def test_each_kind_of_change_is_said_in_words(now: float | None, new: float | None, change: str, said: str) -> None:
     """A badge says what to do; colour says nothing more."""
-    row = example.a_recommendation(now=now, new=new, curve=None)
-    assert row.change == change
+    row = example.a_recommendation(value_now=now, value_new=new, change=change, curve=None)
     html = html_of("recommendations", example.a_report(recommendations=example.some_recommendations(row)))
     assert re.findall(r'<span class="badge [^"]*">([^<]*)</span>', html) == [said]
     assert ("Not found: <bdi>the lowest with" in html) == (new is None)
@@ -273,9 +277,7 @@ def test_a_small_curve_lies_within_its_strip() -> None:
 def test_lists_are_folded_and_counted() -> None:
     """Rows beyond the first are folded away; those that are not listed are counted."""
     changed = example.a_what_if(*(example.a_what_if_meter() for _ in range(20)))
-    advised = dataclasses.replace(
-        example.some_recommendations(*(example.a_recommendation() for _ in range(20))), total=99
-    )
+    advised = example.some_recommendations(*(example.a_recommendation() for _ in range(20)), total=99)
     report = example.a_report(what_if=changed, recommendations=advised)
     for section in ("what-if", "recommendations"):
         assert "Show the next 5" in text_of(section, report)
@@ -298,5 +300,5 @@ def test_no_name_goes_through_the_drawings() -> None:
 
 def test_drawings_stay_small() -> None:
     """A chart of as many points as are drawn is a few kilobytes, so that 24 of them do not burden the page."""
-    points = [(100.0 * 1.05**number, max(0.0, 0.9 - number / 70)) for number in range(model.Bounds().curve_points)]
+    points = [(100.0 * 1.05**number, max(0.0, 0.9 - number / 70)) for number in range(Bounds().curve_points)]
     assert len(curve_chart.draw_curve(a_curve_of(*points), number=1)) < 12_000

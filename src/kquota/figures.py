@@ -1,14 +1,29 @@
-"""Amounts, rates, lengths of time and moments as people read them, each beside its exact figure."""
+"""Figures as people read them: units and names of quota keys, amounts, rates, durations and times. Pure text.
+
+A space within a figure is a no-break space where a page may break its lines; :func:`duration` has plain ones, for the
+terminal, unless it is given another.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Final
+from typing import Final, NamedTuple
+
+from kquota.quotas import (
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    format_number,
+)
 
 __all__ = [
     "ESTIMATED_KEYS",
+    "NO_BREAK",
+    "QUOTA_KEYS",
     "Figure",
     "Scale",
     "amount_figure",
@@ -16,34 +31,74 @@ __all__ = [
     "count",
     "duration",
     "exact",
+    "key_words",
+    "limit_text",
     "moment",
     "offset_text",
     "percent",
     "rate_figure",
     "rate_scale",
     "requests",
+    "rule_words",
     "share",
 ]
 
-ESTIMATED_KEYS: Final = frozenset({"request_percentage", "connection_creation_rate"})
-"""Keys whose amounts a request log only lets one estimate."""
 
+class _Words(NamedTuple):
+    name: str
+    """What the key limits."""
+    rate: str
+    amount: str
+    short: str
+    """Unit of a limit on the terminal."""
+
+
+_KEYS: Final = {
+    PRODUCER_BYTE_RATE: _Words("Produce", "bytes/s", "bytes", "B/s"),
+    CONSUMER_BYTE_RATE: _Words("Fetch", "bytes/s", "bytes", "B/s"),
+    REQUEST_PERCENTAGE: _Words("Request time", "% of a thread", "percent-seconds of a thread", "%"),
+    CONTROLLER_MUTATION_RATE: _Words("Topic changes", "partitions/s", "partitions", "/s"),
+    CONNECTION_CREATION_RATE: _Words("New connections", "connections/s", "connections", "/s"),
+}
+_OTHER_KEY: Final = _Words("", "per second", "", "/s")
+
+QUOTA_KEYS: Final = tuple(_KEYS)
+"""Kafka's keys in the order in which a page or a table goes through them."""
+ESTIMATED_KEYS: Final = frozenset({REQUEST_PERCENTAGE, CONNECTION_CREATION_RATE})
+"""Keys for which a request log gives an estimate of the amount."""
+
+_LEVEL_WORDS: Final = {
+    1: "this user with this client-id",
+    2: "this user, any client-id",
+    3: "this user",
+    4: "any user with this client-id",
+    5: "any user, any client-id",
+    6: "any user",
+    7: "this client-id",
+    8: "any client-id",
+    9: "the broker's static default",
+}
+
+NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 _BINARY: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _DECIMAL: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
-_RATE_UNITS: Final = {
-    "producer_byte_rate": "bytes/s",
-    "consumer_byte_rate": "bytes/s",
-    "request_percentage": "% of a thread",
-    "controller_mutation_rate": "partitions/s",
-    "connection_creation_rate": "connections/s",
-}
-_AMOUNT_UNITS: Final = {
-    "producer_byte_rate": "bytes",
-    "consumer_byte_rate": "bytes",
-    "request_percentage": "percent-seconds of a thread",
-    "controller_mutation_rate": "partitions",
-    "connection_creation_rate": "connections",
-}
+
+
+def key_words(key: str) -> str:
+    """What a quota key limits: 'Produce' for producer_byte_rate. A key that is not one of Kafka's has its own name."""
+    return _KEYS[key].name if key in _KEYS else key
+
+
+def rule_words(limit_source: str | None, level: int | None) -> str:
+    """What the winning rule is set on: its entity as canonical text, and Kafka's level of precedence, 1 to 9."""
+    if (limit_source or "").startswith("ip="):
+        return "any address" if limit_source == "ip=<default>" else "this address"
+    return _LEVEL_WORDS.get(level or 0, "a custom rule")
+
+
+def limit_text(key: str, value: float) -> str:
+    """A limit on the terminal, in full: '400000 B/s'."""
+    return f"{format_number(value)} {_KEYS.get(key, _OTHER_KEY).short}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,28 +155,28 @@ def _scale(largest: float, unit: str) -> Scale:
 
 def rate_scale(key: str, largest: float) -> Scale:
     """The unit in which rates of `key` up to `largest` are best read."""
-    return _scale(largest, _RATE_UNITS.get(key, "per second"))
+    return _scale(largest, _KEYS.get(key, _OTHER_KEY).rate)
 
 
 def _figure(value: float | None, unit: str) -> Figure:
     if value is None:
         return Figure("unknown", "not known from the log")
     scale = _scale(value, unit)
-    separator = " " if scale.unit[0].isalpha() else "\N{NO-BREAK SPACE}"
+    separator = " " if scale.unit[:1].isalpha() else NO_BREAK
     return Figure(f"{_short(value / scale.divisor)}{separator}{scale.unit}", f"{exact(value)} {unit}")
 
 
 def rate_figure(key: str, value: float | None) -> Figure:
     """A rate of a quota key, in its unit per second."""
-    return _figure(value, _RATE_UNITS.get(key, "per second"))
+    return _figure(value, _KEYS.get(key, _OTHER_KEY).rate)
 
 
 def amount_figure(key: str, value: float | None) -> Figure:
     """An amount of a quota key; time of threads as time."""
-    if key == "request_percentage" and value is not None and math.isfinite(value):
+    if key == REQUEST_PERCENTAGE and value is not None and math.isfinite(value):
         # A hundred percent-seconds are one second of one thread.
-        return Figure(f"{duration(value * 10)} of a thread", f"{exact(value)} {_AMOUNT_UNITS[key]}")
-    return _figure(value, _AMOUNT_UNITS.get(key, ""))
+        return Figure(f"{duration(value * 10, NO_BREAK)} of a thread", f"{exact(value)} {_KEYS[key].amount}")
+    return _figure(value, _KEYS.get(key, _OTHER_KEY).amount)
 
 
 def percent(part: float | None) -> str:
@@ -132,9 +187,9 @@ def percent(part: float | None) -> str:
         return "∞"
     value = part * 100
     if 0 < value < 0.1:
-        return "< 0.1\N{NO-BREAK SPACE}%"
+        return f"< 0.1{NO_BREAK}%"
     text = f"{value:.1f}".removesuffix(".0") if value < 9.95 else f"{value:,.0f}"
-    return f"{text}\N{NO-BREAK SPACE}%"
+    return f"{text}{NO_BREAK}%"
 
 
 def share(part: float | None) -> str:
@@ -142,7 +197,7 @@ def share(part: float | None) -> str:
     if part is None:
         return "unknown"
     value = part * 100 if part in (0, 1) else min(max(part * 100, 0.1), 99.9)
-    return f"{value:.1f}".removesuffix(".0") + "\N{NO-BREAK SPACE}%"
+    return f"{value:.1f}".removesuffix(".0") + f"{NO_BREAK}%"
 
 
 def change(before: float | None, after: float | None) -> str:
@@ -167,21 +222,21 @@ def requests(value: int | None) -> str:
     return "requests" if value is None else f"{value:,} requests"
 
 
-def duration(milliseconds: float | None) -> str:
-    """'850 ms', '12.3 s', '4 min 05 s', '3 h 12 min', '2 d 4 h': a line may end between the two, and not within one."""
+def duration(milliseconds: float | None, space: str = " ") -> str:
+    """'850 ms', '12.3 s', '4 min 05 s', '3 h 12 min', '2 d 4 h'; `space` is between a number and its unit."""
     if milliseconds is None:
         return "not recorded"
     if milliseconds < 1000:
-        return f"{milliseconds:.0f}\N{NO-BREAK SPACE}ms"
+        return f"{milliseconds:.0f}{space}ms"
     seconds = milliseconds / 1000
     if seconds < 59.95:
-        return f"{seconds:.1f}".removesuffix(".0") + "\N{NO-BREAK SPACE}s"
+        return f"{seconds:.1f}".removesuffix(".0") + f"{space}s"
     whole = round(seconds)
     if whole < 3600:
-        return f"{whole // 60}\N{NO-BREAK SPACE}min {whole % 60:02d}\N{NO-BREAK SPACE}s"
+        return f"{whole // 60}{space}min {whole % 60:02d}{space}s"
     if whole < 172_800:
-        return f"{whole // 3600}\N{NO-BREAK SPACE}h {whole % 3600 // 60:02d}\N{NO-BREAK SPACE}min"
-    return f"{whole // 86_400:,}\N{NO-BREAK SPACE}d {whole % 86_400 // 3600}\N{NO-BREAK SPACE}h"
+        return f"{whole // 3600}{space}h {whole % 3600 // 60:02d}{space}min"
+    return f"{whole // 86_400:,}{space}d {whole % 86_400 // 3600}{space}h"
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
