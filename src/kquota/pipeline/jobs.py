@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kquota.clock import SystemClock
-from kquota.errors import InputError
 from kquota.files import QuotasOverTime
 from kquota.pipeline.calibration.step import calibrate
 from kquota.pipeline.dataset import steps
@@ -21,8 +20,7 @@ from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import THROTTLED, UTILISATION
 from kquota.pipeline.ingest.from_metrics import MetricSource
 from kquota.pipeline.ingest.input_file import plain_bytes
-from kquota.pipeline.ingest.metrics.mapping import MetricRule, parse_metric_rules
-from kquota.pipeline.ingest.metrics.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
+from kquota.pipeline.ingest.metrics.metric_files import MetricInputs
 from kquota.pipeline.ingest.reject_limit import RejectLimit, fail_above
 from kquota.pipeline.ingest.request_log.log_files import find_log_files
 from kquota.pipeline.ingest.step import LogSettings
@@ -45,7 +43,6 @@ __all__ = [
     "RejectLimit",
     "analyze",
     "ingest",
-    "metric_inputs",
     "report",
     "resolve",
     "utilisation",
@@ -70,38 +67,6 @@ class Analysis:
     def summary(self) -> Summary:
         """That of the dataset."""
         return self.dataset.summary
-
-
-def metric_inputs(
-    *,
-    prometheus: Sequence[str] = (),
-    jmx: Sequence[str] = (),
-    broker_label: str | None = None,
-    brokers: Sequence[str] = (),
-    replica_labels: Sequence[str] = (),
-    mapping: str | None = None,
-) -> MetricInputs:
-    """What a command line says of metrics; `mapping` is the path of a mapping file.
-
-    :raises InputError: it does not go together, or the mapping cannot be used.
-    """
-    if broker_label is None and brokers:
-        raise InputError("--broker says which broker a value of a label is: give --broker-label, too")
-    rules: tuple[MetricRule, ...] = ()
-    if mapping is not None:
-        try:
-            text = Path(mapping).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"--metrics-mapping {mapping}: cannot be read: {error}") from None
-        rules = tuple(parse_metric_rules(text, name=mapping))
-    return MetricInputs(
-        prometheus=tuple(prometheus),
-        jmx=tuple(jmx),
-        broker_label=broker_label,
-        broker_ids=parse_broker_ids(brokers),
-        replica_labels=(*REPLICA_LABELS, *replica_labels),
-        rules=rules,
-    )
 
 
 def analyze(

@@ -10,8 +10,8 @@ from kquota.cli.callback.outcome import print_json, print_text
 from kquota.cli.options.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
 from kquota.cli.options.entity_types import leave_out_added
 from kquota.cli.options.paths import as_path
+from kquota.cli.options.spark import needs_spark
 from kquota.cli.options.targets import QUOTA_FILE, Target, broker_options, read_quotas, target_options
-from kquota.cli.pipeline.jobs import load_pipeline
 from kquota.clock import SystemClock
 from kquota.config import load_broker_config
 from kquota.files import dump_json
@@ -95,9 +95,11 @@ def test(
     cluster = read_cluster(cluster_metadata)
     import_from_here()
     load_callback(name)
-    traffic = load_pipeline("dataset.traffic").RecordedTraffic.of(
-        load_pipeline("dataset.dataset").Dataset.open(dataset)
-    )
+    with needs_spark():
+        from kquota.pipeline.dataset.dataset import Dataset
+        from kquota.pipeline.dataset.traffic import RecordedTraffic
+        from kquota.pipeline.progress import Progress
+    traffic = RecordedTraffic.of(Dataset.open(dataset))
     found = leave_out_added(read_quotas(quotas)) if quotas is not None else traffic.quotas()
     clock = SystemClock()
     check = ConformanceCheck(
@@ -109,7 +111,7 @@ def test(
         monotonic_ms=clock.monotonic_ms,
         budget_ms=budget_ms,
     )
-    progress = load_pipeline("progress").Progress(sys.stderr, clock, quiet=quiet)
+    progress = Progress(sys.stderr, clock, quiet=quiet)
     brokers = traffic.brokers()
     for broker_id in brokers:
         with progress.stage(f"broker {broker_id}", lambda: check.records, traffic.rows(), traffic.grain):

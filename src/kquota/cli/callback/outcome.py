@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kquota.cli.pipeline.jobs import plain_cell, wide_console
+from kquota.cli.console import plain_cell, wide_console
 from kquota.figures import duration, limit_text
 from kquota.files import dump_json
 from kquota.quotas import MeterKey, format_number

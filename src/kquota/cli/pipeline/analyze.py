@@ -1,23 +1,15 @@
 """``kquota analyze``: the main job."""
 
-from pathlib import Path
-from typing import Any
-
 import click
 
-from kquota.cli.options.metrics import metric_options
-from kquota.cli.options.paths import as_path
+from kquota.cli.options.broker import BrokerOptions
+from kquota.cli.options.logs import LogOptions, naming_logs
+from kquota.cli.options.metrics import MetricOptions
 from kquota.cli.options.quotas_over_time import quotas_as_of_option, read_quota_timeline
-from kquota.cli.options.targets import Target, broker_options, target_options
-from kquota.cli.pipeline.jobs import (
-    load_jobs,
-    log_options,
-    naming_log_options,
-    print_analysis,
-    read_topics,
-    spark_options,
-)
-from kquota.config import load_broker_config
+from kquota.cli.options.spark import OutOptions, SparkOptions, needs_spark
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import Target, target_options
+from kquota.cli.pipeline.summary import print_analysis
 from kquota.errors import InputError
 
 __all__ = ["analyze"]
@@ -48,61 +40,42 @@ Limits that changed while the log ran: --quotas DIR holds a quota file for each 
 --out gets the tables (Parquet), summary.json, the quotas and report.html.
 Exit codes: 0 done, 1 failed or too many lines rejected, 2 something given cannot be used."""
 )
-@log_options
-@metric_options
+@takes(logs=LogOptions, metrics=MetricOptions)
 @target_options(files=True, folders=True)
 @quotas_as_of_option
-@click.option(
-    "--out",
-    callback=as_path,
-    required=True,
-    metavar="URL",
-    help="Where the results go: missing, empty, or with --overwrite.",
-)
-@click.option("--overwrite", is_flag=True, help="Replace the results that kquota wrote to --out before.")
+@takes(to=OutOptions)
 @click.option("--report/--no-report", default=True, help="Write report.html.  [default: report]")
-@broker_options
-@spark_options
+@takes(broker=BrokerOptions, spark=SparkOptions)
 def analyze(
     *,
-    logs: tuple[str, ...],
-    more_logs: tuple[str, ...],
+    logs: LogOptions,
+    metrics: MetricOptions,
     target: Target,
     quotas_as_of: str | None,
-    out: str,
-    overwrite: bool,
+    to: OutOptions,
     report: bool,
-    metrics: dict[str, Any],
-    broker_id: int,
-    timezone: str,
-    cluster: str,
-    topics_file: str | None,
-    max_rejected: str,
-    keep_requests: bool | None,
-    broker_config: str | None,
-    defines: tuple[str, ...],
-    spark: dict[str, Any],
+    broker: BrokerOptions,
+    spark: SparkOptions,
 ) -> None:
     """Say who is limited by what, how close, and who was throttled, from brokers' request logs or metrics."""
-    patterns = [*logs, *more_logs]
-    if not patterns and not metrics["prometheus"] and not metrics["jmx"]:
+    if not logs.patterns and not metrics:
         raise InputError(
             "no log is given: --log FILE, or a quoted glob such as --log '/var/log/kafka/kafka-request.log*'; or a "
             "broker's metrics: --prometheus FILE, --jmx FILE"
         )
-    config = load_broker_config(broker_config, defines)
+    config = broker.load()
     quotas = read_quota_timeline(target, quotas_as_of)
-    topics = read_topics(topics_file)
-    jobs = load_jobs()
-    with naming_log_options():
+    with needs_spark():
+        from kquota.pipeline import jobs
+    with naming_logs():
         analysis = jobs.analyze(
-            patterns,
+            logs.patterns,
             quotas,
-            jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
-            jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, **spark),
-            broker_id=broker_id,
-            metrics=jobs.metric_inputs(**metrics),
-            max_rejected=jobs.RejectLimit.parse(max_rejected),
+            logs.settings(),
+            spark.job(to.out, config, overwrite=to.overwrite),
+            broker_id=logs.broker_id,
+            metrics=metrics.inputs(),
+            max_rejected=logs.reject_limit(),
             report=report,
         )
     print_analysis(analysis)

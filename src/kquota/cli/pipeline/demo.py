@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from kquota.cli.options.paths import as_path
+from kquota.cli.options.spark import SparkOptions, needs_spark
+from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import Target, read_quotas
-from kquota.cli.pipeline.jobs import load_jobs, print_analysis, spark_options
+from kquota.cli.pipeline.summary import print_analysis
 from kquota.errors import KquotaError
 from kquota.files import QuotaTimeline
 from kquota.policy import alterations, difference
@@ -35,14 +37,15 @@ Examples:
 @click.option(
     "--out", callback=as_path, default="kquota-demo", show_default=True, metavar="URL", help="Where the results go."
 )
-@spark_options
-def demo(*, out: str, spark: dict[str, Any]) -> None:
+@takes(spark=SparkOptions)
+def demo(*, out: str, spark: SparkOptions) -> None:
     """Analyze the sample: some minutes in the request log of a real Apache Kafka with quotas at several levels.
 
     The quotas come from a quota server, to which they are sent first by Kafka's own requests.
     """
     log, quotas = _sample()
-    jobs = load_jobs()
+    with needs_spark():
+        from kquota.pipeline import jobs
     with _quota_server() as server:
         count = _apply(quotas, server)
         click.echo(
@@ -56,7 +59,7 @@ def demo(*, out: str, spark: dict[str, Any]) -> None:
         [str(log)],
         QuotaTimeline.always(found),
         jobs.LogSettings(cluster="sample"),
-        jobs.JobOptions(out=Path(out), overwrite=True, **spark),
+        spark.job(out, overwrite=True),
         max_rejected=jobs.RejectLimit.parse("0"),
     )
     print_analysis(analysis)

@@ -1,28 +1,21 @@
 """``kquota pipeline``: the single steps of ``analyze``."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from kquota.cli.options.metrics import metric_options
-from kquota.cli.options.paths import as_path
+from kquota.cli.options.broker import BrokerOptions
+from kquota.cli.options.logs import LogOptions, naming_logs
+from kquota.cli.options.metrics import MetricOptions
 from kquota.cli.options.quotas_over_time import quotas_as_of_option, read_quota_timeline
-from kquota.cli.options.targets import Target, broker_options, target_options
-from kquota.cli.pipeline.jobs import (
-    dataset_option,
-    load_jobs,
-    log_options,
-    naming_log_options,
-    print_analysis,
-    read_topics,
-    spark_options,
-)
+from kquota.cli.options.spark import OutOptions, SparkOptions, dataset_option, needs_spark
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import Target, target_options
 from kquota.cli.pipeline.recommend import recommend
 from kquota.cli.pipeline.showback import showback
+from kquota.cli.pipeline.summary import print_analysis
 from kquota.cli.pipeline.sweep import sweep
 from kquota.cli.pipeline.what_if import whatif
-from kquota.config import load_broker_config
 from kquota.errors import InputError
 
 __all__ = ["pipeline"]
@@ -53,50 +46,24 @@ Examples:
   kquota pipeline ingest --prometheus '1=scrapes/broker1-*.prom' --prometheus '2=scrapes/broker2-*.prom' --out usage
   kquota pipeline ingest --jmx 1=jmx.csv --out usage"""
 )
-@log_options
-@metric_options
-@click.option(
-    "--out",
-    callback=as_path,
-    required=True,
-    metavar="URL",
-    help="Where the tables go: missing, empty, or with --overwrite.",
-)
-@click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
-@broker_options
-@spark_options
+@takes(logs=LogOptions, metrics=MetricOptions, to=OutOptions, broker=BrokerOptions, spark=SparkOptions)
 def ingest(
-    *,
-    logs: tuple[str, ...],
-    more_logs: tuple[str, ...],
-    out: str,
-    overwrite: bool,
-    metrics: dict[str, Any],
-    broker_id: int,
-    timezone: str,
-    cluster: str,
-    topics_file: str | None,
-    max_rejected: str,
-    keep_requests: bool | None,
-    broker_config: str | None,
-    defines: tuple[str, ...],
-    spark: dict[str, Any],
+    *, logs: LogOptions, metrics: MetricOptions, to: OutOptions, broker: BrokerOptions, spark: SparkOptions
 ) -> None:
     """Request logs to usage per second, client and key; brokers' metrics to usage per meter and step."""
-    patterns = [*logs, *more_logs]
-    if not patterns and not metrics["prometheus"] and not metrics["jmx"]:
+    if not logs.patterns and not metrics:
         raise InputError("no log is given: --log FILE, or a quoted glob; or metrics: --prometheus FILE, --jmx FILE")
-    config = load_broker_config(broker_config, defines)
-    topics = read_topics(topics_file)
-    jobs = load_jobs()
-    with naming_log_options():
+    config = broker.load()
+    with needs_spark():
+        from kquota.pipeline import jobs
+    with naming_logs():
         analysis = jobs.ingest(
-            patterns,
-            jobs.LogSettings(timezone=timezone, cluster=cluster, keep_requests=keep_requests, topics=topics),
-            jobs.JobOptions(out=Path(out), overwrite=overwrite, broker_config=config, **spark),
-            broker_id=broker_id,
-            metrics=jobs.metric_inputs(**metrics),
-            max_rejected=jobs.RejectLimit.parse(max_rejected),
+            logs.patterns,
+            logs.settings(),
+            spark.job(to.out, config, overwrite=to.overwrite),
+            broker_id=logs.broker_id,
+            metrics=metrics.inputs(),
+            max_rejected=logs.reject_limit(),
         )
     print_analysis(analysis)
 
@@ -111,26 +78,20 @@ Examples:
 @dataset_option
 @target_options(files=True, folders=True)
 @quotas_as_of_option
-@broker_options
-@spark_options
+@takes(broker=BrokerOptions, spark=SparkOptions)
 def resolve(
-    *,
-    dataset: str,
-    target: Target,
-    quotas_as_of: str | None,
-    broker_config: str | None,
-    defines: tuple[str, ...],
-    spark: dict[str, Any],
+    *, dataset: str, target: Target, quotas_as_of: str | None, broker: BrokerOptions, spark: SparkOptions
 ) -> None:
     """Usage and quotas to clients: which limit binds each, by which rule.
 
     What was made in the dataset with other quotas is removed: utilisation, what-ifs, curves, recommendations and the
     report.
     """
-    config = load_broker_config(broker_config, defines)
+    config = broker.load()
     quotas = read_quota_timeline(target, quotas_as_of)
-    jobs = load_jobs()
-    found = jobs.resolve(quotas, jobs.JobOptions(out=Path(dataset), broker_config=config, **spark))
+    with needs_spark():
+        from kquota.pipeline import jobs
+    found = jobs.resolve(quotas, spark.job(dataset, config))
     if found.removed:
         click.echo(f"removed, since made with other quotas: {', '.join(found.removed)}", err=True)
     click.echo(f"tables: {dataset}")
@@ -142,13 +103,13 @@ Example:
   kquota pipeline utilisation --dataset usage -D quota.window.num=31"""
 )
 @dataset_option
-@broker_options
-@spark_options
-def utilisation(*, dataset: str, broker_config: str | None, defines: tuple[str, ...], spark: dict[str, Any]) -> None:
+@takes(broker=BrokerOptions, spark=SparkOptions)
+def utilisation(*, dataset: str, broker: BrokerOptions, spark: SparkOptions) -> None:
     """Usage and clients to utilisation and throttled: how close, who was throttled, and by what."""
-    config = load_broker_config(broker_config, defines)
-    jobs = load_jobs()
-    print_analysis(jobs.utilisation(jobs.JobOptions(out=Path(dataset), broker_config=config, **spark)))
+    config = broker.load()
+    with needs_spark():
+        from kquota.pipeline import jobs
+    print_analysis(jobs.utilisation(spark.job(dataset, config)))
 
 
 @pipeline.command(
@@ -157,11 +118,12 @@ Example:
   kquota pipeline report --dataset usage"""
 )
 @dataset_option
-@spark_options
-def report(*, dataset: str, spark: dict[str, Any]) -> None:
+@takes(spark=SparkOptions)
+def report(*, dataset: str, spark: SparkOptions) -> None:
     """The tables to report.html."""
-    jobs = load_jobs()
-    path = jobs.report(jobs.JobOptions(out=Path(dataset), **spark))
+    with needs_spark():
+        from kquota.pipeline import jobs
+    path = jobs.report(spark.job(dataset))
     click.echo(f"report: {path}")
 
 

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kquota.cli.options.arrivals import ArrivalChoice
+from kquota.cli.console import plain_cell, wide_console
+from kquota.cli.options.arrivals import ArrivalOptions
+from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.owners import check_owners, owners_option, read_owners
 from kquota.cli.options.paths import as_path
+from kquota.cli.options.spark import SparkOptions, dataset_option, needs_spark
+from kquota.cli.options.taking import takes
 from kquota.cli.output import check_writable
-from kquota.cli.pipeline.jobs import load_pipeline, plain_cell, wide_console
-from kquota.cli.pipeline.sweep import NONE_LIMITED, check_finite, own_quotas, positive_number, sweep_options
-from kquota.config import load_broker_config
+from kquota.cli.pipeline.sweep import NONE_LIMITED, SweepOptions, check_finite, own_quotas, positive_number
 from kquota.errors import InputError
 from kquota.figures import duration, limit_text
 from kquota.policy import OBJECTIVES, UNOWNED, Objective, OwnerMap
@@ -46,7 +48,8 @@ The file is a quota file: kquota plan -f recommended.yaml says what it would cha
 Exit codes: 0 done, 1 an objective cannot be met (everything is written all the same), 2 something given cannot be
 used."""
 )
-@sweep_options
+@dataset_option
+@takes(arrivals=ArrivalOptions, broker=BrokerOptions, spark=SparkOptions, tried=SweepOptions)
 @click.option(
     "--objective",
     "objectives",
@@ -98,8 +101,10 @@ used."""
 def recommend(
     *,
     dataset: str,
-    quotas: str | None,
-    candidates: int,
+    arrivals: ArrivalOptions,
+    broker: BrokerOptions,
+    spark: SparkOptions,
+    tried: SweepOptions,
     objectives: tuple[str, ...],
     percentile: str | None,
     headroom: float,
@@ -108,17 +113,12 @@ def recommend(
     owners: str | None,
     wanted_owners: tuple[str, ...],
     out: str | None,
-    unlimited_by: str | None,
-    arrivals: ArrivalChoice,
-    broker_config: str | None,
-    defines: tuple[str, ...],
-    spark: dict[str, Any],
 ) -> int:
     """Which limits to set: for each rule the lowest that does no more than is allowed, on recorded usage.
 
     Every line of the quota file that comes out says why, and what it would have done. Table `recommendations`.
     """
-    config = load_broker_config(broker_config, defines)
+    config = broker.load()
     if objectives and percentile is not None:
         raise click.UsageError("Give --objective or --percentile, not both.")
     if headroom != 1.0 and percentile is None:
@@ -127,26 +127,28 @@ def recommend(
     check_writable(out, "--out")
     wanted_objectives = tuple(Objective.parse(text) for text in objectives or ("throttled_share<=0.01",))
     capacity = dict(_capacity(text) for text in capacities)
-    file = own_quotas(dataset, quotas)
+    file = own_quotas(dataset, tried.quotas)
     owner_map = OwnerMap(read_owners(owners), file)
     check_owners(wanted_owners, owner_map)
-    jobs, sweeping = load_pipeline("jobs"), load_pipeline("advice.sweep_job")
-    found: RecommendationResult = sweeping.recommend(
+    with needs_spark():
+        from kquota.pipeline.advice import sweep_job
+        from kquota.pipeline.advice.curve import Grid
+    found = sweep_job.recommend(
         Path(dataset),
         file,
-        jobs.JobOptions(out=Path(dataset), broker_config=config, **spark),
-        goal=sweeping.RecommendationGoal(
+        spark.job(dataset, config),
+        goal=sweep_job.RecommendationGoal(
             objectives=() if percentile is not None else wanted_objectives,
             percentile=None if percentile is None else int(percentile),
             headroom=headroom,
             capacity=capacity,
-            keys=keys or sweeping.RECOMMENDED_KEYS,
+            keys=keys or sweep_job.RECOMMENDED_KEYS,
             owners=wanted_owners,
         ),
         owners=owner_map,
-        grid=load_pipeline("advice.curve").Grid(candidates),
+        grid=Grid(tried.candidates),
         arrivals=arrivals.load(),
-        unlimited_by=unlimited_by,
+        unlimited_by=tried.unlimited_by,
     )
     _write(found, out, wanted_owners)
     return 1 if found.unmet else 0

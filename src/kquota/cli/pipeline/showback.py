@@ -12,8 +12,9 @@ import click
 
 from kquota.cli.options.owners import owners_option, read_owners
 from kquota.cli.options.paths import as_path
+from kquota.cli.options.spark import SparkOptions, needs_spark
+from kquota.cli.options.taking import takes
 from kquota.cli.output import Layout, align, check_writable, write_records
-from kquota.cli.pipeline.jobs import load_jobs, load_pipeline, spark_options
 from kquota.errors import KquotaError
 from kquota.figures import amount_figure, rate_figure, share
 from kquota.quotas import format_number
@@ -66,7 +67,7 @@ Amounts are bytes, percent-seconds of a thread, partitions and connections; limi
     show_default=True,
     help="How to print. All but text have plain numbers.",
 )
-@spark_options
+@takes(spark=SparkOptions)
 def showback(
     *,
     dataset: str,
@@ -74,15 +75,14 @@ def showback(
     unowned: str | None,
     timezone: str,
     format: str,
-    spark: dict[str, Any],
+    spark: SparkOptions,
 ) -> None:
     """Usage by owner and day, with its share of the cluster's and what the owners may use."""
     rules = read_owners(owners)
     check_writable(unowned, "--unowned")
-    jobs = load_jobs()
-    found: Showback = load_pipeline("showback.job").showback(
-        rules, timezone, jobs.JobOptions(out=Path(dataset), **spark)
-    )
+    with needs_spark():
+        from kquota.pipeline.showback import job
+    found = job.showback(rules, timezone, spark.job(dataset))
     if format == "text":
         for line in _text(found.rows):
             click.echo(line)

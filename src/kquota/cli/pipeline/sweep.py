@@ -3,48 +3,47 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
-from kquota.cli.options.arrivals import ArrivalChoice, arrival_options
+from kquota.cli.options.arrivals import ArrivalOptions
+from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.entity_types import leave_out_added
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.targets import QUOTA_FILE, broker_options, read_quotas
-from kquota.cli.pipeline.jobs import dataset_option, load_pipeline, spark_options
-from kquota.config import load_broker_config
+from kquota.cli.options.spark import SparkOptions, dataset_option, needs_spark
+from kquota.cli.options.taking import option, takes
+from kquota.cli.options.targets import QUOTA_FILE, read_quotas
 from kquota.errors import IllegalArgumentError, InputError
-from kquota.files import QuotaFile, QuotaTimeline
+from kquota.files import QuotaFile
 from kquota.quotas import parse_quantity
 
-__all__ = ["NONE_LIMITED", "check_finite", "own_quotas", "positive_number", "sweep", "sweep_options"]
+__all__ = ["NONE_LIMITED", "SweepOptions", "check_finite", "own_quotas", "positive_number", "sweep"]
 
 NONE_LIMITED = "no meter has a limit: with --unlimited-by clients are measured as if they had"
 
 
-def sweep_options(command: Any) -> Any:
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
     """Which limits are tried, on what."""
-    for option in (
-        click.option(
-            "--unlimited-by",
-            type=click.Choice(["user", "client-id", "user,client-id"]),
-            help="Also clients without a limit, measured as if there were a rule for each of these.",
-        ),
-        click.option(
-            "--candidates",
-            type=click.IntRange(2),
-            default=32,
-            show_default=True,
-            metavar="N",
-            help="How many limits to try on each meter, from half of its mean rate to above its highest.",
-        ),
-        click.option(
-            "--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: those of the dataset]"
-        ),
-    ):
-        command = option(command)
-    return dataset_option(arrival_options(broker_options(spark_options(command))))
+
+    quotas: str | None = option(
+        "--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: those of the dataset]"
+    )
+    candidates: int = option(
+        "--candidates",
+        type=click.IntRange(2),
+        default=32,
+        show_default=True,
+        metavar="N",
+        help="How many limits to try on each meter, from half of its mean rate to above its highest.",
+    )
+    unlimited_by: str | None = option(
+        "--unlimited-by",
+        type=click.Choice(["user", "client-id", "user,client-id"]),
+        help="Also clients without a limit, measured as if there were a rule for each of these.",
+    )
 
 
 @click.command(
@@ -58,7 +57,8 @@ Examples:
 \b
 `kquota pipeline report --dataset report` then draws the curves."""
 )
-@sweep_options
+@dataset_option
+@takes(arrivals=ArrivalOptions, broker=BrokerOptions, spark=SparkOptions, tried=SweepOptions)
 @click.option("--limit", "limits", multiple=True, metavar="VALUE", help="A limit to try on all meters. Repeatable.")
 @click.option(
     "--factor",
@@ -71,32 +71,31 @@ Examples:
 def sweep(
     *,
     dataset: str,
-    quotas: str | None,
-    candidates: int,
+    arrivals: ArrivalOptions,
+    broker: BrokerOptions,
+    spark: SparkOptions,
+    tried: SweepOptions,
     limits: tuple[str, ...],
     factors: tuple[float, ...],
-    unlimited_by: str | None,
-    arrivals: ArrivalChoice,
-    broker_config: str | None,
-    defines: tuple[str, ...],
-    spark: dict[str, Any],
 ) -> None:
     """Many limits on recorded usage, in one pass: how throttling grows as a limit falls. Table `curve`."""
-    config = load_broker_config(broker_config, defines)
+    config = broker.load()
     if limits and factors:
         raise click.UsageError("Give --limit or --factor, not both.")
-    tried = tuple(positive_number(text, "--limit") for text in limits)
+    values = tuple(positive_number(text, "--limit") for text in limits)
     for factor in factors:
         check_finite(factor, "--factor")
-    file = own_quotas(dataset, quotas)
-    jobs, sweeping = load_pipeline("jobs"), load_pipeline("advice.sweep_job")
-    found = sweeping.sweep(
+    file = own_quotas(dataset, tried.quotas)
+    with needs_spark():
+        from kquota.pipeline.advice import sweep_job
+        from kquota.pipeline.advice.curve import Grid
+    found = sweep_job.sweep(
         Path(dataset),
         file,
-        jobs.JobOptions(out=Path(dataset), broker_config=config, **spark),
-        grid=load_pipeline("advice.curve").Grid(candidates, tried, factors),
+        spark.job(dataset, config),
+        grid=Grid(tried.candidates, values, factors),
         arrivals=arrivals.load(),
-        unlimited_by=unlimited_by,
+        unlimited_by=tried.unlimited_by,
     )
     if not found.meters:
         click.echo(NONE_LIMITED, err=True)
@@ -111,7 +110,9 @@ def own_quotas(dataset: str, quotas: str | None) -> QuotaFile:
     """
     if quotas is not None:
         return leave_out_added(read_quotas(quotas))
-    found: QuotaTimeline | None = load_pipeline("dataset.dataset").Dataset.open(dataset).quotas()
+    with needs_spark():
+        from kquota.pipeline.dataset.dataset import Dataset
+    found = Dataset.open(dataset).quotas()
     return QuotaFile(()) if found is None else found.last or QuotaFile(())
 
 

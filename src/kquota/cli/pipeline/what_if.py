@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kquota.cli.options.arrivals import ArrivalChoice, arrival_options
+from kquota.cli.console import plain_cell, wide_console
+from kquota.cli.options.arrivals import ArrivalOptions
+from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
 from kquota.cli.options.entity_types import leave_out_added
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.targets import broker_options, quotas_option, read_quotas
-from kquota.cli.pipeline.jobs import (
-    dataset_option,
-    load_pipeline,
-    plain_cell,
-    spark_options,
-    wide_console,
-)
-from kquota.config import load_broker_config
+from kquota.cli.options.spark import SparkOptions, dataset_option, needs_spark
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import quotas_option, read_quotas
 from kquota.figures import duration, limit_text
 from kquota.metering.loading import load_callback
 
@@ -49,7 +45,7 @@ The old limits are those that the dataset was analysed with, unless --baseline g
     metavar="FILE",
     help="The old quotas, a quota file.  [default: those of the dataset]",
 )
-@arrival_options
+@takes(arrivals=ArrivalOptions)
 @click.option("--only-changed", is_flag=True, help="Leave out meters that the change does not touch.")
 @click.option(
     "--callback",
@@ -64,14 +60,13 @@ The old limits are those that the dataset was analysed with, unless --baseline g
     help="Where the table goes: missing, empty, or with --overwrite.  [default: into the dataset]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace what kquota wrote to --out before.")
-@broker_options
-@spark_options
+@takes(broker=BrokerOptions, spark=SparkOptions)
 def whatif(
     *,
     dataset: str,
     quotas: str,
     baseline: str | None,
-    arrivals: ArrivalChoice,
+    arrivals: ArrivalOptions,
     only_changed: bool,
     callback: str | None,
     callback_config: str | None,
@@ -79,37 +74,38 @@ def whatif(
     cluster_metadata: str | None,
     out: str | None,
     overwrite: bool,
-    broker_config: str | None,
-    defines: tuple[str, ...],
-    spark: dict[str, Any],
+    broker: BrokerOptions,
+    spark: SparkOptions,
 ) -> None:
     """Other quotas on recorded usage: who would have been throttled, for how long, and who no longer.
 
     Each meter goes through Kafka's own statistic under its new limit: table `whatif`, and the worst on the terminal.
     What cannot be known from the recording is said, line by line.
     """
-    config = load_broker_config(broker_config, defines, has_callback=callback is not None)
+    config = broker.load(has_callback=callback is not None)
     new = leave_out_added(read_quotas(quotas))
     old = None if baseline is None else leave_out_added(read_quotas(baseline))
-    jobs = load_pipeline("jobs")
+    with needs_spark():
+        from kquota.pipeline.advice.what_if_job import what_if
+        from kquota.pipeline.simulation.limiters import CallbackSetup
     setup = None
     if callback is not None:
         import_from_here()
         load_callback(callback)
-        setup = load_pipeline("simulation.limiters").CallbackSetup(
+        setup = CallbackSetup(
             callback,
             str(Path.cwd()),
-            callback_settings(broker_config, defines, callback_config, settings),
+            callback_settings(broker.broker_config, broker.defines, callback_config, settings),
             new.snapshot(),
             config,
             read_cluster(cluster_metadata),
         )
     elif callback_config is not None or settings or cluster_metadata is not None:
         raise click.UsageError("--callback-config, -C and --cluster-metadata go with --callback.")
-    found = load_pipeline("advice.what_if_job").what_if(
+    found = what_if(
         Path(dataset),
         new,
-        jobs.JobOptions(out=Path(out or dataset), overwrite=overwrite, broker_config=config, **spark),
+        spark.job(out or dataset, config, overwrite=overwrite),
         baseline=old,
         arrivals=arrivals.load(),
         only_changed=only_changed,

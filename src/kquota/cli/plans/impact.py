@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from kquota.cli.options.arrivals import ArrivalChoice
-from kquota.cli.pipeline.jobs import load_pipeline
+from kquota.cli.options.arrivals import ArrivalOptions
+from kquota.cli.options.spark import SparkOptions, needs_spark
 from kquota.config import BrokerConfig
 from kquota.figures import duration
 from kquota.policy import NO_IMPACT, Impact, Objective, Plan, PlanImpact
@@ -22,26 +20,27 @@ def check_directory(directory: str) -> None:
 
     :raises NotADatasetError: it is none.
     """
-    load_pipeline("dataset.dataset").Dataset.open(directory)
+    with needs_spark():
+        from kquota.pipeline.dataset.dataset import Dataset
+    Dataset.open(directory)
 
 
 def simulate(
     directory: str,
     plan: Plan,
     current: QuotaSnapshot,
-    arrivals: ArrivalChoice,
+    arrivals: ArrivalOptions,
     config: BrokerConfig,
-    spark: Mapping[str, Any],
+    spark: SparkOptions,
 ) -> PlanImpact:
     """Simulate the usage of a dataset under `current` and under what the plan makes of them.
 
     :raises KquotaError: it could not be simulated.
     """
-    options = load_pipeline("jobs").JobOptions(out=Path(directory), broker_config=config, **spark)
-    found: PlanImpact = load_pipeline("advice.plan_impact").plan_impact(
-        load_pipeline("dataset.dataset").Dataset.open(directory), plan, current, options, arrivals.load()
-    )
-    return found
+    with needs_spark():
+        from kquota.pipeline.advice.plan_impact import plan_impact
+        from kquota.pipeline.dataset.dataset import Dataset
+    return plan_impact(Dataset.open(directory), plan, current, spark.job(directory, config), arrivals.load())
 
 
 def summary(found: PlanImpact) -> str:

@@ -6,18 +6,19 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from kquota.cli.options.arrivals import ArrivalChoice, arrival_options
+from kquota.cli.options.arrivals import ArrivalOptions
+from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.targets import Target, broker_options, read_quotas, target_options
+from kquota.cli.options.spark import SparkOptions
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import Target, read_quotas, target_options
 from kquota.cli.output import align, check_writable
-from kquota.cli.pipeline.jobs import spark_options
 from kquota.cli.plans.impact import check_directory, exceeded_lines, impact_lines, simulate, summary
 from kquota.cli.plans.outcomes import count_entities
-from kquota.config import load_broker_config
 from kquota.errors import InputError
 from kquota.policy import OBJECTIVES, Objective, Plan, PlannedChange, PlanTarget, write_plan
 from kquota.printable import printable
@@ -61,9 +62,7 @@ With --fail-on-impact: 0 where no change does more than is allowed, 3 where one 
     metavar="'NAME<=VALUE'",
     help=f"The most that a change may do: {', '.join(OBJECTIVES)}. Repeatable.",
 )
-@arrival_options
-@broker_options
-@spark_options
+@takes(arrivals=ArrivalOptions, broker=BrokerOptions, spark=SparkOptions)
 @click.option(
     "--format",
     type=click.Choice(["text", "json"]),
@@ -79,10 +78,9 @@ def plan(
     out: str | None,
     dataset: str | None,
     allowed: tuple[str, ...],
-    arrivals: ArrivalChoice,
-    broker_config: str | None,
-    defines: tuple[str, ...],
-    spark: dict[str, Any],
+    arrivals: ArrivalOptions,
+    broker: BrokerOptions,
+    spark: SparkOptions,
     format: str,
 ) -> int:
     """Say what kquota apply would change, and change nothing. What the file does not name is left out, without --prune.
@@ -93,7 +91,7 @@ def plan(
     With --dataset each change is tried on recorded traffic: who would have been throttled, and for how long, the worst
     first.
     """
-    config = load_broker_config(broker_config, defines)
+    config = broker.load()
     objectives = [Objective.parse(text) for text in allowed]
     if dataset is None and objectives:
         raise click.UsageError("--fail-on-impact goes with --dataset URL: there is no impact without traffic.")
