@@ -65,7 +65,7 @@ def test_a_callback_of_ones_own(usage: str, capsys: pytest.CaptureFixture[str]) 
     """The limit of both, what Kafka's rules make of the same, and what was logged."""
     assert run(["callback", "test", EXAMPLE, "--dataset", usage]) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith(f"{EXAMPLE} on 121 requests and keys of 2 brokers, 59.0 s of {usage}\n")
+    assert captured.out.startswith(f"{EXAMPLE} on 121 requests and keys of 2 brokers, 59 s of {usage}\n")
     assert "It keeps its contract." in captured.out
     [line] = [line for line in captured.out.splitlines() if "prefix=etl" in line]
     assert line.split()[:7] == ["0", "prefix=etl", "producer_byte_rate", "120", "72,000", "1000", "B/s"]

@@ -47,7 +47,7 @@ def test_a_clock_that_was_set_back_is_told_with_its_place(capsys: pytest.Capture
     print_analysis(analysis(tmp_path, clock_went_backwards=steps))
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith(
-        "10 lines: 7 good, 2 rejected, 1 blank broker 3: its log goes back in time by 30.0 s after 2026-01-02 03:04:05 "
+        "10 lines: 7 good, 2 rejected, 1 blank broker 3: its log goes back in time by 30 s after 2026-01-02 03:04:05 "
         "UTC: the clock was set back, or summer time ended;"
     )
     assert "cut the log there, and analyse both parts on their own" in text
@@ -67,7 +67,7 @@ def test_logs_that_were_left_out_or_may_be_mixed_up_are_named(
     text = " ".join(capsys.readouterr().out.split())
     assert "not counted: 0.gz: all of it is in 0 not counted: 1.gz" in text
     assert "not counted: 2 more copies of logs" in text
-    assert "broker 0: its logs a and b overlap by 1.0 min: lines that stand in both count twice, and if they" in text
+    assert "broker 0: its logs a and b overlap by 1 min 00 s: lines that stand in both count twice, and if they" in text
     assert "broker 1: its logs c and d are of different addresses: a broker may have come back with another" in text
     assert "say whose each is, with --log 1=GLOB --log 2=GLOB, or --log 'logs/broker-{broker}/*'" in text
 
