@@ -69,7 +69,7 @@ def test_a_callback_of_ones_own(usage: str, capsys: pytest.CaptureFixture[str]) 
     assert "It keeps its contract." in captured.out
     [line] = [line for line in captured.out.splitlines() if "prefix=etl" in line]
     assert line.split()[:7] == ["0", "prefix=etl", "producer_byte_rate", "120", "72,000", "1000", "B/s"]
-    assert line.split()[-3:] == ["30", "0.0", "s"]
+    assert line.split()[-3:] == ["30", "30", "ms"]
     assert captured.err.startswith("broker 0 ")
     assert "requests and keys of about 121" in captured.err
 
