@@ -43,7 +43,7 @@ def curves(curve: DataFrame, clients: DataFrame, recommended: DataFrame | None, 
 
 
 def _by_meter(curve: DataFrame, clients: DataFrame, recommended: DataFrame | None, bounds: Bounds) -> DataFrame:
-    """The curve of each meter: a meter is on many brokers, and that where its present limit throttles most stands here.
+    """The curve of each meter: a meter is on many brokers, and the row is of the one where its limit throttles most.
 
     Columns: cluster, meter, key, entity (its rule, or itself where it has none), brokers (how many), recommended (what
     its rule should be set to), broker_id, limit (the present one), throttled_share and max_delay_ms (what that does),

@@ -1,4 +1,4 @@
-"""The plot of the calibration: what the clients of each meter were told to wait, against what the replay predicts."""
+"""The plot of the calibration: throttle time in the log of each meter, against what the replay predicts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def draw_calibration_chart(rows: Sequence[Row]) -> str:
         chart,
         data,
         prefix="agreement-",
-        title="Time that clients were told to wait against the time predicted, by meter",
+        title="Throttle time in the log against the time predicted, by meter",
         description=_description(drawn),
     )
 
@@ -75,7 +75,7 @@ def _description(drawn: Sequence[Row]) -> str:
     off = sum(not _is_on_diagonal(row) for row in drawn)
     low = sum(is_low(row) for row in drawn)
     return (
-        f"Meters drawn: {figures.count(len(drawn))}, told to wait {wording.duration(told[0])} to"
+        f"Meters drawn: {figures.count(len(drawn))}, throttled for {wording.duration(told[0])} to"
         f" {wording.duration(told[-1])} each. Predicted within 5 % of that: {figures.count(len(drawn) - off)}."
         f" With less than {figures.percent(_MOSTLY)} of their single waits reproduced: {figures.count(low)}."
         " The table has the figures."
@@ -100,7 +100,7 @@ def chart_of(rows: Sequence[Row], datasets: dict[str, charts.Points]) -> altair.
     labels = json.dumps({str(tick): _tick_label(tick) for tick in ticks})
     scale = alt.Scale(type="log", domain=[low_ms, high_ms], nice=False)
     given: dict[str, Any] = {"values": ticks, "labelExpr": f"{labels}[datum.value]"}
-    x = alt.X("told:Q", scale=scale, axis=alt.Axis(title="told by the broker", grid=True, labelFlush=True, **given))
+    x = alt.X("told:Q", scale=scale, axis=alt.Axis(title="logged by the broker", grid=True, labelFlush=True, **given))
     y = alt.Y(
         "predicted:Q",
         scale=scale,

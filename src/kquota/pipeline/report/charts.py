@@ -1,4 +1,4 @@
-"""The charts: one per meter, the enforced rate and its limit over time, as SVG that stands in the page itself.
+"""The charts: one per meter, the enforced rate and its limit over time, as SVG that is part of the page.
 
 Altair writes the chart down, vl-convert draws it, and :func:`_inline` makes the drawing part of the page: colours come
 from the page's style sheet (light, dark and print), ids cannot clash, no address is left in it, and it carries a title
@@ -91,7 +91,7 @@ def draw(chart: altair.LayerChart, datasets: dict[str, Points], *, prefix: str, 
 
 
 def line_count(timeline: Timeline) -> int:
-    """Lines in the chart of `timeline`: one per broker, and one per limit or stretch of time with limits."""
+    """Lines in the chart of `timeline`: one per broker, and one per limit or period with limits."""
     drawn = _limit_lines(timeline, Span(0, 0))
     return len(timeline.series) + len(drawn)
 

@@ -11,7 +11,7 @@ _ADVICE: Final = {
         "Brokers before 2.8 log requests as text, which does not hold their sizes. Use the log of a newer broker."
     ),
     "not a line of the request log": (
-        "Other messages stand in the same file. They do no harm; an appender of its own for kafka.request.logger would"
+        "The file has other messages too. They do no harm; an appender of its own for kafka.request.logger would"
         " keep them out."
     ),
     "broken json": (
@@ -24,7 +24,7 @@ _ADVICE: Final = {
     ),
     "no time before": "The line does not begin with its time. The pattern of the log appender must begin with [%d].",
     "impossible time": "Look at the pattern of the log appender and at the broker's clock.",
-    "gz": "The compressed file ends early or is damaged. Copy it again; what stands before the damage was counted.",
+    "gz": "The compressed file ends early or is damaged. Copy it again; what is before the damage was counted.",
 }
 """By words of the reason, in lower case."""
 

@@ -75,7 +75,7 @@ def metrics_words(read: MetricsRead) -> str:
         f"{count:,} {words}"
         for count, words in (
             (read.covered_by_log, "not counted, because a request log covers their time"),
-            (read.duplicates, "told more than once and counted once"),
+            (read.duplicates, "reported more than once and counted once"),
             (read.gaps, "gaps"),
             (read.other_series, "series of other metrics left out"),
         )

@@ -152,8 +152,8 @@ def test_who_is_limited_by_what() -> None:
     text = page_of(example.a_report()).text
     assert "alice / etl Produce 1 MiB/s producer_byte_rate this user (level 3) user=alice" in text
     assert "this client alone user=alice 100 MiB 1,000 requests" in text
-    assert "p95 100 %, max 150 % throttled 40 of 1,000 requests told to wait 1 min 05 s" in text
-    assert "1 of 1 limited meters were throttled; 40 requests were told to wait, 1 min 05 s in all" in text
+    assert "p95 100 %, max 150 % throttled 40 of 1,000 requests throttled for 1 min 05 s" in text
+    assert "1 of 1 limited meters were throttled; 40 requests were throttled, 1 min 05 s in total" in text
 
 
 def test_exact_figures_stand_behind_the_short_ones() -> None:

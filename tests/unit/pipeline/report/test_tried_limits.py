@@ -70,9 +70,9 @@ def test_what_if_begins_with_the_counts_of_all_meters() -> None:
         taken_over=1,
     )
     text = text_of("what-if", example.a_report(what_if=tried))
-    assert "60 of 1,400 meters would be throttled , 7 of them anew; 40 would be no longer." in text
+    assert "60 of 1,400 meters would be throttled , 7 newly; 40 no longer." in text
     assert "The change touches 90 meters, of which 1 takes over clients of other meters." in text
-    assert "replayed request by request in the open model: requests come as they were recorded" in text
+    assert "simulated request by request in the open model: requests arrive as they were recorded" in text
     assert "the 6 meters that either throttles differs by 0.1 % in the mean and 0.6 % at worst" in text
     assert "The 1 worst of 90 changed meters" in text
     assert "89 more are not on this page; the table whatif has them all." in text
@@ -84,7 +84,7 @@ def test_what_if_of_cells_in_the_closed_model() -> None:
     assert summary.whatif is not None
     run = msgspec.structs.replace(summary.whatif, model="closed", grain="cell", grain_difference=None)
     text = text_of("what-if", example.a_report(summary=msgspec.structs.replace(summary, whatif=run)))
-    assert "replayed cell by cell of the usage in the closed model: clients wait for their answers" in text
+    assert "simulated cell by cell of the usage in the closed model: clients wait for their answers" in text
     assert "at worst" not in text
 
 
@@ -93,7 +93,7 @@ def test_a_changed_meter_has_all_its_figures() -> None:
     report = example.a_report()
     text = text_of("what-if", report)
     assert "Produce: all clients of the user newly throttled user=alice , broker 1 1 MiB/s → 512 KiB/s 86 %" in text
-    assert "86 % 420 requests told to wait 8.2 s 4 h 38 min \N{MINUS SIGN}38 % shaped-arrivals" in text
+    assert "86 % 420 requests throttled 8.2 s 4 h 38 min \N{MINUS SIGN}38 % shaped-arrivals" in text
     assert "What the recording cannot tell of a meter: shaped-arrivals how requests would come" in text
     html = html_of("what-if", report)
     assert '<rect class="part" y="2" width="86"' in html
