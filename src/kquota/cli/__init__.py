@@ -43,6 +43,7 @@ COMMANDS: Final[Mapping[str, _Lazy]] = {
     "callback": _Lazy("kquota.cli.callback.group:callback", "Try a quota callback on recorded traffic."),
     "engine": _Lazy("kquota.cli.engine:engine", "The metering engine on written traffic."),
     "pipeline": _Lazy("kquota.cli.pipeline.group:pipeline", "The single steps of analyze, and the jobs built on them."),
+    "dataset": _Lazy("kquota.cli.dataset:dataset", "What is in a dataset, and what killed runs left there."),
 }
 
 SHARED_OPTIONS: Final = frozenset(

@@ -239,6 +239,13 @@ class Dataset:
         end(self.storage, *dead)
         return garbage
 
+    def leftovers(self, *, older_than_s: float | None = None) -> list[str]:
+        """The paths that :meth:`clean` would remove."""
+        dead = dead_runs(self.storage) + ([] if older_than_s is None else old_runs(self.storage, older_than_s))
+        ended = ended_files(self.storage, dead)
+        newest = self.refresh()
+        return [path for path in ended if path not in newest.live]
+
     def retrying(self, read: Callable[[Dataset], _T]) -> _T:
         """Read, and again from a newer commit as long as files are gone because of one."""
         dataset = self
