@@ -62,7 +62,7 @@ class ThrottleTimes:
         self._used_ms: int | None = None
 
     def record(self, throttle_ms: int, now_ms: int) -> None:
-        """One more."""
+        """Count one more throttle time, in milliseconds."""
         if self._sum is None or self._count is None:
             self._sum = SampledTotal(THROTTLE_TIME_WINDOWS)
             self._count = SampledTotal(THROTTLE_TIME_WINDOWS)

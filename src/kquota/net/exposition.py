@@ -24,12 +24,12 @@ class FamilyDeclaration(NamedTuple):
 
 
 def gauge(name: str, documentation: str, *labels: str) -> FamilyDeclaration:
-    """A number at one time."""
+    """Declare a metric that goes up and down: its value at the time of the scrape."""
     return FamilyDeclaration(name, "gauge", documentation, labels)
 
 
 def counter(name: str, documentation: str, *labels: str) -> FamilyDeclaration:
-    """What only grows; its name ends in ``_total``."""
+    """Declare a metric that only grows; its name ends in ``_total``."""
     return FamilyDeclaration(name, "counter", documentation, labels)
 
 

@@ -83,10 +83,10 @@ def test(
     must depend on the request alone, limits be above zero or None and change only when the callback says so, and
     answers come within the budget.
 
-    Requests arrive as they were recorded: that some would have been made to wait, and the next have come later, is left
-    aside. The same requests go through Kafka's own rules, for comparison, and what the log says was told stands beside
-    both. A fetch that was held back counts nothing in the log, because its answer went out empty: fewer fetches wait
-    here than did.
+    Requests arrive as they were recorded: some would have been throttled, and the next ones would then have come later,
+    which is not taken into account. For comparison the same requests go through Kafka's own rules, and the throttle
+    times of the log are shown, too. A throttled fetch counts nothing in the log, because its answer was empty: so fewer
+    fetches are throttled here than were.
     """
     from kquota.metering.callback_conformance import ConformanceCheck
     from kquota.metering.loading import load_callback

@@ -97,7 +97,7 @@ class MeterLimiter:
         return self._largest
 
     def charge(self, connection: Connection, amount: float, now_ms: int) -> ChargeResult:
-        """Charge the one meter."""
+        """Charge the meter that all connections share."""
         return _charge(self._meter, self._quota_type, connection, amount, now_ms)
 
     def meter_of(self, connection: Connection) -> tuple[str, float | None]:
