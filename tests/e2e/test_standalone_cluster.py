@@ -21,8 +21,8 @@ SAMPLE = Path(__file__).parents[2] / "examples" / "capture" / "sample"
 KQUOTA = Path(sys.executable).with_name("kquota")
 WORKERS = 2
 LINES = 12_000
-MOST_TASKS = 16
-"""Of a stage, where the submitter does not say more."""
+MOST_TASKS = 24
+"""Of a stage, where the submitter does not say more: 16 that take rows from a shuffle, and a few that read beside them."""
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For what lives for seconds."""
 
@@ -174,7 +174,7 @@ def test_both_workers_did_it(results: tuple[Path, Path], cluster: SparkCluster) 
         # Spark lets workers look whether each is there, in a task for each.)
         begins = [one for one in events(cluster, application) if one["Event"] == "SparkListenerStageSubmitted"]
         stages = [one["Stage Info"] for one in begins if not is_listing(one)]
-        assert max(stage["Number of Tasks"] for stage in stages) <= MOST_TASKS
+        assert [one for one in stages if one["Number of Tasks"] > MOST_TASKS] == []
 
 
 def is_listing(begin: dict[str, Any]) -> bool:

@@ -24,6 +24,8 @@ Batches = Iterable[pa.RecordBatch]
 
 _BATCH_ROWS: Final = 262_144
 _TASK_BYTES: Final = 32 * 1024**2
+_LEAST_TASK_BYTES: Final = 1024**2
+"""Starting a task takes longer than reading less than this."""
 
 
 class ArrowSource(Protocol):
@@ -64,7 +66,8 @@ class ParquetSource:
     def mapInArrow(self, func: Callable[[Batches], Batches], schema: StructType | str) -> DataFrame:  # noqa: N802 (as Spark's)
         """Apply `func` to the batches of each task; it returns batches of `schema`."""
         paths, sizes = list(self._sizes), list(self._sizes.values())
-        grouped = balanced_tasks(sizes, self._spark.sparkContext.defaultParallelism, max_bytes=_TASK_BYTES)
+        cores = self._spark.sparkContext.defaultParallelism
+        grouped = balanced_tasks(sizes, cores, min_bytes=_LEAST_TASK_BYTES, max_bytes=_TASK_BYTES)
         tasks = [[paths[index] for index in task] for task in grouped]
         columns, open_input = self._schema.names, self._open_input
         strings = [field.name for field in self._schema if isinstance(field.dataType, StringType)]
