@@ -22,7 +22,7 @@ KQUOTA = Path(sys.executable).with_name("kquota")
 WORKERS = 2
 LINES = 12_000
 MOST_TASKS = 24
-"""Of a stage, where the submitter does not say more: 16 that take rows from a shuffle, and a few that read beside them."""
+"""Of a stage, where the submitter does not say more: 16 that take rows from a shuffle, and some that read files."""
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For what lives for seconds."""
 
