@@ -100,7 +100,7 @@ class KafkaPythonRequest:
         return self.header is not None
 
     def decode(self, buffer: Any) -> Answer:
-        """What cannot be read is an answer, too: whoever waits for it is to be told."""
+        """An answer that cannot be read fails the call that waits for it."""
         try:
             frame = bytes(buffer.read())
             if self._repeated is None:

@@ -15,7 +15,7 @@ from kquota.errors import ApiError, KafkaErrorCode
 __all__ = ["FindController", "Mutation", "Send", "Wait"]
 
 RETRY_BACKOFF_MS: Final = 100
-"""``retry.backoff.ms``, where a broker does not tell how long to wait."""
+"""``retry.backoff.ms``, where a broker's answer has no throttle time."""
 
 _THROTTLED: Final = KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED
 _QUOTA_EXCEEDED: Final = "The throttling quota has been exceeded."
@@ -49,7 +49,7 @@ class _Refusal(NamedTuple):
     at_ms: float
 
     def at_timeout(self, now_ms: float) -> ApiError:
-        """What is left of the time that was told."""
+        """What is left of the throttle time."""
         if self.error.code != _THROTTLED:
             return self.error
         left_ms = max(0, self.throttle_time_ms - round(now_ms - self.at_ms))

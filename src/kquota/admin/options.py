@@ -25,7 +25,7 @@ class DescribeClientQuotasOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveClientQuotasOptions:
-    """Without `omit_overridden_values` each value also tells which others it overrides.
+    """Without `omit_overridden_values` each value also has those that it overrides.
 
     `static_defaults` are ``quota.producer.default`` and ``quota.consumer.default`` of the brokers, by quota key
     (``{"producer_byte_rate": 1048576.0}``). Kafka before 3.0 has them (KIP-55), and no request asks for them.

@@ -163,7 +163,7 @@ class TopicsResult:
 
 
 class CreatedTopic(NamedTuple):
-    """A new topic; None is what brokers do not tell: old ones, or those who know that this client may not see it."""
+    """A new topic. None is what an answer does not have: an old broker's, or one for a client that may not see it."""
 
     topic_id: UUID | None
     num_partitions: int | None

@@ -60,7 +60,7 @@ class Transport(Protocol):
     ) -> Any:
         """Send a request in the latest version that both sides speak; returns the body of the answer.
 
-        Where an earlier answer told this client to wait (KIP-219), it is sent after that.
+        Where an earlier answer throttled this client (KIP-219), it is sent after that.
 
         :param max_version: the latest version to be used, where it shall not be the latest of all.
         :param repeated: the answers to the same request before; the same answer gives the same object.
@@ -87,11 +87,11 @@ class _TlsFailedError(kafka.errors.KafkaError):  # type: ignore[misc] # kafka-py
         super().__init__(error)
 
 
-class _ToldToWaitError(kafka.errors.KafkaError):  # type: ignore[misc] # kafka-python carries no types
-    """An earlier answer told this client to wait for longer than there is time."""
+class _ThrottledForLongerError(kafka.errors.KafkaError):  # type: ignore[misc] # kafka-python carries no types
+    """An earlier answer throttled this client for longer than there is time."""
 
     def __init__(self, wait_s: float) -> None:
-        super().__init__(f"this client is told to wait for {wait_s * 1000:.0f} ms more, beyond its timeout")
+        super().__init__(f"the broker throttles this client for {wait_s * 1000:.0f} ms more, beyond its timeout")
 
 
 _TRANSIENT: Final = (OSError, kafka.errors.KafkaConnectionError, kafka.errors.KafkaTimeoutError, kafka.errors.Cancelled)
@@ -281,7 +281,7 @@ class KafkaTransport:
         return answer
 
     async def _connection(self, deadline: float, *, to_controller: bool) -> Any:
-        """One that is not paused because a broker told this client to wait: kafka-python sees to the pause."""
+        """One that is not paused because a broker throttles this client: kafka-python sees to the pause."""
         manager = self._manager
         while True:
             node_id = manager.node_to_ask(to_controller=to_controller)
@@ -294,7 +294,7 @@ class KafkaTransport:
                 paused = [connection]
             wait_s = min(one._throttle_time for one in paused) - time.monotonic()  # noqa: SLF001 (it does not say)
             if wait_s > deadline - time.monotonic():
-                raise _ToldToWaitError(wait_s)
+                raise _ThrottledForLongerError(wait_s)
             await self._net.sleep(max(wait_s, _TICK_S))
 
     async def find_controller(self, timeout_ms: float) -> None:
@@ -373,7 +373,7 @@ class KafkaTransport:
             return RequestTimeoutError(f"{servers}: {error}")
         if isinstance(error, kafka.errors.KafkaProtocolError):
             return ProtocolError(f"what answers at {place} does not speak Kafka's protocol: {error}{address}")
-        if isinstance(error, _ToldToWaitError):
+        if isinstance(error, _ThrottledForLongerError):
             return UnreachableError(f"nothing was sent to {servers}: {error}")
         if last is None:
             return UnreachableError(f"{servers} cannot be reached: {error}")

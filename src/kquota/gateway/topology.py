@@ -111,7 +111,7 @@ class Topology:
             self.current = frozenset(node_id for node_id, _, _ in found) & self._nodes.keys()
 
     def address_of(self, node_id: int, host: str, port: int) -> tuple[str, int] | None:
-        """Where clients find a broker; one that is new gets its port before anybody is told of it.
+        """Where clients find a broker; one that is new gets its port before any client learns of it.
 
         None for one that can have no port: clients then do not hear of it.
         """

@@ -33,7 +33,7 @@ OTHER_FILES: Final = BACKLOG + 32
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Where to listen, what to tell clients, and what they may use."""
+    """Where to listen, which address clients get, and what they may use."""
 
     listen: Address
     advertise: Address | None = None

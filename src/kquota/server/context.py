@@ -23,7 +23,7 @@ class ServerContext:
     store: Servable
     cluster_id: str = ""
     host: str = ""
-    """Where clients are told to connect to."""
+    """The address that clients get to connect to."""
     port: int = 0
     node_id: int = 1
     static_defaults: Mapping[str, float] = field(default_factory=dict)

@@ -98,7 +98,7 @@ class Watches:
         self._lock = Lock()
 
     def add(self, watch: QuotaWatch) -> QuotaWatch:
-        """The watch, which is told of changes from now on, and closed with the store."""
+        """The watch, which gets changes from now on, and is closed with the store."""
         with self._lock:
             self._open = {one for one in self._open if not one.is_closed} | {watch}
         return watch

@@ -82,8 +82,8 @@ MAX_KIP_546_COMPONENTS: Final = 16
 class Api:
     """One API: its messages, the versions spoken, and from which of them on it is flexible (None: in none).
 
-    From `client_throttles_since` on, a client that is told to wait does so itself, and sends nothing more on the
-    connection before (KIP-219; ``AbstractResponse.shouldClientThrottle``).
+    From `client_throttles_since` on, a throttled client waits itself, and sends nothing more on the connection before
+    (KIP-219; ``AbstractResponse.shouldClientThrottle``).
     """
 
     key: int
@@ -108,7 +108,7 @@ class Api:
         return self.is_flexible(version) and self.key != API_VERSIONS.key
 
     def client_throttles(self, version: int) -> bool:
-        """Whether the client itself waits as long as an answer tells it to."""
+        """Whether the client itself waits for the throttle time of an answer."""
         return self.client_throttles_since is not None and version >= self.client_throttles_since
 
     def request_codec(self, version: int) -> Codec[Any]:

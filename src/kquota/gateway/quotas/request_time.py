@@ -1,4 +1,4 @@
-"""How much of a broker's time a request is taken to use, where the gateway is told to estimate it.
+"""How much of a broker's time a request is taken to use, where the gateway's settings say to estimate it.
 
 A broker counts the time that its own threads work on a request (``request_percentage``, KIP-124). A gateway does not
 see it: it sees how long the answer took, which has the network, the broker's queues and, for some requests, a wait that

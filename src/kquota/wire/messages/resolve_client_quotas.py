@@ -1,4 +1,4 @@
-"""ResolveClientQuotas: 50 v0 as KIP-546 defines it, and 10546 v0, which also tells meters and what is overridden."""
+"""ResolveClientQuotas: 50 v0 as KIP-546 defines it, and 10546 v0, which also has meters and what is overridden."""
 
 from msgspec import Struct
 
@@ -65,7 +65,7 @@ class ResolveClientQuotasResponse(Struct, frozen=True, gc=False):
 
 
 class ResolveQuotasRequest(Struct, frozen=True, gc=False):
-    """Any number of clients at once. Without `include_overridden` only the rules that bind are told."""
+    """Any number of clients at once. Without `include_overridden` only the rules that bind are answered."""
 
     entities: list[ResolveClientQuotasRequest]
     include_overridden: Boolean

@@ -76,7 +76,7 @@ class CreatableTopicConfigs(Struct, frozen=True, gc=False):
 
 
 class CreatableTopicResult(Struct, frozen=True, gc=False):
-    """How it went for one topic. What a client may not see, or an old version does not tell, is -1 or null."""
+    """How it went for one topic. What a client may not see, or an old version does not have, is -1 or null."""
 
     name: String
     topic_id: Annotated[Uuid, Versions(since=7)] = NO_UUID
