@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 
 from kquota.config import BrokerConfig
 from kquota.files import QuotaFile, QuotaTimeline, read_quota_file
-from kquota.pipeline.advice.what_if import to_bindings, under_new
+from kquota.pipeline.advice.what_if import to_bindings
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, USAGE
 from kquota.pipeline.jobs import JobOptions, LogSettings, RejectLimit, analyze
@@ -131,9 +131,9 @@ def compared(spark: SparkSession, unlimited: Sequence[Capture], limited: Sequenc
         requests = (
             Dataset.open(base.analysis).frame(spark, REQUESTS.name).where(counted_at_ms() < first_ms + COMPARED_MS)
         )
-        by_request = simulate_request_frames(requests, under_new(bindings), replay)
+        by_request = simulate_request_frames(requests, bindings, replay)
         by_cell = simulate_cell_frames(
-            Dataset.open(base.analysis).frame(spark, USAGE.name).where(until), under_new(bindings), replay
+            Dataset.open(base.analysis).frame(spark, USAGE.name).where(until), bindings, replay
         )
         for grain, frame in (("request", by_request), ("cell", by_cell)):
             predictions[model.value, grain] = {(row.meter, row.key): row for row in frame.collect()}

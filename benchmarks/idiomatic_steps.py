@@ -25,7 +25,7 @@ from benchmarks import idiomatic_usage as idiomatic
 from benchmarks.generate_usage import CANDIDATE
 from benchmarks.shuffled_rows import shuffled_as_rows
 from kquota.files import QuotaFile, QuotaTimeline, read_quota_file
-from kquota.pipeline.advice.what_if import NEW, OLD, to_bindings, to_what_if, under_new, under_old
+from kquota.pipeline.advice.what_if import NEW, OLD, to_bindings, to_what_if, with_old_limits
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.steps import QUOTAS, Step
 from kquota.pipeline.dataset.tables import CLIENTS, UTILISATION, WHATIF
@@ -182,7 +182,7 @@ def _held_by_both(run: Run, form: Form, bindings: DataFrame, recording: Recordin
     if not form.is_idiomatic:
         rows = _rows(run, form)
         if form.passes == 2:
-            of_old, of_new = under_old(bindings), under_new(bindings)
+            of_old, of_new = with_old_limits(bindings), bindings
             return simulate_cell_frames(rows, of_old, recording), simulate_cell_frames(rows, of_new, recording)
         held_old, held_new = simulate_cell_frames_by_quota_set(rows, bindings, (OLD, NEW), recording)
         return held_old, held_new
@@ -190,7 +190,7 @@ def _held_by_both(run: Run, form: Form, bindings: DataFrame, recording: Recordin
     if form.passes == 2:
         each = [
             idiomatic.simulated(cells, of_one, recording, combine=form.combine).drop("quotas")
-            for of_one in (under_old(bindings), under_new(bindings))
+            for of_one in (with_old_limits(bindings), bindings)
         ]
         return each[0], each[1]
     held = idiomatic.simulated(cells, bindings, recording, (OLD, NEW), combine=form.combine).persist()

@@ -21,7 +21,7 @@ from kquota.pipeline.advice.recommendations import (
     with_rules,
     with_values,
 )
-from kquota.pipeline.advice.what_if import NEW, OLD, changed, to_bindings, to_what_if, under_new, under_old
+from kquota.pipeline.advice.what_if import NEW, OLD, changed, to_bindings, to_what_if, with_old_limits
 from kquota.pipeline.limits.clients import with_limits
 from kquota.pipeline.limits.totals import to_client_totals
 from kquota.pipeline.simulation.arrivals import ArrivalModel, Arrivals
@@ -135,7 +135,7 @@ def test_one_pass_under_both_quotas_is_what_two_say(
     bindings = to_bindings(to_client_totals(usage), quotas(old), quotas(new), static_defaults={})
     replay = Recording(arrivals, BrokerConfig(), recording_spans(usage))
     both = simulate_cell_frames_by_quota_set(usage, bindings, (OLD, NEW), replay)
-    for found, clients in zip(both, (under_old(bindings), under_new(bindings)), strict=True):
+    for found, clients in zip(both, (with_old_limits(bindings), bindings), strict=True):
         alone = simulate_cell_frames(usage, clients, replay)
         assert found.columns == alone.columns
         assert sorted(found.collect()) == sorted(alone.collect())
@@ -167,7 +167,7 @@ def test_each_broker_has_a_meter_of_its_own_but_mutations_are_counted_once(spark
     new = quotas({"user=alice": 1.0}, CONTROLLER_MUTATION_RATE)
     bindings = to_bindings(to_client_totals(mutations), {}, new, static_defaults={})
     replay = Recording(OPEN, BrokerConfig(), recording_spans(mutations))
-    (held,) = simulate_cell_frames(mutations, under_new(bindings), replay).collect()
+    (held,) = simulate_cell_frames(mutations, bindings, replay).collect()
     assert (held.broker_id, held.recorded) == (-1, 120.0)
     assert held.throttled_requests > 0
 
@@ -199,7 +199,7 @@ def test_requests_on_spark_are_the_scalar_replay(spark: SparkSession, arrivals: 
     usage = usage_rows(spark, {"second": 0}, {"second": 59})
     bindings = to_bindings(to_client_totals(usage), {}, quotas({"user=alice": limit}), static_defaults={})
     replay = Recording(arrivals, BrokerConfig(), recording_spans(usage))
-    (found,) = simulate_request_frames(rows, under_new(bindings), replay).collect()
+    (found,) = simulate_request_frames(rows, bindings, replay).collect()
     connections = [
         Connection(
             [START_MS + 1000.0 * (second + half / 2) for second in range(40)],
@@ -229,7 +229,7 @@ def test_kafkas_own_rules_as_a_callback_are_the_rules(spark: SparkSession, tmp_p
     setup = CallbackSetup("default", str(tmp_path), {}, rules, BrokerConfig())
     by_callback = simulate_callback_frames(requests, setup, replay)
     found = {row.meter: row for row in by_callback.drop("members").collect()}
-    wanted = {row.meter: row for row in simulate_request_frames(requests, under_new(bindings), replay).collect()}
+    wanted = {row.meter: row for row in simulate_request_frames(requests, bindings, replay).collect()}
     assert found.keys() == wanted.keys() == {"user=alice", "user=bob"}
     for meter, row in wanted.items():
         same = {name: value for name, value in row.asDict().items() if name != "peak"}
@@ -272,7 +272,7 @@ def test_amounts_that_are_not_known_are_named_beside_what_they_make_too_small(sp
     clients = to_client_totals(usage)
     bindings = to_bindings(clients, {}, quotas(rules), static_defaults={})
     replay = Recording(OPEN, BrokerConfig(), recording_spans(usage))
-    [held] = simulate_request_frames(requests, under_new(bindings), replay).collect()
+    [held] = simulate_request_frames(requests, bindings, replay).collect()
     assert (held.recorded, held.requests, held.unknown_amounts) == (9000.0, 10, 1)
 
     meters = to_meters(clients, quotas(rules), static_defaults={}, unlimited_by=None)
@@ -431,8 +431,8 @@ def test_impacts_are_told_to_the_changes_that_they_come_from(spark: SparkSession
     replay = Recording(OPEN, BrokerConfig(), recording_spans(usage))
     table = to_what_if(
         bindings,
-        simulate_cell_frames(usage, under_new(bindings), replay),
-        simulate_cell_frames(usage, under_old(bindings), replay),
+        simulate_cell_frames(usage, bindings, replay),
+        simulate_cell_frames(usage, with_old_limits(bindings), replay),
         model=OPEN.model,
         grain="cell",
         is_recorded=False,
@@ -450,7 +450,7 @@ def test_no_limit_is_infinite_for_the_replay_and_null_in_the_table(spark: SparkS
     usage = usage_rows(spark, *minute(1000.0))
     bindings = to_bindings(to_client_totals(usage), quotas({"user=alice": 100.0}), {}, static_defaults={})
     replay = Recording(OPEN, BrokerConfig(), recording_spans(usage))
-    (held,) = simulate_cell_frames(usage, under_new(bindings), replay).collect()
+    (held,) = simulate_cell_frames(usage, bindings, replay).collect()
     assert held.limit == inf
     (row,) = what_if(usage, {"user=alice": 100.0}, {}, is_recorded=False)
     assert (row.limit_new, row.no_longer_throttled, row.amount_new) == (None, True, 60_000.0)

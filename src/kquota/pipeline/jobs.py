@@ -28,8 +28,8 @@ from kquota.pipeline.ingest.step import ingest as ingest_step
 from kquota.pipeline.ingest.time_zone import check_time_zone
 from kquota.pipeline.limits.step import resolve as resolve_step
 from kquota.pipeline.limits.step import resolved_clients
-from kquota.pipeline.report import render_report
 from kquota.pipeline.report.charts import check_extra
+from kquota.pipeline.report.writing import render_report
 from kquota.pipeline.utilisation.step import utilisation as utilisation_step
 from kquota.pipeline.utilisation.worst_meters import unexplained_throttles, worst_meters
 

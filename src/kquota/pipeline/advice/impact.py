@@ -1,4 +1,4 @@
-"""What each changed value would have done: the rows of `whatif`, told to the changes that they come from."""
+"""What each changed value would have done: the rows of `whatif`, by the changes that they come from."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["NAMED", "to_impacts"]
 
 NAMED: Final = 5
-"""So many meters of a kind are named, those first that wait longest."""
+"""How many meters of a kind are named; those throttled longest come first."""
 
 
 def to_impacts(what_if: DataFrame, bindings: DataFrame, changes: Iterable[tuple[str, str]]) -> DataFrame:
-    """One row per changed entity and key that binds anybody, or did.
+    """One row per changed entity and key that binds a recorded client, before or after the change.
 
     Columns: entity, key; meters (of all brokers); throttled_share and max_delay_ms of the worst, throttled_requests,
     total_delay_ms, amount_old and amount_new summed; newly_throttled, no_longer_throttled, taken_over: how many;
@@ -32,15 +32,15 @@ def to_impacts(what_if: DataFrame, bindings: DataFrame, changes: Iterable[tuple[
     """
     spark = what_if.sparkSession
     changed = F.broadcast(spark.createDataFrame(list(changes), "entity string, key string"))
-    # What binds a client from now on is what did it to the client; where nothing does, what did before.
+    # A client is affected by the rule that binds it after the change, and by the one that did before.
     causes = bindings.select(*METER, F.explode(F.array("limit_source", "source_old")).alias("entity")).join(
         changed, ["entity", "key"]
     )
-    told = what_if.join(causes.distinct(), [*METER])
+    affected = what_if.join(causes.distinct(), [*METER])
     rank = Window.partitionBy(
         "entity", "key", "newly_throttled", "no_longer_throttled", F.col("previous_meters").isNotNull()
     ).orderBy(F.desc("throttled_share"), F.desc("amount_old"), "meter", "broker_id")
-    ranked = told.withColumn("is_named", F.row_number().over(rank) <= NAMED)
+    ranked = affected.withColumn("is_named", F.row_number().over(rank) <= NAMED)
     is_moved = F.col("previous_meters").isNotNull()
     return ranked.groupBy("entity", "key").agg(
         F.count(F.lit(1)).alias("meters"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kquota.pipeline.advice.impact import to_impacts
-from kquota.pipeline.advice.what_if_job import Change, simulate_both
+from kquota.pipeline.advice.what_if_job import simulate_both
 from kquota.pipeline.dataset.dataset import Dataset
-from kquota.pipeline.dataset.spark_run import reading_run
+from kquota.pipeline.dataset.spark_run import spark_run
 from kquota.pipeline.dataset.steps import WHATIF_STEP
 from kquota.policy import NO_IMPACT, Impact, Plan, PlanImpact
 from kquota.quotas import ClientQuotaEntity, QuotaSnapshot, apply_changes
@@ -30,13 +30,13 @@ def plan_impact(
 
     :raises MissingTableError: it has none.
     """
-    change = Change(current, apply_changes(current, plan.changes), arrivals, is_recorded=False, only_changed=True)
-    with reading_run(options, WHATIF_STEP, dataset) as run:
-        simulated = simulate_both(run, change)
-        with run.stage("tell what each change does"):
+    after = apply_changes(current, plan.changes)
+    with spark_run(options, WHATIF_STEP, dataset, is_read_only=True) as run:
+        simulated = simulate_both(run, current, after, arrivals, is_recorded=False, only_changed=True)
+        with run.stage("impact of each change"):
             places = [(one.entity.to_text(), one.key) for one in plan.changes]
             rows = to_impacts(simulated.what_if, simulated.bindings, places).collect()
-    spans = simulated.replay.spans.values()
+    spans = simulated.recording.spans.values()
     first_ms, last_ms = min((first for first, _ in spans), default=0), max((last for _, last in spans), default=0)
     return PlanImpact(_by_change(plan, rows), simulated.grain, arrivals.model.value, (last_ms - first_ms) / 1000)
 

@@ -48,19 +48,10 @@ if TYPE_CHECKING:
 
     from kquota.pipeline.dataset.run import Run
 
-__all__ = ["RECOMMENDED_KEYS", "RecommendationGoal", "RecommendationResult", "SweepResult", "recommend", "sweep"]
+__all__ = ["RECOMMENDED_KEYS", "RecommendationGoal", "RecommendationResult", "recommend", "sweep"]
 
 RECOMMENDED_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE)
-"""Those that logs know the use of. They know only a part of request time, and connections by first sight."""
-
-
-@dataclass(frozen=True, slots=True)
-class SweepResult:
-    """What came of a sweep."""
-
-    directory: Path
-    meters: int
-    candidates: int
+"""Keys with amounts that a request log has in full; of request time it has only a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +62,11 @@ class RecommendationGoal:
     percentile: int | None = None
     headroom: float = 1.0
     capacity: Mapping[str, float] | None = None
-    """So much per second on each broker, by key."""
+    """What all meters of a broker may use together, per second, by key."""
     keys: tuple[str, ...] = RECOMMENDED_KEYS
     """Which keys to find limits for."""
     owners: tuple[str, ...] = ()
-    """Whose rules to find limits for; none: everybody's. All others stay as they are."""
+    """Find limits only for the rules of these owners, or for all rules where there are none; other rules stay."""
 
     def reason(self) -> str:
         """How values are found."""
@@ -86,13 +77,14 @@ class RecommendationGoal:
 
 @dataclass(frozen=True, slots=True)
 class RecommendationResult:
-    """What came of a recommendation; `unmet` are those rows that miss an objective all the same."""
+    """What came of a recommendation."""
 
-    directory: Path
-    file: QuotaFile
     text: str
+    """A quota file, with comments."""
     rows: tuple[Row, ...]
+    """Of the table `recommendations`."""
     unmet: tuple[Row, ...]
+    """Those of them that miss an objective."""
 
 
 def _measured(run: Run, quotas: QuotaFile, arrivals: Arrivals, unlimited_by: str | None) -> tuple[DataFrame, Recording]:
@@ -112,8 +104,8 @@ def sweep(
     grid: Grid,
     arrivals: Arrivals,
     unlimited_by: str | None = None,
-) -> SweepResult:
-    """Try the limits of a grid on all meters, into the table `curve` of the dataset."""
+) -> CurveRun:
+    """Simulate all meters with the limits of a grid, into the table `curve` of the dataset."""
     with spark_run(options, SWEEP_STEP, Dataset.open(usage)) as run:
         meters, recording = _measured(run, quotas, arrivals, unlimited_by)
         with run.stage("replay under all limits"):
@@ -128,9 +120,9 @@ def sweep(
             .first()
         )
         assert totals is not None
-        run.summary.curve = CurveRun(arrivals.model.value, totals.meters, totals.candidates)
+        run.summary.curve = found = CurveRun(arrivals.model.value, totals.meters, totals.candidates)
         run.commit()
-    return SweepResult(usage, totals.meters, totals.candidates)
+    return found
 
 
 def recommend(
@@ -150,10 +142,10 @@ def recommend(
         meters = keep(with_rules(meters.where(F.col("key").isin(*goal.keys)), owners))
         kept = None
         if goal.owners:
-            is_wanted = F.col("owner").isin(*goal.owners)
-            kept = unchanged_limits(run.frame(USAGE.name), meters.where(~is_wanted))
-            meters = meters.where(is_wanted)
-        with run.stage("find what is needed"):
+            is_chosen = F.col("owner").isin(*goal.owners)
+            kept = unchanged_limits(run.frame(USAGE.name), meters.where(~is_chosen))
+            meters = meters.where(is_chosen)
+        with run.stage("search for limits"):
             needed = keep(_needed(run, meters, recording, goal, grid))
             values = rule_values(needed, meters)
             values = keep(cut_to_capacity(values, needed, meters, goal.capacity or {}, kept))
@@ -166,7 +158,7 @@ def recommend(
         run.summary.recommendations = RecommendRun(goal.reason(), len(rows), len(unmet))
         run.commit()
     file, comments = _as_file(rows, quotas)
-    return RecommendationResult(usage, file, write_yaml(file, comments, by_owner=bool(owners)), rows, unmet)
+    return RecommendationResult(write_yaml(file, comments, by_owner=bool(owners)), rows, unmet)
 
 
 def _needed(run: Run, meters: DataFrame, recording: Recording, goal: RecommendationGoal, grid: Grid) -> DataFrame:

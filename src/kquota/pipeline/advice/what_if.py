@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from kquota.pipeline.dataset.summary import GrainDifference
 from kquota.pipeline.dataset.tables import WHATIF
 from kquota.pipeline.limits.clients import KAFKA_METER, with_limits_by_quota_set
 from kquota.pipeline.limits.identities import IDENTITY, METER, identities
@@ -22,21 +23,22 @@ __all__ = [
     "OLD",
     "UNKNOWNS",
     "changed",
+    "grain_difference",
     "is_changed",
     "to_bindings",
     "to_totals",
     "to_what_if",
-    "under_new",
-    "under_old",
+    "with_old_limits",
     "worst_first",
+    "worst_rows",
 ]
 
 UNKNOWNS: Final[Mapping[str, str]] = {
     "shared-meter": "how the meter splits between its clients",
-    "suppressed-demand": "what clients would use if they were let: they were held up in the recording",
-    "shaped-arrivals": "how requests would come: the recording has them as the old limit let them through",
+    "suppressed-demand": "what clients would use under a higher limit: they were throttled in the recording",
+    "shaped-arrivals": "when requests would come: in the recording the old limit throttled them",
     "request-time": "anything exact: the log has only a part of the time that is counted",
-    "large-requests": "waits and throughput within some per cent: a request is larger than a second of the limit",
+    "large-requests": "throttle times and throughput to some per cent: a request is larger than a second of the limit",
     "borderline": "whether it is throttled at all: it comes within 5 % of the limit",
     "fetch-waits": "how long fetches wait: seconds of usage do not tell",
     "amounts": "what some requests used, which is in no figure: all of them are too small",
@@ -50,10 +52,10 @@ _NEAR: Final = 0.95
 def to_bindings(
     clients: DataFrame, old: QuotaSnapshot, new: QuotaSnapshot, *, static_defaults: Mapping[str, float]
 ) -> DataFrame:
-    """Which limit binds each client now, and which would: one row per client and key with a limit under either.
+    """The limit of each client under the old and the new quotas: one row per client and key with a limit under either.
 
     Columns: cluster, user, client_id, ip, key; limit_old, source_old, meter_old; limit, limit_source, meter. A limit is
-    null for none, and its source ''; the meter of such is what Kafka keeps anyway, and without that the one under the
+    null for none, and its source ''; its meter is the one that Kafka keeps without a limit, or else the one under the
     other quotas.
 
     :param clients: the `clients` table, or any with the first five columns, a row for each client and key.
@@ -86,32 +88,25 @@ NEW: Final = QuotaColumns()
 """Of bindings."""
 
 
-def under_new(bindings: DataFrame) -> DataFrame:
-    """As clients with their new limits: cluster, user, client_id, ip, key, meter, limit, limit_source."""
-    return bindings.select(*IDENTITY, "meter", "limit", "limit_source")
-
-
-def under_old(bindings: DataFrame) -> DataFrame:
-    """As clients with their old limits, the same columns."""
-    return bindings.select(
-        *IDENTITY, F.col("meter_old").alias("meter"), F.col("limit_old").alias("limit"), "limit_source"
-    )
+def with_old_limits(bindings: DataFrame) -> DataFrame:
+    """Clients with their old meters and limits: cluster, user, client_id, ip, key, meter, limit."""
+    return bindings.select(*IDENTITY, F.col("meter_old").alias("meter"), F.col("limit_old").alias("limit"))
 
 
 def to_what_if(
-    bindings: DataFrame, held: DataFrame, held_old: DataFrame, *, model: ArrivalModel, grain: str, is_recorded: bool
+    bindings: DataFrame, candidate: DataFrame, current: DataFrame, *, model: ArrivalModel, grain: str, is_recorded: bool
 ) -> DataFrame:
     """The `whatif` table: one row per broker, meter and key.
 
     :param bindings: as :func:`to_bindings` gives them.
-    :param held: as :mod:`kquota.pipeline.simulation.recording` gives it, under the new limits.
-    :param held_old: the same under the old ones.
-    :param is_recorded: whether the recording was made under the old limits, so that what was told then counts.
+    :param candidate: columns of :data:`~kquota.pipeline.simulation.recording.SIMULATED`, under the new limits.
+    :param current: the same under the old ones.
+    :param is_recorded: whether the old limits were in force during the recording, so that throttling in it counts.
     """
     was_throttled = F.col("throttled_requests") > 0
     if is_recorded:
         was_throttled |= F.col("throttled_requests_logged") > 0
-    old = held_old.select(
+    old = current.select(
         "cluster",
         "key",
         "broker_id",
@@ -134,10 +129,10 @@ def to_what_if(
     limit_new = F.when(F.col("limit") < float("inf"), F.col("limit"))
     is_throttled = F.col("throttled_requests") > 0
     was = F.coalesce("was_throttled", F.lit(False))
-    # Where nothing changes the replay may miss what the broker did, and that is no effect of the change.
+    # Where nothing changes, the simulation may miss what the broker did, and that is no effect of the change.
     is_changed = ~F.col("limit_old").eqNullSafe(limit_new) | (F.col("previous_meters") != "")
     table = (
-        held.join(F.broadcast(meters), [*METER])
+        candidate.join(F.broadcast(meters), [*METER])
         .join(throttled_before, [*METER, "broker_id"], "left")
         .select(
             "cluster",
@@ -194,6 +189,40 @@ def worst_first(what_if: DataFrame) -> DataFrame:
         F.desc("no_longer_throttled"),
         *("cluster", "meter", "key", "broker_id"),
     )
+
+
+def worst_rows(what_if: DataFrame, count: int) -> DataFrame:
+    """The `count` worst rows of `whatif` that are throttled, were, or have clients of other meters.
+
+    Rows that the change does not touch are left out, unless there are no others.
+    """
+    is_news = (F.col("throttled_requests") > 0) | F.col("no_longer_throttled") | F.col("previous_meters").isNotNull()
+    touched = what_if.where(is_changed())
+    return worst_first((what_if if touched.isEmpty() else touched).where(is_news)).limit(count)
+
+
+def grain_difference(by_requests: DataFrame, by_cells: DataFrame) -> GrainDifference:
+    """How far cells and requests are apart on the meters that either throttles: throughput, and share of time."""
+    place = ("cluster", "broker_id", "meter", "key")
+    cells = by_cells.select(
+        *place,
+        F.col("amount").alias("cell_amount"),
+        F.col("muted_ms").alias("cell_muted_ms"),
+        F.col("throttled_requests").alias("cell_throttled"),
+    )
+    both = by_requests.join(cells, list(place)).where((F.col("throttled_requests") > 0) | (F.col("cell_throttled") > 0))
+    amount = F.abs(F.col("cell_amount") - F.col("amount")) / F.greatest("amount", F.lit(1.0))
+    share = F.abs(F.col("cell_muted_ms") - F.col("muted_ms")) / F.col("recorded_ms")
+    found = both.agg(
+        F.count(F.lit(1)).alias("meters"),
+        F.avg(amount).alias("amount_mean"),
+        F.max(amount).alias("amount_worst"),
+        F.max_by(F.concat_ws(" ", "meter", "key"), amount).alias("amount_worst_meter"),
+        F.avg(share).alias("share_mean"),
+        F.max(share).alias("share_worst"),
+    ).first()
+    assert found is not None
+    return GrainDifference(**found.asDict())
 
 
 def _unknowns(grain: str, *, was_shaped: Column) -> Column:

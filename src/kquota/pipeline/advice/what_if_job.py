@@ -6,26 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from kquota.errors import InputError
 from kquota.files import QuotaFile
 from kquota.pipeline.advice.what_if import (
     NEW,
     OLD,
     changed,
-    is_changed,
+    grain_difference,
     to_bindings,
     to_totals,
     to_what_if,
-    under_new,
-    under_old,
-    worst_first,
+    with_old_limits,
+    worst_rows,
 )
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.spark_run import JobOptions, spark_run
 from kquota.pipeline.dataset.steps import QUOTAS, WHATIF_STEP
-from kquota.pipeline.dataset.summary import GrainDifference, WhatIfRun
+from kquota.pipeline.dataset.summary import WhatIfRun
 from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, USAGE, WHATIF
 from kquota.pipeline.limits.totals import to_client_totals
 from kquota.pipeline.simulation.arrivals import Arrivals
@@ -71,7 +68,7 @@ def what_if(
     only_changed: bool = False,
     callback: CallbackSetup | None = None,
 ) -> WhatIf:
-    """Replay the usage of a dataset under `new` quotas, into the table `whatif`.
+    """Simulate the usage of a dataset under `new` quotas, into the table `whatif`.
 
     :param options: with the dataset that the table goes to; it may be that of the usage.
     :param baseline: the old quotas; without them those that the dataset was analysed with, or none.
@@ -87,18 +84,35 @@ def what_if(
         )
     is_own = options.out.resolve() == usage.resolve()
     into = None if is_own else Dataset.create(options.out, overwrite=options.overwrite)
+    arrivals = arrivals or Arrivals()
     old = baseline.snapshot() if baseline is not None else recorded_quotas(dataset)
-    change = Change(
-        old,
-        new.snapshot(),
-        arrivals or Arrivals(),
-        is_recorded=baseline is None,
-        only_changed=only_changed,
-        callback=callback,
-    )
     with spark_run(options, WHATIF_STEP, dataset, into=into) as run:
-        found = what_if_step(run, change)
-        rows = worst_rows(run.frame(WHATIF.name), WORST_SHOWN)
+        simulated = simulate_both(
+            run,
+            old,
+            new.snapshot(),
+            arrivals,
+            is_recorded=baseline is None,
+            only_changed=only_changed,
+            callback=callback,
+        )
+        run.write(WHATIF.name, simulated.what_if)
+        difference = None
+        if simulated.grain == "request" and callback is None:
+            with run.stage("compare with cells"):
+                cells = simulate_cell_frames(run.source(USAGE.name), simulated.bindings, simulated.recording)
+                difference = grain_difference(simulated.candidate, cells)
+        totals = to_totals(simulated.what_if).first()
+        assert totals is not None
+        run.summary.whatif = found = WhatIfRun(
+            model=arrivals.model.value,
+            in_flight=arrivals.in_flight,
+            grain=simulated.grain,
+            clients=simulated.bindings.count(),
+            grain_difference=difference,
+            **totals.asDict(),
+        )
+        rows = tuple(worst_rows(run.frame(WHATIF.name), WORST_SHOWN).collect())
         written = run.commit()
     return WhatIf(written, found, rows, has_baseline=baseline is not None or dataset.has(QUOTAS))
 
@@ -117,125 +131,57 @@ def recorded_quotas(dataset: Dataset) -> QuotaSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """From which quotas to which, and how it is to be tried."""
-
-    old: QuotaSnapshot
-    new: QuotaSnapshot
-    arrivals: Arrivals
-    is_recorded: bool
-    """Whether the usage was recorded under the old ones."""
-    only_changed: bool = False
-    """Whether meters that nothing changes for are left out."""
-    callback: CallbackSetup | None = None
-    """What the new limits come from instead."""
-
-
-@dataclass(frozen=True, slots=True)
 class WhatIfFrames:
-    """Both quotas, replayed but not run yet."""
+    """A recording under the current limits and under the candidates."""
 
     what_if: DataFrame
-    held: DataFrame
-    """Under the new quotas."""
+    """The table `whatif`, persisted."""
+    candidate: DataFrame
+    """Columns of :data:`~kquota.pipeline.simulation.recording.SIMULATED`, under the candidates."""
     bindings: DataFrame
-    replay: Recording
+    """As :func:`~kquota.pipeline.advice.what_if.to_bindings` gives them."""
+    recording: Recording
     grain: str
+    """What was simulated one by one, ``request`` or ``cell``."""
 
 
-def simulate_both(run: Run, change: Change) -> WhatIfFrames:
-    """`usage` and, where they were kept, `requests` under both quotas."""
+def simulate_both(
+    run: Run,
+    old: QuotaSnapshot,
+    new: QuotaSnapshot,
+    arrivals: Arrivals,
+    *,
+    is_recorded: bool,
+    only_changed: bool,
+    callback: CallbackSetup | None = None,
+) -> WhatIfFrames:
+    """Simulate `usage` or, where all were kept, `requests` under the quotas `old`, and under `new` or a callback.
+
+    :param is_recorded: whether `old` were in force during the recording.
+    :param only_changed: leave out meters that nothing changes for.
+    """
     usage = run.source(USAGE.name)
     with run.stage("resolve both quotas"):
-        defaults = run.broker.static_defaults
-        bindings = keep(to_bindings(recorded_clients(run), change.old, change.new, static_defaults=defaults))
-        if change.only_changed:
+        bindings = keep(to_bindings(recorded_clients(run), old, new, static_defaults=run.broker.static_defaults))
+        if only_changed:
             bindings = keep(changed(bindings))
-        replay = Recording(change.arrivals, run.broker, recording_spans(usage))
+        recording = Recording(arrivals, run.broker, recording_spans(usage))
     # Where a part of the usage is from metrics, only cells have all of it.
     has_all_requests = run.has(REQUESTS.name) and run.summary.metrics is None
-    grain = "request" if has_all_requests or change.callback is not None else "cell"
-
-    def requests() -> DataFrame:
-        return run.frame(REQUESTS.name)
-
+    grain = "request" if has_all_requests or callback is not None else "cell"
     with run.stage("replay under both quotas"):
-        if change.callback is not None:
-            by_callback = keep(simulate_callback_frames(requests(), change.callback, replay))
-            held_old = simulate_request_frames(requests(), under_old(bindings), replay)
-            held_new = by_callback.drop("members")
-            bindings = keep(callback_bindings(by_callback, bindings))
-        elif grain == "request":
-            held_old = simulate_request_frames(requests(), under_old(bindings), replay)
-            held_new = keep(simulate_request_frames(requests(), under_new(bindings), replay))
+        if grain == "cell":
+            current, candidate = simulate_cell_frames_by_quota_set(usage, bindings, (OLD, NEW), recording)
         else:
-            held_old, held_new = simulate_cell_frames_by_quota_set(usage, bindings, (OLD, NEW), replay)
-        table = keep(
-            to_what_if(
-                bindings,
-                held_new,
-                held_old,
-                model=change.arrivals.model,
-                grain=grain,
-                is_recorded=change.is_recorded,
-            )
-        )
+            requests = run.frame(REQUESTS.name)
+            current = simulate_request_frames(requests, with_old_limits(bindings), recording)
+            if callback is None:
+                candidate = keep(simulate_request_frames(requests, bindings, recording))
+            else:
+                by_callback = keep(simulate_callback_frames(requests, callback, recording))
+                candidate = by_callback.drop("members")
+                bindings = keep(callback_bindings(by_callback, bindings))
+        table = to_what_if(bindings, candidate, current, model=arrivals.model, grain=grain, is_recorded=is_recorded)
+        table = keep(table)
         table.count()
-    return WhatIfFrames(table, held_new, bindings, replay, grain)
-
-
-def what_if_step(run: Run, change: Change) -> WhatIfRun:
-    """`usage` and, where they were kept, `requests` to `whatif`; returns the part of the summary."""
-    replayed = simulate_both(run, change)
-    run.write(WHATIF.name, replayed.what_if)
-    difference = None
-    if replayed.grain == "request" and change.callback is None:
-        with run.stage("compare with cells"):
-            cells = simulate_cell_frames(run.source(USAGE.name), under_new(replayed.bindings), replayed.replay)
-            difference = grain_difference(replayed.held, cells)
-    found = to_totals(replayed.what_if).first()
-    assert found is not None
-    part = WhatIfRun(
-        model=change.arrivals.model.value,
-        in_flight=change.arrivals.in_flight,
-        grain=replayed.grain,
-        clients=replayed.bindings.count(),
-        grain_difference=difference,
-        **found.asDict(),
-    )
-    run.summary.whatif = part
-    return part
-
-
-def grain_difference(by_requests: DataFrame, by_cells: DataFrame) -> GrainDifference:
-    """How far cells and requests are apart on the meters that either throttles: throughput, and share of time."""
-    place = ("cluster", "broker_id", "meter", "key")
-    cells = by_cells.select(
-        *place,
-        F.col("amount").alias("cell_amount"),
-        F.col("muted_ms").alias("cell_muted_ms"),
-        F.col("throttled_requests").alias("cell_throttled"),
-    )
-    both = by_requests.join(cells, list(place)).where((F.col("throttled_requests") > 0) | (F.col("cell_throttled") > 0))
-    amount = F.abs(F.col("cell_amount") - F.col("amount")) / F.greatest("amount", F.lit(1.0))
-    share = F.abs(F.col("cell_muted_ms") - F.col("muted_ms")) / F.col("recorded_ms")
-    found = both.agg(
-        F.count(F.lit(1)).alias("meters"),
-        F.avg(amount).alias("amount_mean"),
-        F.max(amount).alias("amount_worst"),
-        F.max_by(F.concat_ws(" ", "meter", "key"), amount).alias("amount_worst_meter"),
-        F.avg(share).alias("share_mean"),
-        F.max(share).alias("share_worst"),
-    ).first()
-    assert found is not None
-    return GrainDifference(**found.asDict())
-
-
-def worst_rows(table: DataFrame, count: int) -> tuple[Row, ...]:
-    """The `count` worst rows of `whatif` that are throttled, were, or have clients of other meters.
-
-    Rows that the change does not touch are left out, unless there are no others.
-    """
-    is_news = (F.col("throttled_requests") > 0) | F.col("no_longer_throttled") | F.col("previous_meters").isNotNull()
-    touched = table.where(is_changed())
-    return tuple(worst_first((table if touched.isEmpty() else touched).where(is_news)).limit(count).collect())
+    return WhatIfFrames(table, candidate, bindings, recording, grain)

@@ -23,10 +23,10 @@ from kquota.pipeline.spark.session import active_session, start_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["JobOptions", "reading_run", "spark_run"]
+__all__ = ["JobOptions", "spark_run"]
 
 _RECORDED = ("usage", "requests")
-"""The tables that have a row for all that was recorded."""
+"""The large tables: a row for each cell or request that was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +49,24 @@ class JobOptions:
 
 @contextmanager
 def spark_run(
-    options: JobOptions, step: Step, dataset: Dataset, *, into: Dataset | None = None, log_bytes: int = 0
+    options: JobOptions,
+    step: Step,
+    dataset: Dataset,
+    *,
+    into: Dataset | None = None,
+    is_read_only: bool = False,
+    log_bytes: int = 0,
 ) -> Iterator[Run]:
     """A run of a step; as :meth:`Dataset.run`. An error of Spark is one of ours, in a line.
 
+    :param is_read_only: the run writes nothing, and is not announced: the dataset may be on a read-only storage.
     :param log_bytes: about how much the step reads besides the dataset.
     :raises KquotaError: the work failed.
     :raises InputError: there is a session, and the options are for another.
     """
     run = dataset.run(step, progress=options.progress(), broker=options.broker_config, into=into)
     try:
-        with run, _session(options, run, log_bytes):
-            yield run
-    except Exception as error:
-        raise to_kquota_error(error) from error
-
-
-@contextmanager
-def reading_run(options: JobOptions, step: Step, dataset: Dataset) -> Iterator[Run]:
-    """As :func:`spark_run`, of a step that writes nothing: the dataset may be read-only."""
-    run = dataset.run(step, progress=options.progress(), broker=options.broker_config)
-    try:
-        with _session(options, run, 0):
+        with nullcontext() if is_read_only else run, _session(options, run, log_bytes):
             yield run
     except Exception as error:
         raise to_kquota_error(error) from error

@@ -1,10 +1,6 @@
 """report.html: the page about one analysis, in one file that needs no network.
 
-:func:`render_report` is the way in. Inside: `queries`, `timeline` and `advice` (Spark aggregates to bounded rows),
-`contents` (what the page shows), `summary` and `wording` (its words), `charts`, `calibration_chart` and `curve_chart`
-(drawings), `page` (rows to HTML).
+:func:`.writing.render_report` is the way in. Inside: `queries`, `clients`, `timeline` and `advice` (Spark aggregates to
+bounded rows), `contents` (what the page shows), `summary` and `wording` (its words), `charts`, `calibration_chart` and
+`curve_chart` (drawings), `page` (rows to HTML).
 """
-
-from kquota.pipeline.report.writing import render_report
-
-__all__ = ["render_report"]

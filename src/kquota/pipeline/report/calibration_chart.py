@@ -71,12 +71,12 @@ def draw_calibration_chart(rows: Sequence[Row]) -> str:
 
 
 def _description(drawn: Sequence[Row]) -> str:
-    told = sorted(row.throttle_ms_logged for row in drawn)
+    logged = sorted(row.throttle_ms_logged for row in drawn)
     off = sum(not _is_on_diagonal(row) for row in drawn)
     low = sum(is_low(row) for row in drawn)
     return (
-        f"Meters drawn: {figures.count(len(drawn))}, throttled for {wording.duration(told[0])} to"
-        f" {wording.duration(told[-1])} each. Predicted within 5 % of that: {figures.count(len(drawn) - off)}."
+        f"Meters drawn: {figures.count(len(drawn))}, throttled for {wording.duration(logged[0])} to"
+        f" {wording.duration(logged[-1])} each. Predicted within 5 % of that: {figures.count(len(drawn) - off)}."
         f" With less than {figures.percent(_MOSTLY)} of their single waits reproduced: {figures.count(low)}."
         " The table has the figures."
     )
@@ -100,7 +100,7 @@ def chart_of(rows: Sequence[Row], datasets: dict[str, charts.Points]) -> altair.
     labels = json.dumps({str(tick): _tick_label(tick) for tick in ticks})
     scale = alt.Scale(type="log", domain=[low_ms, high_ms], nice=False)
     given: dict[str, Any] = {"values": ticks, "labelExpr": f"{labels}[datum.value]"}
-    x = alt.X("told:Q", scale=scale, axis=alt.Axis(title="logged by the broker", grid=True, labelFlush=True, **given))
+    x = alt.X("logged:Q", scale=scale, axis=alt.Axis(title="logged by the broker", grid=True, labelFlush=True, **given))
     y = alt.Y(
         "predicted:Q",
         scale=scale,
@@ -116,22 +116,22 @@ def chart_of(rows: Sequence[Row], datasets: dict[str, charts.Points]) -> altair.
     def at(row: Row) -> dict[str, float]:
         # There is no 0 on a scale of logarithms: what is nothing stands on the edge.
         return {
-            "told": max(float(row.throttle_ms_logged), low_ms),
+            "logged": max(float(row.throttle_ms_logged), low_ms),
             "predicted": max(float(row.throttle_ms_predicted), low_ms),
         }
 
     less, more = 1 - CLOSE_SHARE, 1 + CLOSE_SHARE
     band: charts.Points = [
-        {"told": told, "predicted": max(told * less, low_ms), "to": min(told * more, high_ms)}
-        for told in (low_ms, low_ms / less, high_ms / more, high_ms)
+        {"logged": logged, "predicted": max(logged * less, low_ms), "to": min(logged * more, high_ms)}
+        for logged in (low_ms, low_ms / less, high_ms / more, high_ms)
     ]
-    ends: charts.Points = [{"told": end, "predicted": end} for end in (low_ms, high_ms)]
+    ends: charts.Points = [{"logged": end, "predicted": end} for end in (low_ms, high_ms)]
     layers: list[Any] = [
         data("band", band).mark_area().encode(x=x, y=y, y2="to:Q"),
         data("equal", ends).mark_line(strokeWidth=1).encode(x=x, y=y),
     ]
     for mark, shape in enumerate(_SHAPES):
-        for name, low in ((f"told{mark}", False), (f"low{mark}", True)):
+        for name, low in ((f"logged{mark}", False), (f"low{mark}", True)):
             points = [at(row) for row in numbered.values() if mark_of(row.key) == mark and is_low(row) is low]
             if points:
                 marks = data(name, points).mark_point(shape=shape, size=72, strokeWidth=1.6, filled=low, opacity=1)

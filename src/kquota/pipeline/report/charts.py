@@ -30,7 +30,6 @@ __all__ = [
     "check_extra",
     "draw",
     "draw_meter",
-    "line_count",
     "load_extra",
     "plain",
 ]
@@ -88,12 +87,6 @@ def draw(chart: altair.LayerChart, datasets: dict[str, Points], *, prefix: str, 
     spec["datasets"] = datasets
     svg = vl_convert.vegalite_to_svg(spec, vl_version=version[1] if version else None)
     return _inline(svg, prefix=prefix, title=title, description=description)
-
-
-def line_count(timeline: Timeline) -> int:
-    """Lines in the chart of `timeline`: one per broker, and one per limit or period with limits."""
-    drawn = _limit_lines(timeline, Span(0, 0))
-    return len(timeline.series) + len(drawn)
 
 
 def _title(timeline: Timeline) -> str:
@@ -234,7 +227,7 @@ def _time_ticks(first_ms: int, last_ms: int) -> tuple[list[int], str]:
 
 _MOST_LIMIT_LINES: Final = 10
 _OWN_NAME: Final = re.compile(
-    r"\b(throttled|rate\d|limit\d|band|equal|told\d|low\d|number|curve|tried|now|advised|nowname|advisedname)_marks\b"
+    r"\b(throttled|rate\d|limit\d|band|equal|logged\d|low\d|number|curve|candidates|now|advised|nowname|advisedname)_marks\b"
 )
 _PAINT: Final = ("fill", "stroke")
 

@@ -93,7 +93,7 @@ class Timeline:
     """One limited meter over time, all brokers together."""
 
     meter: Row
-    """cluster, meter, key, `use` and `throttle`: see :func:`kquota.pipeline.report.queries.to_use`."""
+    """cluster, meter, key, `use` and `throttle`: see :func:`kquota.pipeline.report.clients.to_use`."""
     series: tuple[BrokerSeries, ...]
     spans: tuple[Span, ...]
     """When requests of this meter were throttled, on any broker."""
@@ -130,7 +130,7 @@ class Report:
     lanes: Sequence[tuple[Row, tuple[Span, ...]]]
     """Throttled time by meter: a row as that of a timeline, and spans rounded to the page's bins."""
     rejected: Sequence[Row]
-    calibration: Sequence[Row] | None
+    calibration: Sequence[Row] | None = None
     what_if: Listed | None = None
     curves: Listed | None = None
     recommendations: Listed | None = None

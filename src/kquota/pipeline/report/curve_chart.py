@@ -36,7 +36,7 @@ _STEPS: Final = (
 
 
 def free_from(curve: Row) -> float | None:
-    """The lowest of the limits tried from which on none throttles; None where even the highest does."""
+    """The lowest candidate from which on none throttles; None where even the highest does."""
     found: float | None = None
     for point in reversed(curve.points):
         if point.throttled_share > 0:
@@ -127,7 +127,7 @@ def chart_of(curve: Row, datasets: dict[str, charts.Points]) -> altair.LayerChar
         layers.append(texts.encode(x=x, y=y))
     layers.append(data("curve", points).mark_line(strokeWidth=1.8).encode(x=x, y=y))
     if len(points) <= _FEW:
-        layers.append(data("tried", points).mark_point(size=26, filled=True, opacity=1).encode(x=x, y=y))
+        layers.append(data("candidates", points).mark_point(size=26, filled=True, opacity=1).encode(x=x, y=y))
     return charts.plain(layers, _HEIGHT)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from importlib.metadata import version
+from importlib.resources import files
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -112,9 +113,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    source, _, _ = _loaded(environment, "report.css")
+    stylesheet = files("kquota.pipeline.report").joinpath("templates/report.css").read_text(encoding="utf-8")
     environment.globals.update(
-        stylesheet=Markup(source),  # noqa: S704 (part of the package)
+        stylesheet=Markup(stylesheet),  # noqa: S704 (part of the package)
         estimated=lambda key: key in figures.ESTIMATED_KEYS,
         amount=figures.amount_figure,
         rate=figures.rate_figure,
@@ -128,7 +129,7 @@ def _environment() -> Environment:
         exact=figures.exact,
         bar=_bar,
         lane=_lane,
-        strip=_strip,
+        strip=lambda part: _bar(part, 1.0),
         change=figures.change,
         spark_of=curve_chart.spark_of,
         ratio=wording.ratio,
@@ -157,21 +158,11 @@ def _finalize(value: object) -> object:
     return wording.visible(value) if type(value) is str else value
 
 
-def _loaded(environment: Environment, name: str) -> tuple[str, str | None, Any]:
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)
-
-
-def _bar(part: float | None) -> str:
-    """Where `part` of the limit stands on a bar, in per cent of the bar's width."""
+def _bar(part: float | None, end: float = _BAR_END) -> str:
+    """Where a part of a whole is on a bar that reaches from 0 to `end`, in per cent of the bar's width."""
     if part is None or part != part:  # noqa: PLR0124 (NaN)
         return "0"
-    return f"{max(0.0, min(part, _BAR_END)) / _BAR_END * 100:.1f}".removesuffix(".0")
-
-
-def _strip(part: float) -> str:
-    """A part of a whole, from 0 to 1, in per cent of a bar's width."""
-    return f"{max(0.0, min(part, 1.0)) * 100:.1f}".removesuffix(".0")
+    return f"{max(0.0, min(part, end)) / end * 100:.1f}".removesuffix(".0")
 
 
 def _lane(spans: Sequence[Span], time_range: Span) -> list[tuple[str, str]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,10 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 from pyspark.sql.window import Window
 
-from kquota.figures import QUOTA_KEYS
 from kquota.pipeline.dataset import tables
 from kquota.pipeline.limits.identities import METER
 from kquota.pipeline.report import advice
+from kquota.pipeline.report.clients import limited_clients, to_use, total_throttling, unlimited_clients
 from kquota.pipeline.report.contents import Bounds, Listed, Report, Span, Timeline
 from kquota.pipeline.report.summary import rate_window
 from kquota.pipeline.report.timeline import ChartedMeter, limit_spans, meter_steps, spans_of, throttled_by_meter
@@ -26,46 +25,24 @@ from kquota.pipeline.utilisation.episodes import AMBIGUOUS, UNEXPLAINED
 from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from kquota.pipeline.dataset.run import Run
-    from kquota.pipeline.dataset.summary import Summary
     from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
 
-__all__ = ["AnalysisTables", "build_report", "read_tables", "to_use"]
+__all__ = ["build_report"]
 
 _END_MS: Final = StructField("end_ms", LongType())
 _LITTLE_BYTES: Final = 8 * 1024**2
 _QUERIES_AT_ONCE: Final = 3
 _BROKERS_READ: Final = 10_000
 _BROKERS_LISTED: Final = 200
-_CLIENT: Final = ("user", "client_id", "ip")
 
 
-@dataclass(frozen=True, slots=True)
-class AnalysisTables:
-    """The tables that the page is made of, with the schemas of :mod:`kquota.pipeline.dataset.tables`."""
+def build_report(run: Run, bounds: Bounds) -> Report:
+    """What the page says of the tables of a run. A cluster without a name is ''.
 
-    usage: ArrowSource
-    clients: DataFrame
-    utilisation: DataFrame
-    throttled: DataFrame
-    rejected: DataFrame
-    calibration: DataFrame | None
-    """None in a directory that no step has replayed the log for."""
-    limits: DataFrame | None
-    """None where no limit changed while the log ran."""
-    what_if: DataFrame | None
-    curve: DataFrame | None
-    recommendations: DataFrame | None
-    """None where other limits were not tried."""
-
-
-def read_tables(run: Run) -> AnalysisTables:
-    """Open the tables; nothing is read yet. A cluster without a name is ''.
-
-    :raises MissingTableError: one is not there; only `calibration`, `limits` and those of limits that were tried may be
-        missing.
+    :raises MissingTableError: a table is not there that every analysis has.
     """
 
     def read(table: tables.Table) -> DataFrame:
@@ -74,75 +51,47 @@ def read_tables(run: Run) -> AnalysisTables:
         little = sum(file.bytes for file in run.files(table.name)) <= _LITTLE_BYTES
         return frame.coalesce(1) if little else frame
 
-    def found(table: tables.Table) -> DataFrame | None:
+    def read_if_there(table: tables.Table) -> DataFrame | None:
         return read(table) if run.has(table.name) else None
 
-    return AnalysisTables(
-        usage=run.source(tables.USAGE.name),
-        clients=read(tables.CLIENTS),
-        utilisation=read(tables.UTILISATION),
-        throttled=read(tables.THROTTLED),
-        rejected=read(tables.REJECTED),
-        calibration=found(tables.CALIBRATION),
-        limits=found(tables.LIMITS),
-        what_if=found(tables.WHATIF),
-        curve=found(tables.CURVE),
-        recommendations=found(tables.RECOMMENDATIONS),
-    )
-
-
-def build_report(run: Run, bounds: Bounds) -> Report:
-    """What the page says of the tables of a run.
-
-    :raises MissingTableError: a table is not there.
-    """
-    read, summary = read_tables(run), run.summary
+    clients, throttled = read(tables.CLIENTS), read(tables.THROTTLED)
+    limits = read_if_there(tables.LIMITS)
     # Where limits changed, `clients` has the last one that each client had, which may be one that is there no more.
-    in_force = read.clients if read.limits is None else read.limits.where(F.col("valid_to_ms").isNull())
-    what_if: Future[Listed] | None = None
-    curves: Future[Listed] | None = None
-    recommendations: Future[Listed] | None = None
-    calibration: Future[list[Row]] | None = None
+    in_force = clients if limits is None else limits.where(F.col("valid_to_ms").isNull())
+    curve, recommended = read_if_there(tables.CURVE), read_if_there(tables.RECOMMENDATIONS)
     # Most of a small query is planning, on one core: together they keep more of them busy.
     with ThreadPoolExecutor(_QUERIES_AT_ONCE, "report") as pool:
-        totals = pool.submit(_totals, read.clients)
-        rejected = pool.submit(_rejected, read.rejected, bounds)
-        if read.calibration is not None:
-            calibration = pool.submit(_calibration, read.calibration, bounds)
-        if read.what_if is not None:
-            what_if = pool.submit(advice.what_if, read.what_if, bounds)
-        if read.curve is not None:
-            curves = pool.submit(advice.curves, read.curve, in_force, read.recommendations, bounds)
-        if read.recommendations is not None:
-            recommendations = pool.submit(advice.recommendations, read.recommendations, read.curve, in_force, bounds)
-        brokers, time_range = _brokers(read.usage)
-        throttle = throttled_by_meter(read.throttled, time_range or Span(0, 0), bounds)
-        use = to_use(read.utilisation, bounds).join(throttle, on=list(METER), how="left")
-        timelines = pool.submit(_timelines, read, summary, use, time_range, bounds)
-        limited = pool.submit(_limited, read.clients, use, bounds)
-        unlimited = pool.submit(_unlimited, read.clients, bounds)
-        lanes = pool.submit(_lanes, throttle, time_range, bounds)
-        episodes = pool.submit(_episodes, read.throttled, bounds)
+        found: dict[str, Future[Any]] = {  # by field of the report
+            "totals": pool.submit(total_throttling, clients),
+            "rejected": pool.submit(_rejected, read(tables.REJECTED), bounds),
+        }
+        if (calibration := read_if_there(tables.CALIBRATION)) is not None:
+            found["calibration"] = pool.submit(_calibration, calibration, bounds)
+        if (what_if := read_if_there(tables.WHATIF)) is not None:
+            found["what_if"] = pool.submit(advice.what_if, what_if, bounds)
+        if curve is not None:
+            found["curves"] = pool.submit(advice.curves, curve, in_force, recommended, bounds)
+        if recommended is not None:
+            found["recommendations"] = pool.submit(advice.recommendations, recommended, curve, in_force, bounds)
+        brokers, time_range = _brokers(run.source(tables.USAGE.name))
+        throttle = throttled_by_meter(throttled, time_range or Span(0, 0), bounds)
+        use = to_use(read(tables.UTILISATION), bounds).join(throttle, on=list(METER), how="left")
+        timelines = pool.submit(_timelines, run, clients, limits, use, time_range, bounds)
+        found["limited"] = pool.submit(limited_clients, clients, use, bounds)
+        found["unlimited"] = pool.submit(unlimited_clients, clients, bounds)
+        found["lanes"] = pool.submit(_lanes, throttle, time_range, bounds)
+        found["episodes"] = pool.submit(_episodes, throttled, bounds)
     drawn, limited_meters = timelines.result()
     return Report(
-        summary=summary,
+        summary=run.summary,
         clusters=sorted({cluster for cluster, _ in brokers}),
         brokers=brokers[:_BROKERS_LISTED],
         brokers_total=len(brokers),
         range=time_range,
-        totals=totals.result(),
-        limited=limited.result(),
-        unlimited=unlimited.result(),
         timelines=drawn,
         limited_meters=limited_meters,
-        episodes=episodes.result(),
-        lanes=lanes.result(),
-        rejected=rejected.result(),
-        calibration=calibration.result() if calibration is not None else None,
-        what_if=what_if.result() if what_if is not None else None,
-        curves=curves.result() if curves is not None else None,
-        recommendations=recommendations.result() if recommendations is not None else None,
         bounds=bounds,
+        **{name: rows.result() for name, rows in found.items()},
     )
 
 
@@ -169,11 +118,6 @@ def _brokers(usage: ArrowSource) -> tuple[list[tuple[str, int]], Span | None]:
     return brokers, Span(min(row.start_ms for row in rows), max(row.end_ms for row in rows))
 
 
-def _totals(clients: DataFrame) -> Row:
-    sums = (F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("throttled_requests", "throttle_ms"))
-    return clients.agg(*sums).collect()[0]
-
-
 def _rejected(rejected: DataFrame, bounds: Bounds) -> list[Row]:
     """The first lines of each kind, the most frequent kind first: file, line, sample, kind, lines and detail.
 
@@ -197,41 +141,8 @@ def _rejected(rejected: DataFrame, bounds: Bounds) -> list[Row]:
     return [row for row in rows if row.kind in kinds]
 
 
-def _closeness(rate: str = "rate_p95") -> Column:
-    """Part of the limit that a rate is; -1 where unknown, so that it sorts last."""
-    known = F.nanvl(F.try_divide(F.col(rate), F.when(F.col("limit") > 0, F.col("limit"))), F.lit(-1.0))
-    return F.coalesce(known, F.lit(-1.0))
-
-
-def to_use(utilisation: DataFrame, bounds: Bounds) -> DataFrame:
-    """utilisation, all brokers of a meter together: cluster, meter, key, `use`, `closeness` and `closest`.
-
-    `closeness`: the part of its limit that it reached. `use`: broker_id, rate_p95, rate_max and seconds_over_100 of the
-    broker where that was, and of all brokers: brokers (how many), unknown_amounts. `closest`: (broker_id, limit) of
-    those to draw.
-    """
-    by_closeness = F.struct(_closeness(), _closeness("rate_max"), -F.col("broker_id"))
-    closest_first = F.sort_array(F.collect_list(F.struct(by_closeness.alias("order"), "broker_id", "limit")), asc=False)
-    of_all = {"brokers": F.count_distinct("broker_id"), "unknown_amounts": F.sum("unknown_amounts")}
-    figures = F.struct("broker_id", "rate_p95", "rate_max", "seconds_over_100")
-    meters = (
-        utilisation.where(F.col("limit").isNotNull() & F.col("meter").isNotNull())
-        .groupBy(*METER)
-        .agg(
-            F.max(_closeness()).alias("closeness"),
-            F.max_by(figures, by_closeness).alias("use"),
-            F.slice(closest_first, 1, bounds.brokers_per_meter).alias("closest"),
-            *(figure.alias(name) for name, figure in of_all.items()),
-        )
-    )
-    use = F.col("use")
-    for name in of_all:
-        use = use.withField(name, F.col(name))
-    return meters.withColumn("use", use).drop(*of_all)
-
-
 def _timelines(
-    read: AnalysisTables, summary: Summary, use: DataFrame, time_range: Span | None, bounds: Bounds
+    run: Run, clients: DataFrame, limits: DataFrame | None, use: DataFrame, time_range: Span | None, bounds: Bounds
 ) -> tuple[list[Timeline], int]:
     """The meters throttled longest, then those closest to their limit; and how many there are."""
     rows = use.orderBy(F.desc_nulls_last("throttle.throttle_ms"), F.desc("closeness"), *METER).limit(bounds.meters)
@@ -244,77 +155,19 @@ def _timelines(
             row.cluster,
             row.meter,
             row.key,
-            rate_window(summary, row.key),
+            rate_window(run.summary, row.key),
             {one.broker_id: one.limit for one in row.closest},
         )
         for row in worst
     ]
-    of_meters = read.clients if read.limits is None else read.limits
-    series = meter_steps(read.usage, of_meters, meters, time_range, bounds)
-    changes = [()] * len(meters) if read.limits is None else limit_spans(read.limits, meters, time_range)
+    series = meter_steps(
+        run.source(tables.USAGE.name), clients if limits is None else limits, meters, time_range, bounds
+    )
+    changes = [()] * len(meters) if limits is None else limit_spans(limits, meters, time_range)
     return [
         Timeline(row, steps, spans_of(row.bins or (), time_range, bounds), changed)
         for row, steps, changed in zip(worst, series, changes, strict=True)
     ], total
-
-
-def _limited(clients: DataFrame, use: DataFrame, bounds: Bounds) -> Listed:
-    """Clients with a limit, those throttled longest first, then those closest to it. Count: total.
-
-    Rows: those of `clients`, and of their meter: `sharers` (how many clients count on it), `largest` (user, client_id
-    and ip of some of them), `use` (see :func:`to_use`) and `throttle` (see :func:`throttled_by_meter`); the last two
-    are null where nothing is known.
-    """
-    limited = clients.where(F.col("limit").isNotNull())
-    of_meter = Window.partitionBy(*METER)
-    whole_meter = of_meter.orderBy(F.desc_nulls_last("amount"), *_CLIENT).rowsBetween(
-        Window.unboundedPreceding, Window.unboundedFollowing
-    )
-    one = F.struct(*_CLIENT)
-    largest = F.array(*(F.nth_value(one, place).over(whole_meter) for place in range(1, bounds.names + 1)))
-    shared = limited.select(
-        "*", F.count(F.lit(1)).over(of_meter).alias("sharers"), F.array_compact(largest).alias("largest")
-    )
-    of_request_time = F.when(F.col("key") == REQUEST_PERCENTAGE, F.col("throttle.throttle_ms"))
-    rows = (
-        shared.join(use.drop("bins", "closest"), on=list(METER), how="left")
-        .orderBy(
-            # A request percentage throttles requests of every kind, and those are counted on the key of their API.
-            F.greatest(F.col("throttle_ms"), of_request_time).desc_nulls_last(),
-            F.desc_nulls_last("closeness"),
-            F.desc_nulls_last("amount"),
-            "cluster",
-            "key",
-            *_CLIENT,
-        )
-        .limit(bounds.clients)
-        .collect()
-    )
-    return Listed(Row(total=limited.count() if len(rows) == bounds.clients else len(rows)), rows)
-
-
-def _unlimited(clients: DataFrame, bounds: Bounds) -> list[Row]:
-    """Clients without a limit for a key, by key, those with the largest amount first.
-
-    Rows: those of `clients`, and by_request_time (whether a request percentage holds for the client, which can throttle
-    requests of every kind), and of all clients without a limit for the key total and unexplained (how many of them were
-    throttled although no request percentage holds for them either).
-    """
-    of_key = Window.partitionBy("key")
-    largest = (F.desc_nulls_last(name) for name in ("amount", "throttle_ms", "requests"))
-    largest_first = of_key.orderBy(*largest, "cluster", *_CLIENT)
-    has_request_time = F.max((F.col("key") == REQUEST_PERCENTAGE) & F.col("limit").isNotNull())
-    by_request_time = has_request_time.over(Window.partitionBy("cluster", "user", "client_id"))
-    unlimited = clients.withColumn("by_request_time", by_request_time).where(F.col("limit").isNull())
-    ranked = unlimited.select(
-        "*",
-        F.row_number().over(largest_first).alias("rank"),
-        F.count(F.lit(1)).over(of_key).alias("total"),
-        F.count_if((F.col("throttled_requests") > 0) & ~F.col("by_request_time")).over(of_key).alias("unexplained"),
-    )
-    rows = ranked.where(F.col("rank") <= bounds.unlimited_per_key).collect()
-    places = {key: place for place, key in enumerate(QUOTA_KEYS)}
-    return sorted(rows, key=lambda row: (places.get(row.key, len(places)), row.key, row["rank"]))
 
 
 def _lanes(throttle: DataFrame, time_range: Span | None, bounds: Bounds) -> list[tuple[Row, tuple[Span, ...]]]:

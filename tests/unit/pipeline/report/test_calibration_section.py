@@ -70,12 +70,12 @@ def test_a_low_share_is_marked_without_colour_too() -> None:
     assert html.count('class="badge close"') == 1
     assert html.count('class="low0"') == 2  # in the plot and in the legend
     points = points_of(good, low)
-    assert (len(points["told0"]), len(points["low0"])) == (1, 1)
+    assert (len(points["logged0"]), len(points["low0"])) == (1, 1)
     assert [one["number"] for one in points["number"]] == [2]
 
 
 def test_request_time_is_a_range_and_never_agreement() -> None:
-    """Meters of request time stand apart: what was told, from where to where the replay lies, and why."""
+    """Meters of request time stand apart: what was logged, from where to where the replay lies, and why."""
     html = html_of(example.a_calibration(estimates=[example.an_estimated_meter()]))
     text = text_of(example.a_calibration(estimates=[example.an_estimated_meter()]))
     assert "Request time estimate No agreement can be stated here: the log has only 50 to 90 % of the time" in text
@@ -104,7 +104,7 @@ def test_a_table_without_rows_says_why(kept: bool, said: str) -> None:
 
 
 def test_waits_that_could_not_be_compared() -> None:
-    """A meter whose waits another limit may have told has no share, no error and no mark."""
+    """A meter whose waits another limit may have caused has no share, no error and no mark."""
     row = a_meter(
         waits=0, within_5ms_or_5pct=None, within_as_logged=None, error_p50_ms=None, error_p99_ms=None,
         false_negatives=0, false_positives=0, throttle_ms_logged=0, throttle_ms_predicted=0, not_compared=9,
@@ -127,7 +127,7 @@ def test_keys_differ_by_shape() -> None:
     """Each key has its own mark; keys that are not known share one."""
     keys = ("producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate", "new_rate", "<b>")
     points = points_of(*(a_meter(key=key) for key in keys))
-    assert [len(points[f"told{mark}"]) for mark in range(4)] == [1, 1, 1, 2]
+    assert [len(points[f"logged{mark}"]) for mark in range(4)] == [1, 1, 1, 2]
     datasets: dict[str, charts.Points] = {}
     spec = calibration_chart.chart_of([a_meter(key=key) for key in keys], datasets).to_dict(validate=True)
     shapes = [layer["mark"]["shape"] for layer in spec["layer"] if layer["mark"]["type"] == "point"]
@@ -135,31 +135,31 @@ def test_keys_differ_by_shape() -> None:
 
 
 def test_marks_lie_within_the_band_where_sums_differ_by_5_percent_at_most() -> None:
-    """The band goes from 95 % to 105 % of what was told and never leaves the plot; who is outside has a number."""
+    """The band goes from 95 % to 105 % of what was logged and never leaves the plot; who is outside has a number."""
     points = points_of(
         a_meter(throttle_ms_logged=1_000, throttle_ms_predicted=1_050),
         a_meter(throttle_ms_logged=100_000, throttle_ms_predicted=106_000),
     )
-    low, high = points["equal"][0]["told"], points["equal"][1]["told"]
+    low, high = points["equal"][0]["logged"], points["equal"][1]["logged"]
     for corner in points["band"]:
-        assert corner["predicted"] == pytest.approx(max(corner["told"] * 0.95, low))
-        assert corner["to"] == pytest.approx(min(corner["told"] * 1.05, high))
+        assert corner["predicted"] == pytest.approx(max(corner["logged"] * 0.95, low))
+        assert corner["to"] == pytest.approx(min(corner["logged"] * 1.05, high))
     assert [one["number"] for one in points["number"]] == [2]
 
 
-@pytest.mark.parametrize(("told_ms", "predicted_ms"), [(0, 5_000), (5_000, 0), (1, 1), (10**12, 10**12)])
-def test_any_sums_can_be_drawn(told_ms: int, predicted_ms: int) -> None:
+@pytest.mark.parametrize(("logged_ms", "predicted_ms"), [(0, 5_000), (5_000, 0), (1, 1), (10**12, 10**12)])
+def test_any_sums_can_be_drawn(logged_ms: int, predicted_ms: int) -> None:
     """Nothing stands on the edge, where the plot says so; a scale has ticks whatever the length of time."""
-    row = a_meter(throttle_ms_logged=told_ms, throttle_ms_predicted=predicted_ms)
+    row = a_meter(throttle_ms_logged=logged_ms, throttle_ms_predicted=predicted_ms)
     datasets: dict[str, charts.Points] = {}
     spec = calibration_chart.chart_of([row], datasets).to_dict(validate=True)
     low, high = spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
     assert high / low >= 9.99
-    [mark] = datasets["told0"]
-    assert low <= mark["told"] <= high
+    [mark] = datasets["logged0"]
+    assert low <= mark["logged"] <= high
     assert low <= mark["predicted"] <= high
-    assert (low in mark.values()) == (0 in (told_ms, predicted_ms))
-    assert ("A mark on an edge" in html_of(example.a_calibration(row))) == (0 in (told_ms, predicted_ms))
+    assert (low in mark.values()) == (0 in (logged_ms, predicted_ms))
+    assert ("A mark on an edge" in html_of(example.a_calibration(row))) == (0 in (logged_ms, predicted_ms))
     ticks = spec["layer"][0]["encoding"]["x"]["axis"]["values"]
     assert 1 <= len(ticks) <= 5
     drawn = html_of(example.a_calibration(row))

@@ -126,11 +126,11 @@ def test_who_stops_and_whose_clients_a_meter_takes() -> None:
     ],
 )
 def test_a_change_of_throughput_in_words(before: float | None, after: float | None, text: str) -> None:
-    """A change has its sign; what cannot be told is not 0."""
+    """A change has its sign; what is not known is not 0."""
     assert figures.change(before, after) == text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
-def test_a_curve_is_drawn_and_told() -> None:
+def test_a_curve_is_drawn_and_described() -> None:
     """The chart has the curve in per cent and both limits; caption and description say the numbers."""
     report = example.a_report()
     assert points_of(example.a_curve())["curve"][0] == {"limit": 0.5, "share": 90.0}
@@ -153,7 +153,7 @@ def test_a_curve_is_drawn_and_told() -> None:
 def test_a_meter_without_a_limit_has_neither_mark() -> None:
     """A curve of a client that no rule limits has no limit to show."""
     curve = example.a_curve(limit=None, throttled_share=None, max_delay_ms=None, recommended=None)
-    assert points_of(curve).keys() == {"curve", "tried"}
+    assert points_of(curve).keys() == {"curve", "candidates"}
     text = text_of("curves", example.a_report(curves=example.some_curves(curve)))
     assert "Produce, no limit now. Never muted from" in text
     assert "limit recommended" not in text
