@@ -30,10 +30,9 @@ def run(command: click.Command, name: str, arguments: Sequence[str]) -> int:
     except KquotaError as error:
         if verbose:
             _show_traceback()
-        from kquota.cli.dataset_errors import advice  # what most commands need not load
+        from kquota.cli.error_text import error_text  # what most commands need not load
 
-        hint = advice(error)
-        _echo_error(name, f"{error}; {hint}" if hint else str(error))
+        _echo_error(name, error_text(error))
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo(f"{name}: interrupted", err=True)

@@ -91,7 +91,7 @@ class Gateway:
         :raises InputError: clients could not connect to the address to advertise.
         """
         if advertise is not None and not is_connectable(advertise):
-            raise InputError(f"--advertise {advertise}: not the address of one host, nor a host name")
+            raise InputError(f"`advertise` {advertise}: not the address of one host, nor a host name")
         self.settings = settings or GatewaySettings()
         self.quotas = quotas
         self._upstream = upstream
@@ -231,7 +231,7 @@ class Gateway:
             )
         except OSError as error:
             raise KquotaError(
-                f"cannot listen on {self._listen}: {error.strerror or error}; give another --listen HOST:PORT"
+                f"cannot listen on {self._listen}: {error.strerror or error}; give another `listen` HOST:PORT"
             ) from error
         return self._listeners[None]
 
@@ -339,14 +339,14 @@ class Gateway:
     def _check_addresses(self, bound: list[tuple[str, int]]) -> None:
         if self._advertise is None and any(is_unspecified(host) for host, _ in bound):
             raise InputError(
-                f"--listen {self._listen} is every address of this machine: say with --advertise HOST which of them "
+                f"`listen` {self._listen} is every address of this machine: say with `advertise` HOST which of them "
                 "clients are to connect to"
             )
         if not (self._insecure or self._authenticates) and not all(is_loopback(host) for host, _ in bound):
             raise InputError(
-                f"--listen {self._listen} takes connections from other machines, and nobody who connects is "
+                f"`listen` {self._listen} takes connections from other machines, and nobody who connects is "
                 "authenticated: listen on 127.0.0.1, have clients log in (a security.protocol with SASL in "
-                "--command-config, or ssl.client.auth=required in --listener-config), or allow it with --insecure"
+                "`command_config`, or ssl.client.auth=required in `listener_config`), or allow it with `insecure`"
             )
 
 

@@ -177,13 +177,13 @@ def _check_protocols(
     """
     if listener.has_sasl != upstream_protocol.startswith("SASL"):
         raise InputError(
-            f"--listener-config has security.protocol={listener.security_protocol}, and --command-config "
+            f"`listener_config` has security.protocol={listener.security_protocol}, and `command_config` "
             f"{upstream_protocol}: logins pass through to the brokers, so both must be with SASL or both without"
         )
     shows_certificate = client.has_certificate and upstream_protocol == "SSL"
     if shows_certificate and not uses_one_certificate:
         raise InputError(
-            "--command-config has a certificate (ssl.keystore) that the gateway would show the brokers for every "
+            "`command_config` has a certificate (ssl.keystore) that the gateway would show the brokers for every "
             "client: all of them would have its rights. Use SASL, or allow exactly that with -D "
             "gateway.use.certificate.for.all=true"
         )

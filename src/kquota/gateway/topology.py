@@ -41,7 +41,7 @@ class NodePorts:
         first, dash, last = text.partition("-")
         if dash and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) <= _LAST_PORT:
             return cls(int(first), int(last) - int(first) + 1)
-        raise InputError(f"--node-ports {text}: write it as FIRST-LAST, such as 9193-9292")
+        raise InputError(f"`node_ports` {text}: write it as FIRST-LAST, such as 9193-9292")
 
     def of(self, node_id: int) -> int:
         """The port of a broker; 0 for any free one."""
@@ -159,10 +159,10 @@ class Topology:
             return f"broker {node_id} gets no port: there are {MOST_BROKERS} already"
         own = self._ports.of(node_id)
         if own > _LAST_PORT:
-            return f"broker {node_id} gets no port: {own} is none; give other --node-ports, or a lower port to --listen"
+            return f"broker {node_id} gets no port: {own} is none; give other `node_ports`, or a lower port to `listen`"
         taken = next((one for one in self._nodes.values() if own and one.gateway_port == own), None)
         if taken is not None:
-            return f"brokers {taken.id} and {node_id} both have port {own}: give more --node-ports"
+            return f"brokers {taken.id} and {node_id} both have port {own}: give more `node_ports`"
         sockets: list[socket.socket] = []
         try:
             sockets = bind(self._host, own)

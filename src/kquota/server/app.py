@@ -52,7 +52,7 @@ class QuotaServer:
         :raises InputError: clients could not connect to the address to advertise.
         """
         if settings.advertise is not None and not is_connectable(settings.advertise.host):
-            raise InputError(f"--advertise {settings.advertise}: not the address of one host, nor a host name")
+            raise InputError(f"`advertise` {settings.advertise}: not the address of one host, nor a host name")
         self._store = store
         self._settings = settings
         self._listener: Listener | None = None
@@ -93,7 +93,7 @@ class QuotaServer:
         except OSError as error:
             self._close()
             raise KquotaError(
-                f"cannot listen on {settings.listen}: {error.strerror or error}; give another --listen HOST:PORT"
+                f"cannot listen on {settings.listen}: {error.strerror or error}; give another `listen` HOST:PORT"
             ) from error
         except BaseException:
             self._close()
@@ -127,13 +127,13 @@ class QuotaServer:
         settings = self._settings
         if settings.advertise is None and any(is_unspecified(host) for host, _ in bound):
             raise InputError(
-                f"--listen {settings.listen} is every address of this machine: say with --advertise HOST:PORT which of "
+                f"`listen` {settings.listen} is every address of this machine: say with `advertise` HOST:PORT which of "
                 "them clients are to connect to"
             )
         if not settings.insecure and not all(is_loopback(host) for host, _ in bound):
             raise InputError(
-                f"--listen {settings.listen} takes connections from other machines, and everybody who connects may "
-                "change all quotas: listen on 127.0.0.1, or allow it with --insecure"
+                f"`listen` {settings.listen} takes connections from other machines, and everybody who connects may "
+                "change all quotas: listen on 127.0.0.1, or allow it with `insecure`"
             )
 
     def _log_end(self, peer: Peer, error: BaseException | None) -> None:

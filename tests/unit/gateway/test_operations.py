@@ -185,7 +185,7 @@ def test_a_port_that_is_taken_is_an_error_that_names_the_option() -> None:
     async def scenario() -> None:
         parts = Parts()
         async with serve_operations(parts.gateway, parts.quota_feed, HOST) as address:
-            with pytest.raises(KquotaError, match=f"{address}.*--metrics") as raised:
+            with pytest.raises(KquotaError, match=f"{address}.*`metrics`") as raised:
                 async with serve_operations(parts.gateway, parts.quota_feed, address):
                     pass
             assert raised.value.exit_code == 1

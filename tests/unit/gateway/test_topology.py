@@ -21,5 +21,5 @@ def test_a_port_after_the_last_one_there_is_is_a_reason_and_no_crash() -> None:
 
 @pytest.mark.parametrize("text", ["9193", "9193-929²", "9193-9292-9393", "0-9", "9193-65536", "9292-9193"])
 def test_a_range_of_ports_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="--node-ports"):
+    with pytest.raises(InputError, match="`node_ports`"):
         NodePorts.parse(text)

@@ -135,7 +135,7 @@ async def serve_operations(gateway: Gateway, feed: QuotaFeed, listen: Address) -
         listener = await open_http_server(operations.answer, listen.host, listen.port)
     except OSError as error:
         raise KquotaError(
-            f"cannot serve metrics on {listen}: {error.strerror or error}; give another --metrics HOST:PORT"
+            f"cannot serve metrics on {listen}: {error.strerror or error}; give another `metrics` HOST:PORT"
         ) from error
     address = Address(*listener.address)
     _log.info(f"metrics on {address}")

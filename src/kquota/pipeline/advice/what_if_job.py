@@ -79,8 +79,8 @@ def what_if(
     dataset = Dataset.open(usage)
     if callback is not None and not dataset.has(REQUESTS.name):
         raise InputError(
-            f"--callback: {usage} has no table `requests`, and a callback is asked request by request: analyse the "
-            "logs again with --keep-requests"
+            f"`callback`: {usage} has no table `requests`, and a callback is asked request by request: analyse the "
+            "logs again with `keep_requests`"
         )
     is_own = options.out.resolve() == usage.resolve()
     into = None if is_own else Dataset.create(options.out, overwrite=options.overwrite)

@@ -56,7 +56,7 @@ NO_QUOTA_METRICS: Final = (
     "no metric of client quotas is in {files}. A broker has them only while a quota is set (kafka.server:type=Produce, "
     "Fetch, Request, ControllerMutation), and some exporters' configurations leave them out: that of Strimzi's "
     "examples (kafka-metrics.yaml) has no rule for them. Add the rules of examples/metrics/jmx-exporter-quotas.yaml, "
-    "or give --metrics-mapping FILE where they have other names (docs/usage-sources.md)"
+    "or give rules for their names: `metrics_mapping` (docs/usage-sources.md)"
 )
 
 
@@ -177,16 +177,16 @@ def _check(manifests: Sequence[MetricManifest], files: Sequence[MetricFile], opt
     unknown = sorted({value for one in manifests for value in one.unknown_brokers})
     if unknown:
         raise InputError(
-            f"--broker-label {label}: which broker is {unknown[0]!r}? Give --broker '{unknown[0]}=N'"
-            + (f", and the same for {', '.join(unknown[1:_SHOWN])}" if len(unknown) > 1 else "")
+            f"`broker_label` {label}: which broker is {unknown[0]!r}? Say it with `broker_ids` {unknown[0]}=N"
+            + (f", and the same of {', '.join(unknown[1:_SHOWN])}" if len(unknown) > 1 else "")
         )
     values: dict[int, str] = {}
     for manifest in manifests:
         for value, broker_id in manifest.brokers.items():
             if values.setdefault(broker_id, value) != value and not options.inputs.broker_ids.keys() >= {value}:
                 raise InputError(
-                    f"--broker-label {label}: both {values[broker_id]!r} and {value!r} seem to be broker {broker_id}: "
-                    "say which they are with --broker VALUE=N"
+                    f"`broker_label` {label}: both {values[broker_id]!r} and {value!r} seem to be broker {broker_id}: "
+                    "say which they are with `broker_ids`, VALUE=N"
                 )
     without = [
         files[one.file].path
@@ -256,5 +256,5 @@ def _conflict_text(conflict: Conflict) -> str:
     values = " and ".join(repr(labels.get(label, "")) for labels in (one, other))
     return (
         f"two series of {conflict.meter} at one time differ by the label {label} ({values}): if it says the broker, "
-        f"give --broker-label {label}; if it says the replica of Prometheus, --replica-label {label}"
+        f"give `broker_label` {label}; if it says the replica of Prometheus, `replica_labels` {label}"
     )

@@ -32,7 +32,7 @@ class RejectLimit:
             value = math.nan
         per_cent = text.strip().endswith("%")
         if not value >= 0 or (per_cent and value > 100) or (not per_cent and value % 1):
-            raise InputError(f"--max-rejected {text}: give a number of lines such as 100, or a share such as 10%")
+            raise InputError(f"`max_rejected` {text}: give a number of lines such as 100, or a share such as 10%")
         return cls(value, per_cent)
 
     def exceeded(self, *, good: int, rejected: int) -> bool:
@@ -50,7 +50,7 @@ class TooManyRejectedError(KquotaError):
     def __init__(self, rejected: int, lines: int, limit: RejectLimit, url: str) -> None:
         self.rejected, self.lines, self.limit, self.url = rejected, lines, limit, url
         super().__init__(
-            f"{rejected:,} of {lines:,} lines could not be used, more than --max-rejected allows ({limit}): "
+            f"{rejected:,} of {lines:,} lines could not be used, more than `max_rejected` allows ({limit}): "
             f"{url}/rejected has each with its reason; the results of the other lines are written"
         )
 

@@ -16,6 +16,6 @@ def check_time_zone(name: str) -> str:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise InputError(
-            f"--timezone {name}: no such time zone: give an IANA name such as UTC, Europe/Berlin or America/New_York"
+            f"`timezone` {name}: no such time zone: give an IANA name such as UTC, Europe/Berlin or America/New_York"
         ) from None
     return name

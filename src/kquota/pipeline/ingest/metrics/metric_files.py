@@ -101,6 +101,6 @@ def parse_broker_ids(given: Sequence[str]) -> dict[str, int]:
     for text in given:
         value, equals, number = text.rpartition("=")
         if not equals or not value or not (number.isascii() and number.isdigit() and len(number) < 10):
-            raise InputError(f"--broker {text}: write it as VALUE=N, such as --broker 10.0.0.1:9404=1")
+            raise InputError(f"`broker_ids` {text}: write it as VALUE=N, such as 10.0.0.1:9404=1")
         ids[value] = int(number)
     return ids

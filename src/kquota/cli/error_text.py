@@ -1,4 +1,8 @@
-"""What to do about an error of a dataset, in the words of the command line."""
+"""What the command line says of an error: flags where the library names arguments, and what to run."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
 
 from kquota.errors import KquotaError
 from kquota.pipeline.dataset.errors import (
@@ -12,10 +16,39 @@ from kquota.pipeline.dataset.errors import (
     WrongFormatError,
 )
 
-__all__ = ["advice"]
+__all__ = ["error_text"]
+
+FLAGS: Final[Mapping[str, str]] = {
+    name: f"--{name.replace('_', '-')}"
+    for name in (
+        "advertise",
+        "broker_label",
+        "callback",
+        "command_config",
+        "insecure",
+        "keep_requests",
+        "listen",
+        "listener_config",
+        "max_rejected",
+        "metrics",
+        "metrics_mapping",
+        "node_ports",
+        "timezone",
+    )
+} | {"broker_ids": "--broker", "replica_labels": "--replica-label"}
+"""By argument of the library, as its errors name it between backticks."""
+
+_ARGUMENT: Final = re.compile(f"`({'|'.join(FLAGS)})`")
 
 
-def advice(error: KquotaError) -> str:
+def error_text(error: KquotaError) -> str:
+    """The error with flags for arguments, and with what is to be given or run."""
+    text = _ARGUMENT.sub(lambda argument: FLAGS[argument[1]], str(error))
+    advice = _advice(error)
+    return f"{text}; {advice}" if advice else text
+
+
+def _advice(error: KquotaError) -> str:
     """What is to be given or run; empty where the error says it."""
     match error:
         case DatasetExistsError():
