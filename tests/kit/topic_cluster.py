@@ -93,7 +93,7 @@ class TopicCluster:
         body, _ = codec.read(codec.write(body), 0)
         wait_ms = max(0, self._told_until_ms - self.clock.now_ms())
         if wait_ms > timeout_ms:
-            raise ConnectionFailedError("told to wait for longer than there is time")
+            raise ConnectionFailedError("the broker throttles this client for longer than there is time")
         self.held_back_ms += wait_ms
         self.clock.advance(wait_ms)
         fault = self.faults.popleft() if self.faults else None

@@ -254,9 +254,9 @@ def test_what_cannot_wait_as_long_as_told_is_not_sent(
         admin.topics.create_topics(new(prefix, 5), CreateTopicsOptions(permissive=True)).all()
         [told_ms] = wire.told_ms()
         assert told_ms > 30_000
-        with pytest.raises(ConnectionFailedError, match="told to wait"):
+        with pytest.raises(ConnectionFailedError, match="throttles this client"):
             admin.describe_client_quotas(ClientQuotaFilter.all(), DescribeClientQuotasOptions(timeout_ms=5_000))
-        with pytest.raises(ConnectionFailedError, match="told to wait"):
+        with pytest.raises(ConnectionFailedError, match="throttles this client"):
             admin.topics.delete_topics([f"{prefix}0"], DeleteTopicsOptions(timeout_ms=5_000))
     assert wire.sent_too_early() == []
 

@@ -35,7 +35,7 @@ COMMANDS: Final[Mapping[str, _Lazy]] = {
     "plan": _Lazy("kquota.cli.plans.plan:plan", "Say what apply would change, and keep it for review."),
     "apply": _Lazy("kquota.cli.plans.apply:apply", "Make quotas those of a file, or carry out a plan."),
     "rollback": _Lazy("kquota.cli.plans.rollback:rollback", "Undo an apply."),
-    "history": _Lazy("kquota.cli.quotas.history:history", "Tell who changed what in a store, and when."),
+    "history": _Lazy("kquota.cli.quotas.history:history", "Say who changed what in a store, and when."),
     "backup": _Lazy("kquota.cli.quotas.backup:backup", "Copy a store into a file, while it is in use."),
     "restore": _Lazy("kquota.cli.quotas.restore:restore", "Make the quotas of a store those of a backup."),
     "serve": _Lazy("kquota.cli.servers.serve:serve", "Answer Kafka's quota APIs, from a store of ours."),
@@ -62,7 +62,7 @@ SHARED_OPTIONS: Final = frozenset(
         "timezone",
     }
 )
-"""Options that may stand at the top of the settings file, for every command that has them."""
+"""Options that may be at the top of the settings file, for every command that has them."""
 
 
 class LazyGroup(click.Group):

@@ -24,7 +24,7 @@ from kquota.metering.replay import Replay
 
 __all__ = ["engine"]
 
-_FAULTS_TOLD: Final = 10
+_FAULTS_SHOWN: Final = 10
 _MUTATION_METERS: Final = {"token-bucket": BucketMeter, "spread-rate": SpreadMeter}
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -98,7 +98,7 @@ def replay(
     broker = Replay(
         config,
         callback_settings(broker_config, defines, None, ()),
-        guard=lambda callback: CallbackGuard(callback, monotonic_ms=SystemClock().monotonic_ms, report=faults.tell),
+        guard=lambda callback: CallbackGuard(callback, monotonic_ms=SystemClock().monotonic_ms, report=faults.report),
         report=lambda words: click.echo(f"kquota: {words}", err=True),
         mutation_meter=_MUTATION_METERS[mutation_statistic],
     )
@@ -110,17 +110,17 @@ def replay(
 
 
 class _Faults:
-    """Tells of the first faults of a callback; the others are like them."""
+    """Reports the first faults of a callback; the others are like them."""
 
     def __init__(self) -> None:
-        self._told = 0
+        self._reported = 0
 
-    def tell(self, words: str) -> None:
-        self._told += 1
-        if self._told <= _FAULTS_TOLD:
+    def report(self, words: str) -> None:
+        self._reported += 1
+        if self._reported <= _FAULTS_SHOWN:
             click.echo(f"kquota: {words}", err=True)
-        elif self._told == _FAULTS_TOLD + 1:
-            click.echo("kquota: more faults of callbacks are not told", err=True)
+        elif self._reported == _FAULTS_SHOWN + 1:
+            click.echo("kquota: more faults of callbacks are not shown", err=True)
 
 
 def _metrics_writer(path: str) -> Callable[[Replay], None]:

@@ -36,7 +36,7 @@ __all__ = ["main", "split_list"]
 _FAILED: Final = 1
 """For everything that goes wrong, as Kafka's tools have it."""
 _SIGNALS: Final = 128
-"""From here on: ended by a signal, which is told as shells tell it."""
+"""From here on: ended by a signal, as shells report it."""
 
 Op = ClientQuotaAlteration.Op
 Names = Mapping[str, str]
@@ -202,7 +202,7 @@ def split_list(text: str) -> list[str]:
         elif character == "\\":
             escaped = next(characters, "")
             if escaped not in (",", "\\"):
-                raise InputError(f"{text}: a backslash stands before a comma or a backslash alone: write \\\\ for one")
+                raise InputError(f"{text}: a backslash can only be before a comma or a backslash: write \\\\ for one")
             items[-1] += escaped
         else:
             items[-1] += character

@@ -41,7 +41,7 @@ class Layout(Generic[T]):
     rows: Callable[[T], Iterable[Sequence[str]]]
     """The rows of CSV for one record."""
     text: Callable[[T], str]
-    """A block of lines for people, without its last newline; blocks are kept apart by an empty line."""
+    """A block of lines for people, without its last newline; with an empty line between blocks."""
 
 
 def write_records(records: Iterable[T], format: str, layout: Layout[T]) -> None:
@@ -93,7 +93,7 @@ def check_writable(path: str | None, option: str) -> None:
 
 
 def align(rows: Iterable[Sequence[str]], *, indent: str = "") -> list[str]:
-    """Lines whose cells stand below each other, two spaces apart; the last cell of a line is not padded.
+    """Lines with their cells in columns, two spaces apart; the last cell of a line is not padded.
 
     Cells are made printable: what a cluster answers is shown, and not obeyed by a terminal.
     """

@@ -1,1 +1,1 @@
-"""``kquota callback``: quota callbacks tried on recorded traffic."""
+"""``kquota callback``: quota callbacks on recorded traffic."""

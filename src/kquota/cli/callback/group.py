@@ -37,7 +37,7 @@ Examples:
 \b
 CALLBACK is a class, as package.module:Class (also of a module in this directory), or the name of one that is installed:
 default, groups, partitions, fair-share and those of other packages.
-It is tried whatever client.quota.callback.class says in --broker-config. Its limits are those of --quotas, otherwise
+It is asked whatever client.quota.callback.class says in --broker-config. Its limits are those of --quotas, otherwise
 those that the dataset was analysed with.
 Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be used."""
 )
@@ -47,7 +47,7 @@ Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be 
     callback=as_path,
     required=True,
     metavar="URL",
-    help="A dataset that `kquota analyze --out` wrote. Its table `requests` is used where it was kept "
+    help="A dataset that `kquota analyze --out` wrote. Its table `requests` is used where it has one "
     "(--keep-requests), otherwise the seconds of `usage`.",
 )
 @callback_options
@@ -62,7 +62,7 @@ Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be 
 )
 @broker_options
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print.")
-@click.option("-q", "--quiet", is_flag=True, help="Do not tell what is being done.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 def test(
     *,
     name: str,
@@ -79,7 +79,7 @@ def test(
 ) -> int:
     """Run a callback over recorded traffic: whether it keeps its contract, and what it would have done.
 
-    It is asked what a broker asks, request by request; a new one is made for each broker, and told its node.id. Tags
+    It is asked what a broker asks, request by request; a new one is made for each broker, with its node.id. Tags
     must depend on the request alone, limits be above zero or None and change only when the callback says so, and
     answers come within the budget.
 

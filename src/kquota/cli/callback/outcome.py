@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["print_json", "print_text"]
 
 _SHOWN_METERS: Final = 20
-_NUMBERS: Final = ("requests", "amount", "limit", "told to wait", "longest", "by Kafka's rules", "logged")
+_NUMBERS: Final = ("requests", "amount", "limit", "throttled", "longest", "by Kafka's rules", "logged")
 _WIDE: Final = 130
 _ON_WIDE_TERMINALS: Final = ("requests", "amount", "longest")
 """Columns that a narrow one has no room for."""
@@ -100,8 +100,8 @@ def print_text(
     )
     if not traffic.is_per_request:
         say(
-            "The requests themselves were not kept (kquota analyze --keep-requests): what a client used in a second "
-            "counts as one request, at the beginning of that second."
+            "The dataset has no single requests (kquota analyze --keep-requests keeps them): what a client used in a "
+            "second counts as one request, at the beginning of that second."
         )
     if traffic.skipped:
         say(f"{traffic.skipped:,} more are left out: their client or what they used is not known.")
@@ -124,12 +124,13 @@ def print_text(
         console.print(_meters_table(shown, several=len(brokers) > 1, is_wide=console.width >= _WIDE))
         if any(one.callback.total_ms > 2 * one.logged.total_ms + seconds * 1000 for one in shown):
             say(
-                "Requests come as they were recorded, waits or not: under limits much tighter than then, waits pile up."
+                "Requests come as they were recorded, throttled or not: under limits much tighter than then, throttle "
+                "times add up."
             )
     if len(shown) < len(meters):
         others = len(meters) - len(shown)
         what = f"{'more ' * bool(shown)}meter{'s' * (others != 1)}"
-        say(f"{others:,} {what} with shorter waits or none: --format json has all.")
+        say(f"{others:,} {what} throttled for less, or not at all: --format json has all.")
 
 
 def _times_table(check: ConformanceCheck) -> Any:
@@ -156,7 +157,7 @@ def _meters_table(meters: Iterable[MeterOutcome], *, several: bool, is_wide: boo
     from rich.table import Table
 
     table = Table(
-        title="What it would have done: how many requests were told to wait, and how long in all",
+        title="What it would have done: how many requests were throttled, and for how long in all",
         title_justify="left",
         box=None,
         pad_edge=False,
@@ -168,13 +169,13 @@ def _meters_table(meters: Iterable[MeterOutcome], *, several: bool, is_wide: boo
         table.add_column(column, overflow="fold", min_width=10)
     for column in _NUMBERS:
         if is_wide or column not in _ON_WIDE_TERMINALS:
-            table.add_column(column, justify="right")
+            table.add_column(column, justify="right", no_wrap=True)
     for meter in meters:
         numbers = {
             "requests": f"{meter.requests:,}",
             "amount": f"{meter.amount:,.0f}",
             "limit": _limit(meter),
-            "told to wait": _throttle_text(meter.callback),
+            "throttled": _throttle_text(meter.callback),
             "longest": duration(meter.callback.longest_ms) if meter.callback.count else "-",
             "by Kafka's rules": _throttle_text(meter.kafka),
             "logged": _throttle_text(meter.logged),

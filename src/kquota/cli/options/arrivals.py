@@ -25,7 +25,7 @@ class ArrivalOptions:
         type=click.Choice(["open", "closed"]),
         default="open",
         show_default=True,
-        help="open: requests come as they were recorded, and queue up while they are held up. "
+        help="open: requests come as they were recorded, and queue up while the client is throttled. "
         "closed: clients wait for their answers, so that all that comes after is later, too.",
     )
     in_flight: int | None = option(

@@ -32,7 +32,7 @@ class BrokerOptions:
     def load(self, *, has_callback: bool = False) -> BrokerConfig:
         """The settings.
 
-        :param has_callback: whether a callback is tried, whatever the broker's own settings say of one.
+        :param has_callback: whether a callback is asked, whatever the broker's own settings say of one.
         :raises InputError: they cannot be used.
         """
         return load_broker_config(self.broker_config, self.defines, has_callback=has_callback)

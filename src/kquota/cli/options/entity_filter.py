@@ -40,14 +40,14 @@ class EntityFilter:
 
         :raises InputError: one is not ``type=name``.
         """
-        wanted = tuple(parse_name(text, "--prefix") for text in prefixes)
+        named = tuple(parse_name(text, "--prefix") for text in prefixes)
         components = (
             *(ClientQuotaFilterComponent.of_entity(*parse_name(text, "--name")) for text in names),
             *(ClientQuotaFilterComponent.of_default_entity(entity_type) for entity_type in defaults),
             *(ClientQuotaFilterComponent.of_entity_type(entity_type) for entity_type in any_types),
-            *(ClientQuotaFilterComponent.of_entity_type(entity_type) for entity_type, _ in wanted),
+            *(ClientQuotaFilterComponent.of_entity_type(entity_type) for entity_type, _ in named),
         )
-        return cls(ClientQuotaFilter(components, strict=strict), wanted)
+        return cls(ClientQuotaFilter(components, strict=strict), named)
 
     def check(self) -> None:
         """Refuse what Kafka would, where no broker is asked.
@@ -71,12 +71,12 @@ class EntityFilter:
 def filter_options(command: F) -> F:
     """``--name``, ``--default``, ``--any``, ``--prefix`` and ``--strict``.
 
-    The command gets them as one :class:`EntityFilter`, called `wanted`.
+    The command gets them as one :class:`EntityFilter`, called `entity_filter`.
     """
 
     @wraps(command)
     def with_filter(**options: Any) -> Any:
-        return command(wanted=EntityFilter.of(**{name: options.pop(name) for name in _OPTIONS}), **options)
+        return command(entity_filter=EntityFilter.of(**{name: options.pop(name) for name in _OPTIONS}), **options)
 
     decorated: Any = with_filter
     for option in (

@@ -40,15 +40,15 @@ def set_model(context: click.Context, settings: Settings) -> None:
 
 def leave_out_added(file: QuotaFile) -> QuotaFile:
     """The quotas without those on types beside Kafka's, which recorded traffic does not name; it is said."""
-    kept = kafkas_among(entry.entity for entry in file.entries)
-    return replace(file, entries=tuple(entry for entry in file.entries if entry.entity in kept))
+    kafkas = kafkas_among(entry.entity for entry in file.entries)
+    return replace(file, entries=tuple(entry for entry in file.entries if entry.entity in kafkas))
 
 
 def kafkas_among(entities: Iterable[ClientQuotaEntity]) -> set[ClientQuotaEntity]:
     """Those of Kafka's own types; what is left aside is said on standard error."""
     found = set(entities)
-    kept = {entity for entity in found if entity.entries.keys() <= set(KAFKA.entity_types)}
-    others = [entity.to_text() for entity in sorted(found - kept, key=ClientQuotaEntity.sort_key)]
+    kafkas = {entity for entity in found if entity.entries.keys() <= set(KAFKA.entity_types)}
+    others = [entity.to_text() for entity in sorted(found - kafkas, key=ClientQuotaEntity.sort_key)]
     if others:
         more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
         click.echo(
@@ -56,7 +56,7 @@ def kafkas_among(entities: Iterable[ClientQuotaEntity]) -> set[ClientQuotaEntity
             "ids and addresses alone",
             err=True,
         )
-    return kept
+    return kafkas
 
 
 def _with_type(model: QuotaModel, name: str, table: object, where: str) -> QuotaModel:

@@ -35,7 +35,7 @@ class LogOptions:
         multiple=True,
         metavar="[N=]GLOB",
         help="A request log, or a quoted glob of them, plain or gzip; N is the id of their broker. Of many "
-        "brokers: {broker} stands for the id in the path, as in 'logs/broker-{broker}/*'. Repeatable.",
+        "brokers: with {broker} in place of the id in the path, as in 'logs/broker-{broker}/*'. Repeatable.",
     )
     broker_id: int = option(
         "--broker-id",

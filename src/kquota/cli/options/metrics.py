@@ -26,13 +26,13 @@ class MetricOptions:
         multiple=True,
         metavar="[N=]GLOB",
         help="Answers of Prometheus to query_range, or scrapes in its text format, plain or gzip; N is the id of "
-        "the broker, {broker} stands for it in the path. Repeatable.",
+        "the broker, with {broker} in its place in the path. Repeatable.",
     )
     jmx: tuple[str, ...] = option(
         "--jmx",
         multiple=True,
         metavar="[N=]GLOB",
-        help="What Kafka's JmxTool printed, plain or gzip; N is the id of the broker, {broker} stands for it in "
+        help="What Kafka's JmxTool printed, plain or gzip; N is the id of the broker, with {broker} in its place in "
         "the path. Repeatable.",
     )
     broker_label: str | None = option(
@@ -44,13 +44,13 @@ class MetricOptions:
         "--broker",
         multiple=True,
         metavar="VALUE=N",
-        help="The broker that a value of --broker-label stands for. Repeatable.",
+        help="The broker of a value of --broker-label. Repeatable.",
     )
     replica_labels: tuple[str, ...] = option(
         "--replica-label",
         multiple=True,
         metavar="LABEL",
-        help="A label that tells replicas of one Prometheus apart, beside the usual ones. Repeatable.",
+        help="A label by which replicas of one Prometheus differ, beside the usual ones. Repeatable.",
     )
     mapping: str | None = option(
         "--metrics-mapping",

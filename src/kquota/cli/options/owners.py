@@ -35,13 +35,13 @@ def read_owners(path: str | None) -> list[OwnerRule]:
     return read_owner_rules(content, name=path)
 
 
-def check_owners(wanted: Iterable[str], owners: OwnerMap) -> None:
+def check_owners(names: Iterable[str], owners: OwnerMap) -> None:
     """Refuse a name that is nobody's; ``unowned`` is that of what nobody owns.
 
     :raises InputError: with the names that there are.
     """
     known = owners.owners | {UNOWNED}
-    unknown = next((name for name in wanted if not owners or name not in known), None)
+    unknown = next((name for name in names if not owners or name not in known), None)
     if unknown is None:
         return
     if not owners:

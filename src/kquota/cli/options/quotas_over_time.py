@@ -36,7 +36,7 @@ def quotas_as_of_option(command: F) -> F:
 def read_quota_timeline(target: Target, quotas_as_of: str | None) -> QuotasOverTime:
     """The quotas with their past, as far as it is known: of a folder of dated files, or of a store with its history.
 
-    What files say and Kafka has no quota for is told on standard error.
+    A warning names what files have and Kafka has no quota for.
 
     :raises KquotaError: they cannot be read.
     """
@@ -61,9 +61,9 @@ def _history(target: Target, *, strict: bool) -> QuotasOverTime:
         if not isinstance(store, HasHistory):
             return QuotaTimeline.always(leave_out_added(target.read()))
         commits = [(commit.at_ms, commit.changes) for commit in store.history()]
-    kept = kafkas_among(change.entity for _, changes in commits for change in changes)
+    kafkas = kafkas_among(change.entity for _, changes in commits for change in changes)
     return QuotaHistory(
-        [(at_ms, tuple(change for change in changes if change.entity in kept)) for at_ms, changes in commits],
+        [(at_ms, tuple(change for change in changes if change.entity in kafkas)) for at_ms, changes in commits],
         strict=strict,
     )
 

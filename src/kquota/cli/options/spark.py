@@ -67,7 +67,7 @@ class SparkOptions:
         metavar="KEY=VALUE",
         help="A setting of Spark, such as spark.driver.memory=8g, over those of spark-defaults.conf. Repeatable.",
     )
-    quiet: bool = option("-q", "--quiet", is_flag=True, help="Do not tell what is being done.")
+    quiet: bool = option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 
     def job(self, out: str, broker: BrokerConfig | None = None, *, overwrite: bool = False) -> JobOptions:
         """How a job runs that writes to the dataset `out`."""

@@ -297,23 +297,23 @@ static_default_options = broker_options_for(
 """For commands that resolve, and measure nothing."""
 
 
-def read_quotas(path: str, *, tells_left_out: bool = True) -> QuotaFile:
-    """The quota file at ``path``; what it says and Kafka has no quota for is told on standard error.
+def read_quotas(path: str, *, warns: bool = True) -> QuotaFile:
+    """The quota file at ``path``; a warning names what it has and Kafka has no quota for.
 
     Raises :class:`~kquota.errors.InputError`.
     """
-    return parse_quotas(*read_file(path), tells_left_out=tells_left_out)
+    return parse_quotas(*read_file(path), warns=warns)
 
 
-def parse_quotas(content: bytes, name: str, *, tells_left_out: bool = True) -> QuotaFile:
-    """What a quota file called ``name`` holds, told of as by :func:`read_quotas`.
+def parse_quotas(content: bytes, name: str, *, warns: bool = True) -> QuotaFile:
+    """What a quota file called ``name`` holds, with the warnings of :func:`read_quotas`.
 
     Raises :class:`~kquota.errors.InputError`.
     """
     if is_plan(content):
         raise InputError(f"{name}: this is a plan and no quota file; kquota apply carries it out")
     file = read_quota_file(content, name=name, model=current_model())
-    if tells_left_out:
+    if warns:
         for left_out in file.left_out:
             click.echo(f"kquota: warning: {left_out.to_text(name)}", err=True)
     return file

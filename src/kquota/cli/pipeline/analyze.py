@@ -34,7 +34,7 @@ Examples:
 
 \b
 The log is that of the broker's logger kafka.request.logger at DEBUG, as JSON (Kafka 2.8 and later).
-Metrics tell less (docs/usage-sources.md); where a log covers the same broker and time, the log is taken.
+Metrics say less (docs/usage-sources.md); where a log covers the same broker and time, the log is taken.
 Limits that changed while the log ran: --quotas DIR holds a quota file for each time at which they did, called by it
 (2026-01-02T03:04:05Z.yaml); a --store knows its own history. Each second is judged by what was in force then.
 --out gets the tables (Parquet), summary.json, the quotas and report.html.

@@ -95,9 +95,9 @@ def _quota_server() -> Iterator[Target]:
 
 def _apply(quotas: Path, server: Target) -> int:
     """Set the quotas of the file on the server; the number of entities."""
-    wanted = read_quotas(str(quotas)).snapshot()
+    quotas_of_file = read_quotas(str(quotas)).snapshot()
     with server.open(writes=True) as store:
-        results = store.alter(alterations(difference({}, wanted)))
+        results = store.alter(alterations(difference({}, quotas_of_file)))
     for error in results.values():
         if error is not None:
             raise error.to_exception()

@@ -49,7 +49,7 @@ Exit codes: 0 done, 1 an objective cannot be met (everything is written all the 
 used."""
 )
 @dataset_option
-@takes(arrivals=ArrivalOptions, broker=BrokerOptions, spark=SparkOptions, tried=SweepOptions)
+@takes(arrivals=ArrivalOptions, broker=BrokerOptions, spark=SparkOptions, candidates_of=SweepOptions)
 @click.option(
     "--objective",
     "objectives",
@@ -104,7 +104,7 @@ def recommend(
     arrivals: ArrivalOptions,
     broker: BrokerOptions,
     spark: SparkOptions,
-    tried: SweepOptions,
+    candidates_of: SweepOptions,
     objectives: tuple[str, ...],
     percentile: str | None,
     headroom: float,
@@ -127,7 +127,7 @@ def recommend(
     check_writable(out, "--out")
     wanted_objectives = tuple(Objective.parse(text) for text in objectives or ("throttled_share<=0.01",))
     capacity = dict(_capacity(text) for text in capacities)
-    file = own_quotas(dataset, tried.quotas)
+    file = own_quotas(dataset, candidates_of.quotas)
     owner_map = OwnerMap(read_owners(owners), file)
     check_owners(wanted_owners, owner_map)
     with needs_spark():
@@ -146,9 +146,9 @@ def recommend(
             owners=wanted_owners,
         ),
         owners=owner_map,
-        grid=Grid(tried.candidates),
+        grid=Grid(candidates_of.candidates),
         arrivals=arrivals.load(),
-        unlimited_by=tried.unlimited_by,
+        unlimited_by=candidates_of.unlimited_by,
     )
     _write(found, out, wanted_owners)
     return 1 if found.unmet else 0
@@ -176,8 +176,8 @@ def _write(found: RecommendationResult, out: str | None, owners: tuple[str, ...]
             + (
                 f"no limit above zero was found: {row.reason}"
                 if row.value_new is None
-                else f"at {format_number(row.value_new)} it is muted {row.predicted_throttled_share:.2%} of the time, "
-                f"{row.predicted_throttled_requests:,} requests told to wait, longest wait "
+                else f"at {format_number(row.value_new)} throttled for {row.predicted_throttled_share:.2%} of the "
+                f"time, {row.predicted_throttled_requests:,} requests, the longest for "
                 f"{duration(row.predicted_max_delay_ms)}"
             ),
             err=True,
@@ -193,7 +193,7 @@ def _table(rows: tuple[Any, ...]) -> Any:
     has_owners = any(row.owner is not None for row in rows)
     for name in (*(["owner"] if has_owners else []), "rule", "key"):
         table.add_column(name, overflow="fold")
-    for name in ("now", "recommended", "muted", "longest wait"):
+    for name in ("now", "recommended", "throttled", "longest throttle"):
         table.add_column(name, justify="right")
     table.add_column("because", overflow="fold")
     for row in rows:

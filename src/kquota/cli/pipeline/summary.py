@@ -52,7 +52,7 @@ def print_analysis(analysis: Analysis) -> None:
     if summary.unknown_amounts:
         console.print(
             f"{summary.unknown_amounts:,} requests have an unknown amount: deleting and growing topics costs their "
-            "partitions, which the log does not always tell (see --topics)."
+            "partitions, which the log does not always have (see --topics)."
         )
     if summary.calibration is not None and summary.calibration.waits:
         console.print(_calibration(summary.calibration))
@@ -78,8 +78,10 @@ def _summary_lines(summary: Summary) -> Iterator[str]:
             f"{summary.throttled_meters:,} throttled"
         )
         if has_log:
-            waited = f"{summary.throttled_requests:,} requests were told to wait {duration(summary.throttle_ms or 0)}"
-            text += f"; {waited} in all" + (" by the logs" if summary.metrics is not None else "")
+            throttled = (
+                f"{summary.throttled_requests:,} requests were throttled for {duration(summary.throttle_ms or 0)}"
+            )
+            text += f"; {throttled} in all" + (" by the logs" if summary.metrics is not None else "")
         yield text
     yield from over_time_lines(summary)
 
@@ -109,7 +111,7 @@ def _repeated(logs: Sequence[DuplicateLogFile]) -> Iterator[str]:
 def _overlap(logs: Overlap) -> str:
     one, other = logs.files
     if logs.overlap_ms:
-        found, follows = f"overlap by {duration(logs.overlap_ms)}", "lines that stand in both count twice"
+        found, follows = f"overlap by {duration(logs.overlap_ms)}", "lines that are in both count twice"
     else:
         found, follows = "are of different addresses", "a broker may have come back with another one"
     return (
@@ -122,8 +124,8 @@ def _clock_went_backwards(step: BackwardClock) -> str:
     return (
         f"broker {step.broker_id}: its log goes back in time by {duration(step.by_ms)} after "
         f"{moment(step.from_ms)}: the clock was set back, or summer time ended; what was used before and after "
-        "counts on the same seconds, so that rates and waits of that time are too high; cut the log there, and analyse "
-        "both parts on their own"
+        "counts on the same seconds, so that rates and throttle times are too high there; cut the log there, and "
+        "analyse both parts on their own"
     )
 
 
@@ -137,8 +139,8 @@ def _ambiguous_hour(log: AmbiguousHour) -> str:
 def _calibration(calibration: CalibrationTotals) -> str:
     close, waits = calibration.within_5ms_or_5pct, calibration.waits
     return (
-        f"calibration: Kafka's arithmetic on this log gives {close:,} of {waits:,} waits ({close / waits:.1%}) within "
-        f"5 ms or 5 %: {duration(calibration.throttle_ms_predicted)} in all, logged "
+        f"calibration: Kafka's arithmetic on this log gives {close:,} of {waits:,} throttle times "
+        f"({close / waits:.1%}) within 5 ms or 5 %: {duration(calibration.throttle_ms_predicted)} in all, logged "
         f"{duration(calibration.throttle_ms_logged)}"
     )
 
@@ -150,17 +152,17 @@ def _metric_lines(metrics: MetricsRead) -> Iterator[str]:
     yield f"{metrics.readings:,} readings of {metrics.meters:,} meters from metrics ({sources}){step}" + (
         f", {metrics.rejected:,} rejected" if metrics.rejected else ""
     )
-    told = [
+    left_out = [
         f"{getattr(metrics, name):,} {what}"
         for name, what in (
             ("covered_by_log", "in times that a request log covers, which is taken there"),
-            ("duplicates", "told more than once"),
+            ("duplicates", "more than once"),
             ("without_value", "without a value"),
         )
         if getattr(metrics, name)
     ]
-    if told:
-        yield f"  readings not counted: {'; '.join(told)}"
+    if left_out:
+        yield f"  readings not counted: {'; '.join(left_out)}"
     left_out = [
         f"{getattr(metrics, name):,} {what}"
         for name, what in (
@@ -195,7 +197,7 @@ def _meter_table(meters: Sequence[Any]) -> Any:
         table.add_column(name, overflow="fold")
     table.add_column("limit", justify="right")
     table.add_column("by rule", overflow="fold")
-    for name in ("p95", "max", "over", "throttled", "told to wait"):
+    for name in ("p95", "max", "over", "throttled", "throttled for"):
         table.add_column(name, justify="right")
     for line in meters:
         cells = [

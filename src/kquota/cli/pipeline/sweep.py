@@ -26,7 +26,7 @@ NONE_LIMITED = "no meter has a limit: with --unlimited-by clients are measured a
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """Which limits are tried, on what."""
+    """Which limits are simulated, on what."""
 
     quotas: str | None = option(
         "--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: those of the dataset]"
@@ -58,7 +58,7 @@ Examples:
 `kquota pipeline report --dataset report` then draws the curves."""
 )
 @dataset_option
-@takes(arrivals=ArrivalOptions, broker=BrokerOptions, spark=SparkOptions, tried=SweepOptions)
+@takes(arrivals=ArrivalOptions, broker=BrokerOptions, spark=SparkOptions, candidates_of=SweepOptions)
 @click.option("--limit", "limits", multiple=True, metavar="VALUE", help="A limit to try on all meters. Repeatable.")
 @click.option(
     "--factor",
@@ -74,7 +74,7 @@ def sweep(
     arrivals: ArrivalOptions,
     broker: BrokerOptions,
     spark: SparkOptions,
-    tried: SweepOptions,
+    candidates_of: SweepOptions,
     limits: tuple[str, ...],
     factors: tuple[float, ...],
 ) -> None:
@@ -85,7 +85,7 @@ def sweep(
     values = tuple(positive_number(text, "--limit") for text in limits)
     for factor in factors:
         check_finite(factor, "--factor")
-    file = own_quotas(dataset, tried.quotas)
+    file = own_quotas(dataset, candidates_of.quotas)
     with needs_spark():
         from kquota.pipeline.advice import sweep_job
         from kquota.pipeline.advice.curve import Grid
@@ -93,13 +93,13 @@ def sweep(
         Path(dataset),
         file,
         spark.job(dataset, config),
-        grid=Grid(tried.candidates, values, factors),
+        grid=Grid(candidates_of.candidates, values, factors),
         arrivals=arrivals.load(),
-        unlimited_by=tried.unlimited_by,
+        unlimited_by=candidates_of.unlimited_by,
     )
     if not found.meters:
         click.echo(NONE_LIMITED, err=True)
-    click.echo(f"{found.candidates:,} limits tried on {found.meters:,} meters")
+    click.echo(f"{found.candidates:,} limits simulated on {found.meters:,} meters")
     click.echo(f"table: {Path(dataset) / 'curve'}")
 
 

@@ -114,7 +114,7 @@ def whatif(
     print_what_if(found)
     if not found.has_baseline:
         click.echo(
-            f"compared with no limits at all: which held is not known in {dataset}; --baseline FILE says it, or "
+            f"compared with no limits at all: {dataset} has no quotas of its own; --baseline FILE says it, or "
             f"`kquota pipeline resolve --dataset {dataset}`",
             err=True,
         )
@@ -162,7 +162,7 @@ def _table(rows: tuple[Any, ...]) -> Any:
         table.add_column("broker", justify="right")
     for name in ("meter", "key"):
         table.add_column(name, overflow="fold")
-    for name in ("limit", "throttled", "told", "longest wait", "waits in all", "throughput"):
+    for name in ("limit", "throttled", "requests", "longest throttle", "throttled for", "throughput"):
         table.add_column(name, justify="right")
     for name in ("", "not known"):
         table.add_column(name, overflow="fold")

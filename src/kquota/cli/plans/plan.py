@@ -42,7 +42,7 @@ Examples:
 
 \b
 Exit codes: 0 no changes, 3 changes pending, 2 something given cannot be used, 4 not authorised,
-5 unreachable or timed out. So the same command, run now and then, tells when quotas drift from the file.
+5 unreachable or timed out. So the same command, run now and then, shows when quotas drift from the file.
 With --fail-on-impact: 0 where no change does more than is allowed, 3 where one does."""
 )
 @click.option("-f", "--file", required=True, metavar="FILE", help="A quota file, YAML or JSON; - is standard input.")
@@ -85,11 +85,11 @@ def plan(
 ) -> int:
     """Say what kquota apply would change, and change nothing. What the file does not name is left out, without --prune.
 
-    With --out the plan is kept, to be reviewed; kquota apply carries out exactly that, or nothing if the quotas have
+    With --out the plan is written, to be reviewed; kquota apply carries out exactly that, or nothing if the quotas have
     changed since.
 
-    With --dataset each change is tried on recorded traffic: who would have been throttled, and for how long, the worst
-    first.
+    With --dataset each change is simulated on recorded traffic: who would have been throttled, and for how long, the
+    worst first.
     """
     config = broker.load()
     objectives = [Objective.parse(text) for text in allowed]

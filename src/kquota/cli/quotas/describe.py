@@ -29,7 +29,7 @@ Examples:
 def describe(
     *,
     target: Target,
-    wanted: EntityFilter,
+    entity_filter: EntityFilter,
     format: str,
 ) -> None:
     """List the entities that match, with their values.
@@ -37,7 +37,7 @@ def describe(
     Without a filter: all. The conditions must all hold; a type that is not mentioned may be there or not, unless
     --strict is given. What json and yaml print is a quota file again.
     """
-    entries = [entry for entry in target.read(wanted.asked).entries if wanted.has_prefixes(entry.entity)]
+    entries = [entry for entry in target.read(entity_filter.asked).entries if entity_filter.has_prefixes(entry.entity)]
     shown = QuotaFile(tuple(sorted(entries, key=lambda entry: entry.entity.sort_key())))
     match format:
         case "json":
@@ -51,7 +51,7 @@ def describe(
 
 
 def _text_rows(file: QuotaFile) -> list[list[str]]:
-    """One row for each value; the entity stands at its first."""
+    """One row for each value; the entity is at its first."""
     rows = []
     for entry in file.entries:
         entity = entry.entity.to_text()

@@ -46,18 +46,18 @@ Exit codes: 0 done, 2 something given cannot be used, 6 there is no history: a c
 def history(
     *,
     target: Target,
-    wanted: EntityFilter,
+    entity_filter: EntityFilter,
     since: int,
     format: str,
 ) -> None:
-    """Tell every change of a store, oldest first: who made it, when, and what was set before and after.
+    """Show every change of a store, oldest first: who made it, when, and what was set before and after.
 
     The filters are those of kquota describe. A commit is what was changed in one go.
     """
-    wanted.check()
+    entity_filter.check()
     if target.bootstrap_server is not None:
         raise NotSupportedError(
-            "a cluster tells no history of its quotas; that of kquota serve is in its store: give --store"
+            "a cluster has no history of its quotas; that of kquota serve is in its store: give --store"
         )
     with target.open() as store:
         if not isinstance(store, HasHistory):
@@ -66,7 +66,7 @@ def history(
             _Entry(commit, change)
             for commit in store.history(since=since)
             for change in commit.changes
-            if wanted.matches(change.entity)
+            if entity_filter.matches(change.entity)
         )
         if format == "text":
             sys.stdout.writelines(line + "\n" for line in _text_lines(found))

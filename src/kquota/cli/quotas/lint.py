@@ -24,7 +24,7 @@ __all__ = ["lint"]
 
 @dataclass(frozen=True, slots=True)
 class LocatedFinding:
-    """A finding, and where what it is about stands."""
+    """A finding, and the place in a file that it is about."""
 
     finding: Finding
     file: str | None
@@ -78,19 +78,19 @@ def lint(
     paths = (*files, *more_files)
     if paths:
         _check_alone()
-        told, is_read = _of_files(paths, broker)
+        findings, is_read = _of_files(paths, broker)
     else:
         target.check(files=True)
-        told, is_read = _of_target(target, broker), True
+        findings, is_read = _of_target(target, broker), True
     if format == "text":
-        sys.stdout.write("".join([f"{_text(one)}\n" for one in told]))
+        sys.stdout.write("".join([f"{_text(one)}\n" for one in findings]))
     else:
-        write_records(told, format, _LAYOUT)
-    if told or is_read:
-        _sum_up(told)
+        write_records(findings, format, _LAYOUT)
+    if findings or is_read:
+        _sum_up(findings)
     if not is_read:
         return InputError.exit_code
-    return int(any(one.finding.severity.rank <= Severity(fail_on).rank for one in told))
+    return int(any(one.finding.severity.rank <= Severity(fail_on).rank for one in findings))
 
 
 def _check_alone() -> None:
@@ -102,26 +102,26 @@ def _check_alone() -> None:
 
 
 def _of_files(paths: tuple[str, ...], broker: BrokerConfig) -> tuple[list[LocatedFinding], bool]:
-    """What is found in each, and whether all could be read; what could not is told on standard error."""
-    told: list[LocatedFinding] = []
+    """What is found in each, and whether all could be read; a message on standard error names those that could not."""
+    findings: list[LocatedFinding] = []
     is_read = True
     for path in paths:
         try:
-            file = read_quotas(path, tells_left_out=False)
+            file = read_quotas(path, warns=False)
         except InputError as error:
             click.echo(f"kquota: error: {error}", err=True)
             is_read = False
             continue
-        told += _told(file, find(file, broker=broker), path if len(paths) > 1 else None, path)
-    return told, is_read
+        findings += _located(file, find(file, broker=broker), path if len(paths) > 1 else None, path)
+    return findings, is_read
 
 
 def _of_target(target: Target, broker: BrokerConfig) -> list[LocatedFinding]:
-    file = read_quotas(target.quotas, tells_left_out=False) if target.quotas is not None else target.read()
-    return _told(file, find(file, broker=broker), None, target.quotas or "")
+    file = read_quotas(target.quotas, warns=False) if target.quotas is not None else target.read()
+    return _located(file, find(file, broker=broker), None, target.quotas or "")
 
 
-def _told(file: QuotaFile, findings: Iterable[Finding], name: str | None, path: str) -> list[LocatedFinding]:
+def _located(file: QuotaFile, findings: Iterable[Finding], name: str | None, path: str) -> list[LocatedFinding]:
     """Each finding with its place; those of a file in its order."""
     lines = {entry.entity: entry.line for entry in file.entries}
     numbered = [(lines.get(one.entity) if one.entity is not None else None, one) for one in findings]
@@ -132,8 +132,8 @@ def _told(file: QuotaFile, findings: Iterable[Finding], name: str | None, path: 
     ]
 
 
-def _sum_up(told: list[LocatedFinding]) -> None:
-    counts = Counter(one.finding.severity for one in told)
+def _sum_up(findings: list[LocatedFinding]) -> None:
+    counts = Counter(one.finding.severity for one in findings)
     shown = [
         f"{counts[severity]} {word}{'s' if counts[severity] > 1 else ''}"
         for severity, word in ((Severity.ERROR, "error"), (Severity.WARNING, "warning"), (Severity.INFO, "note"))
@@ -142,15 +142,15 @@ def _sum_up(told: list[LocatedFinding]) -> None:
     click.echo(", ".join(shown) or "nothing found", err=True)
 
 
-def _text(told: LocatedFinding) -> str:
-    one = told.finding
-    place = f"{told.place}: " if told.place else ""
+def _text(located: LocatedFinding) -> str:
+    one = located.finding
+    place = f"{located.place}: " if located.place else ""
     about = " ".join(part for part in (one.entity.to_text() if one.entity else "", one.key or "") if part)
     return printable(f"{place}{one.severity}: {about}{': ' if about else ''}{one.message} [{one.rule}]")
 
 
-def _fields(told: LocatedFinding) -> Mapping[str, object]:
-    one = told.finding
+def _fields(located: LocatedFinding) -> Mapping[str, object]:
+    one = located.finding
     fields = {
         "rule": one.rule,
         "severity": one.severity.value,
@@ -158,18 +158,18 @@ def _fields(told: LocatedFinding) -> Mapping[str, object]:
         "key": one.key,
         "message": one.message,
     }
-    return fields if told.file is None else {"file": told.file, **fields}
+    return fields if located.file is None else {"file": located.file, **fields}
 
 
-def _row(told: LocatedFinding) -> tuple[str, ...]:
-    one = told.finding
+def _row(located: LocatedFinding) -> tuple[str, ...]:
+    one = located.finding
     entity = "" if one.entity is None else one.entity.to_text()
-    return told.place, one.rule, one.severity.value, entity, one.key or "", one.message
+    return located.place, one.rule, one.severity.value, entity, one.key or "", one.message
 
 
 _LAYOUT: Layout[LocatedFinding] = Layout(
     fields=_fields,
     header=("place", "rule", "severity", "entity", "key", "message"),
-    rows=lambda told: [_row(told)],
+    rows=lambda located: [_row(located)],
     text=_text,
 )

@@ -163,7 +163,7 @@ def _read_clients(stream: TextIO, place: str) -> Iterator[Client]:
                 if len(row) != len(columns):
                     raise InputError(
                         f"{place}:{line}: there are {len(row)} cells, the header has {len(columns)}; "
-                        'a name with a comma must stand in "quotes"'
+                        'a name with a comma must be in "quotes"'
                     )
                 yield Client(dict(zip(columns, row, strict=True)))
             line = rows.line_num + 1

@@ -31,7 +31,7 @@ Exit codes: 0 done or nothing to do, 1 some or all failed, 2 something given can
 def restore(*, store: str, source: str, dry_run: bool, format: str) -> int:
     """Make the quotas of a store those of a backup of it, also while kquota serve has it open.
 
-    What differs is changed, in one commit: nothing of the history is lost, and kquota history tells of it.
+    What differs is changed, in one commit: nothing of the history is lost, and kquota history shows it.
     """
     from kquota.cli.options.targets import Target
     from kquota.policy import alterations, difference

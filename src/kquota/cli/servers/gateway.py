@@ -57,8 +57,7 @@ Then, with Kafka's own tools:
 @click.option(
     "--node-ports",
     metavar="FIRST-LAST",
-    help="The ports that stand for the brokers: broker N has FIRST + N modulo their number.  "
-    "[default: the 100 after --listen]",
+    help="The ports of the brokers: broker N has FIRST + N modulo their number.  [default: the 100 after --listen]",
 )
 @click.option(
     "--advertise",
@@ -111,7 +110,7 @@ def gateway(
     """Enforce Kafka's quotas in front of any Kafka cluster, for unmodified clients.
 
     Clients connect to the gateway instead of the brokers; it passes on what they send, charges it as a broker would,
-    and makes those who are over their quota wait (KIP-219). They log in at the brokers, through the gateway, which
+    and throttles those who are over their quota (KIP-219). They log in at the brokers, through the gateway, which
     learns from that who they are. docs/gateway.md has the settings, and what a gateway cannot see.
 
     The first line on standard output is "listening on HOST:PORT", once clients can connect, then there is a line

@@ -31,7 +31,7 @@ Then, with Kafka's own tool:
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
-    help="Where clients are told to connect to. By default the listen address; needed for 0.0.0.0 and [::].",
+    help="The address that clients get to connect to. By default the listen address; needed for 0.0.0.0 and [::].",
 )
 @click.option(
     "--insecure",

@@ -23,9 +23,7 @@ def to_kquota_error(error: Exception) -> Exception:
         return error
     text = _causes(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
     if "No space left on device" in text:
-        return KquotaError(
-            "no space left on the device: free some, or write elsewhere; earlier results are whole"
-        )
+        return KquotaError("no space left on the device: free some, or write elsewhere; earlier results are whole")
     if (damaged := _DAMAGED.search(text)) is not None:
         return InputError(f"{damaged[1]} cannot be read, it is damaged: run the step that wrote it again")
     if (missing := _NOT_FOUND.search(text)) is not None:
