@@ -139,7 +139,7 @@ def test_seconds_where_requests_were_not_kept(tmp_path: Path, capsys: pytest.Cap
     directory.usage("alice", None, 1, 50.0, grain="user")
     assert run(["callback", "test", "groups", "--dataset", str(directory.write(tmp_path / "out")), "-q"]) == 0
     out = capsys.readouterr().out
-    assert "The requests themselves were not kept" in out
+    assert "The dataset has no single requests" in out
     assert "1 more are left out" in out
 
 
