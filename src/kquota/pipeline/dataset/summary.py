@@ -26,7 +26,6 @@ __all__ = [
     "ShowbackRun",
     "Summary",
     "WhatIfRun",
-    "decode_summary",
     "encode_summary",
 ]
 
@@ -247,8 +246,3 @@ class Summary(msgspec.Struct, kw_only=True, omit_defaults=True):
 def encode_summary(summary: Summary) -> bytes:
     """As summary.json is written, for people to read."""
     return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
-
-
-def decode_summary(content: bytes) -> Summary:
-    """What :func:`encode_summary` wrote. :raises msgspec.DecodeError: it did not."""
-    return msgspec.json.decode(content, type=Summary)

@@ -95,11 +95,11 @@ class Table:
         :raises SchemaMismatchError: a column is missing, is not part of the table, or has another type.
         """
         actual = {field.name: field.dataType.simpleString() for field in frame.schema}
-        wanted = {field.name: field.dataType.simpleString() for field in self.schema}
-        if actual != wanted:
-            differing = sorted(name for name in actual.keys() | wanted.keys() if actual.get(name) != wanted.get(name))
+        expected = {field.name: field.dataType.simpleString() for field in self.schema}
+        if actual != expected:
+            differing = sorted({name for name, _ in actual.items() ^ expected.items()})
             details = ", ".join(
-                f"{name}: {actual.get(name, 'absent')}, expected {wanted.get(name, 'absent')}" for name in differing
+                f"{name}: {actual.get(name, 'absent')}, expected {expected.get(name, 'absent')}" for name in differing
             )
             raise SchemaMismatchError(f"not a {self.name} table: {details}")
         return frame.select(*self.columns)
@@ -107,9 +107,9 @@ class Table:
 
 @cache
 def _spark_schema(table: Table) -> StructType:
-    from kquota.pipeline.dataset.frames import spark_schema  # Spark is loaded only by who asks for it
+    from pyspark.sql.pandas.types import from_arrow_schema  # Spark is loaded only by who asks for it
 
-    return spark_schema(table.arrow_schema)
+    return from_arrow_schema(table.arrow_schema)
 
 
 _CLUSTER: Final = Column("cluster", _TEXT, "", "Name given to the cluster; '' without one")

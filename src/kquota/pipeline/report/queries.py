@@ -54,7 +54,7 @@ def build_report(run: Run, bounds: Bounds) -> Report:
     def read_if_there(table: tables.Table) -> DataFrame | None:
         return read(table) if run.has(table.name) else None
 
-    clients, throttled = read(tables.CLIENTS), read(tables.THROTTLED)
+    clients, utilisation, throttled = (read(one) for one in (tables.CLIENTS, tables.UTILISATION, tables.THROTTLED))
     limits = read_if_there(tables.LIMITS)
     # Where limits changed, `clients` has the last one that each client had, which may be one that is there no more.
     in_force = clients if limits is None else limits.where(F.col("valid_to_ms").isNull())
@@ -75,7 +75,7 @@ def build_report(run: Run, bounds: Bounds) -> Report:
             found["recommendations"] = pool.submit(advice.recommendations, recommended, curve, in_force, bounds)
         brokers, time_range = _brokers(run.source(tables.USAGE.name))
         throttle = throttled_by_meter(throttled, time_range or Span(0, 0), bounds)
-        use = to_use(read(tables.UTILISATION), bounds).join(throttle, on=list(METER), how="left")
+        use = to_use(utilisation, bounds).join(throttle, on=list(METER), how="left")
         timelines = pool.submit(_timelines, run, clients, limits, use, time_range, bounds)
         found["limited"] = pool.submit(limited_clients, clients, use, bounds)
         found["unlimited"] = pool.submit(unlimited_clients, clients, bounds)
