@@ -210,7 +210,7 @@ class Dataset:
     ) -> Run:
         """A context in which a step writes its tables. To enter it may raise BusyError, as :class:`.run.Run` says.
 
-        :param into: another dataset, that is replaced by what the step writes; without it they go beside what is read.
+        :param into: another dataset, which what the step writes replaces; without it the dataset that is read gets it.
         :raises MissingTableError: what the step reads is not there.
         """
         from kquota.pipeline.dataset.run import Run  # which imports this

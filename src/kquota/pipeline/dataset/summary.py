@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Input(msgspec.Struct, frozen=True):
-    """A file that was read; `broker_id` is null where the file itself says whose it is."""
+    """A file that was read; `broker_id` is null where the file itself names its brokers."""
 
     file: str
     source: str
@@ -70,7 +70,7 @@ class BackwardClock(msgspec.Struct, frozen=True):
 
 
 class MetricsRead(msgspec.Struct, frozen=True):
-    """What became of brokers' metrics: readings of quota metrics, and series beside them."""
+    """What became of brokers' metrics: readings of quota metrics, and other series."""
 
     readings: int
     rejected: int
@@ -136,7 +136,7 @@ class GrainDifference(msgspec.Struct, frozen=True):
 
 
 class WhatIfRun(msgspec.Struct, frozen=True):
-    """How other limits were tried, and on how many meters they show. `clients` and `meters` are those compared."""
+    """How other limits were simulated, and how many meters they affect. `clients` and `meters` are those compared."""
 
     model: str
     in_flight: int | None
@@ -153,7 +153,7 @@ class WhatIfRun(msgspec.Struct, frozen=True):
 
 
 class CurveRun(msgspec.Struct, frozen=True):
-    """How many limits were tried."""
+    """How many candidate limits were simulated."""
 
     model: str
     meters: int
@@ -161,7 +161,7 @@ class CurveRun(msgspec.Struct, frozen=True):
 
 
 class RecommendRun(msgspec.Struct, frozen=True):
-    """What was asked for, and for how many rules it was not found."""
+    """The goal, and for how many rules no limit meets it."""
 
     goal: str
     rules: int

@@ -1,4 +1,4 @@
-"""Who used how much: usage by owner and day, beside what the owners' clients may use."""
+"""Who used how much: usage by owner and day, with what the owners' clients may use."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _sums() -> tuple[Column, Column]:
 def with_owners(clients: DataFrame, owners: OwnerMap) -> DataFrame:
     """Add OWNER, as :meth:`OwnerMap.owner` says it.
 
-    :param clients: any columns, among them user, client_id and ip; few rows beside `usage`.
+    :param clients: any columns, among them user, client_id and ip; with far fewer rows than `usage`.
     """
     return add_owner(clients, ("user", "client_id", "ip"), owners.owner)
 
@@ -123,7 +123,7 @@ def to_showback(days: DataFrame, limits: DataFrame | None) -> DataFrame:
     """
     brokers = days.groupBy("cluster", "date").agg(F.count_distinct("broker_id").alias("brokers"))
     of_day = days.groupBy(*_DAY, OWNER).agg(*_sums(), F.max(LAST_MS).alias(LAST_MS))
-    # By meter, and all that count on none together.
+    # By meter; clients without a meter are added up together.
     by_meter = (
         _with_meters(of_day, limits)
         .groupBy("cluster", OWNER, "date", "key", "meter")
