@@ -48,7 +48,7 @@ class Storage(Protocol):
         """The same for all URLs that name this place: links and other spellings of its path."""
 
     def list(self, prefix: str = "") -> list[FileInfo]:
-        """The files with paths that begin with `prefix` (empty, or ending in ``/``), by path; empty where there are none.
+        """The files with paths that begin with `prefix` (empty, or ending in ``/``), by path.
 
         :raises NotADirectoryError: the URL is that of a file.
         """

@@ -209,8 +209,8 @@ def _calibration(table: DataFrame, bounds: Bounds) -> list[Row]:
     """The meters with the most throttle times that the replay does not reproduce, then those throttled longest.
 
     Rows: those of `calibration`, and is_estimate (of request time, of which nothing is known but a range; these are
-    counted apart), waits (requests throttled in the log or the replay, and compared), and the sums of all meters of that
-    kind: all_total (how many there are), all_waits, all_close (reproduced by the replay) and so on.
+    counted apart), waits (requests throttled in the log or the replay, and compared), and the sums of all meters of
+    that kind: all_total (how many there are), all_waits, all_close (reproduced by the replay) and so on.
     """
     of_kind = Window.partitionBy("is_estimate")
     order = (F.desc("not_close"), F.desc("throttle_ms_logged"), *METER, "broker_id")
