@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, Self
 
+import msgspec
 import pyarrow as pa
 
 from kquota.pipeline.dataset import runs
@@ -23,7 +24,7 @@ from kquota.pipeline.dataset.errors import DamagedFileError, MissingTableError
 from kquota.pipeline.dataset.manifest import RUNS
 from kquota.pipeline.dataset.steps import UTILISATION_STEP
 from kquota.pipeline.dataset.storage import LocalStorage
-from kquota.pipeline.dataset.summary import decode_summary
+from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import ALL_TABLES
 from tests.kit.datasets import add_rows, analyse, analysed, left_over
 
@@ -219,5 +220,5 @@ def _check_cleaned(url: Path, found: Trial) -> None:
     newest = Dataset.open(url)
     _look(newest, found)
     found.problems += [f"{path} is left" for path in left_over(newest)]
-    if decode_summary((url / "summary.json").read_bytes()) != newest.summary:
+    if msgspec.json.decode((url / "summary.json").read_bytes(), type=Summary) != newest.summary:
         found.problems.append("summary.json is not of the newest commit")

@@ -81,7 +81,7 @@ def test_the_file_has_each_owners_rules_together(usage: str, capsys: pytest.Capt
 
 
 def test_only_the_rules_of_an_owner(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """All others are left out of file and table, and their limits count for what a broker can bear."""
+    """All others are left out of file and table, and their limits count for the capacity of brokers."""
     arguments = ["--owners", "owners.csv", "--owner", "search", "--capacity", "producer_byte_rate=18500"]
     assert recommend(usage, *arguments) == 1  # what is left, 500, is too little for bob
     captured = capsys.readouterr()
@@ -94,7 +94,7 @@ def test_only_the_rules_of_an_owner(usage: str, capsys: pytest.CaptureFixture[st
     assert recommend(usage, *arguments[:-1], "producer_byte_rate=18000") == 1
     captured = capsys.readouterr()
     assert captured.out == "quotas: []\n"
-    reason = "the lowest with throttled_share<=0.01; what stays as it is comes to all"
+    reason = "the lowest with throttled_share<=0.01; the limits that stay as they are use up the capacity"
     assert f"no limit above zero was found: {reason}" in captured.err
 
 

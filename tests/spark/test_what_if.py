@@ -384,7 +384,7 @@ def test_what_other_owners_may_use_now_is_not_there_to_give(spark: SparkSession)
 
     (row,) = recommended(usage, rules, {PRODUCER_BYTE_RATE: 700.0}, owner="payments").values()
     assert (row.value_now, row.value_new) == (5000.0, None)
-    assert row.reason.endswith("; what stays as it is comes to all that a broker can bear")
+    assert row.reason.endswith("; the limits that stay as they are use up the capacity")
     assert row.predicted_throttled_share == 0.0  # under the limit that it keeps
 
 

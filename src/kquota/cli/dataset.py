@@ -161,7 +161,7 @@ def clean(*, dataset: str, older_than_s: float | None, dry_run: bool) -> None:
     The next run does the same, but for what runs of other machines left: whether those are at work is known there only.
     """
     found = _open(dataset)
-    removed = found.leftovers(older_than_s=older_than_s) if dry_run else found.clean(older_than_s=older_than_s)
+    removed = found.clean(older_than_s=older_than_s, dry_run=dry_run)
     for path in removed:
         click.echo(path)
     files = f"{len(removed):,} file{'' if len(removed) == 1 else 's'}"

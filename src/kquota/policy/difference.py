@@ -22,7 +22,7 @@ def difference(current: QuotaSnapshot, desired: QuotaSnapshot, *, prune: bool = 
 
 
 def alterations(changes: Iterable[QuotaChange]) -> list[ClientQuotaAlteration]:
-    """The changes as requests, one for each entity; changes of one entity stand together."""
+    """The changes as requests, one for each entity; changes of one entity are neighbours."""
     return [
         ClientQuotaAlteration(entity, [ClientQuotaAlteration.Op(change.key, change.after) for change in own])
         for entity, own in groupby(changes, key=lambda change: change.entity)

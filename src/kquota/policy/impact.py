@@ -30,7 +30,7 @@ class Impact:
     taken_over: int = 0
     """How many take over clients of other meters."""
     newly_throttled_meters: tuple[str, ...] = ()
-    """Some of them, those that wait longest first; so the others."""
+    """Some of them, those throttled longest first; the other names likewise."""
     no_longer_throttled_meters: tuple[str, ...] = ()
     taken_over_meters: tuple[str, ...] = ()
     unknowns: tuple[str, ...] = ()

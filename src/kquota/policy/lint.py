@@ -39,7 +39,7 @@ _SHOWN: Final = 3
 def lint(file: QuotaFile, *, broker: BrokerConfig = _DEFAULTS) -> tuple[Finding, ...]:
     """What is wrong with the quotas of `file`, or may surprise, sorted by entity.
 
-    :param broker: whose settings decide what a limit comes to; by default Kafka's own.
+    :param broker: the broker's settings, by which limits are judged; by default Kafka's own.
     """
     snapshot = file.snapshot()
     findings: list[Finding] = []
@@ -102,7 +102,7 @@ def _reach(key: str, rules: set[ClientQuotaEntity]) -> Iterator[Finding]:
 def _taken(
     entity: ClientQuotaEntity, key: str, client_id: str, users: list[str], with_pair: set[str]
 ) -> Iterator[Finding]:
-    """A rule on a client id, and the users whose own rules bind before it: those without a rule for the pair."""
+    """A rule on a client id, and users with own rules, which take precedence over it where the pair has no rule."""
     shown = list(islice((user for user in users if user not in with_pair), _SHOWN))
     if not shown:
         return
@@ -130,7 +130,7 @@ def _value(entity: ClientQuotaEntity, key: str, value: float, broker: BrokerConf
         text = "NaN lets nobody connect: Kafka takes it and makes it 0; remove the value, or write a number"
         yield Finding("nan-limit", Severity.ERROR, entity, key, text)
     elif math.isnan(value):
-        text = "NaN limits nobody: Kafka takes it and then never waits; remove the value, or write a number"
+        text = "NaN limits nobody: Kafka takes it and then never throttles; remove the value, or write a number"
         yield Finding("nan-limit", Severity.WARNING, entity, key, text)
     elif value <= 0:
         text = f"{shown} is refused: a limit is greater than 0; remove the value for no limit, or write a small number"

@@ -20,7 +20,7 @@ _DEFAULTS: Final = ("<default>", "%3Cdefault%3E")
 
 
 def lint_names(entities: Iterable[ClientQuotaEntity]) -> Iterator[Finding]:
-    """Findings about the names of `entities`; each name is reported at the first entity that has it."""
+    """Findings about the names of `entities`; each name is reported once, at the first entity that has it."""
     first: dict[str, dict[str, ClientQuotaEntity]] = {}
     for entity in sorted(entities, key=ClientQuotaEntity.sort_key):
         for entity_type, name in entity.entries.items():

@@ -49,7 +49,7 @@ class Objective:
         if math.isnan(most) or (found[3] and found[1] != "throttled_share"):
             raise InputError(f"{text!r}: {found[2]}{found[3]} is no value of {found[1]}")
         if found[1] == "throttled_share" and most > 1:
-            # Taken as it stands it would allow everything, in a pipeline for ever.
+            # Read as a share it would allow everything, and nobody might notice.
             raise InputError(f"{text!r}: a share is at most 1, or 100%; 1 % is written 1% or 0.01")
         return cls(found[1], most)
 

@@ -1,6 +1,6 @@
-"""Owner maps: who pays for a client, and whose a limit is. Rules by name and prefix, the first that matches wins.
+"""Owner maps: who owns a client, and who a limit. Rules by name and prefix, the first that matches wins.
 
-As CSV, with any of these columns beside `owner` (an empty cell is not looked at):
+As CSV, with any of these columns besides `owner` (an empty cell is not looked at):
 
     owner,user,user-prefix,client-id,client-id-prefix,ip,ip-prefix
     payments,alice,,,,,
@@ -44,7 +44,7 @@ _COLUMNS: Final = (_OWNER, *(f"{kind}{suffix}" for kind, suffix in _TESTS))
 
 @dataclass(frozen=True, slots=True)
 class OwnerRule:
-    """Clients whose names are these and begin so. A rule without an owner leaves what it matches to nobody."""
+    """Clients with these names and prefixes of names. Clients that a rule without an owner matches have no owner."""
 
     owner: str
     names: Mapping[str, str]
@@ -73,7 +73,7 @@ class OwnerRule:
 class OwnerMap:
     """Who owns clients: by the first rule that matches, otherwise by the owners that a quota file names.
 
-    There the entity counts whose limit would bind the client, if all that have an owner had limits.
+    Of the entities with an owner, the one counts that would bind the client if each had a limit.
     """
 
     def __init__(self, rules: Iterable[OwnerRule], quotas: QuotaFile | None = None) -> None:
@@ -90,7 +90,7 @@ class OwnerMap:
 
     @property
     def owners(self) -> frozenset[str]:
-        """All that are named."""
+        """The owners that are named."""
         return frozenset(rule.owner for rule in self._rules if rule.owner) | frozenset(self._of_entity.values())
 
     def owner(self, user: str | None, client_id: str | None, ip: str | None) -> str:
@@ -110,11 +110,11 @@ class OwnerMap:
         return self._by_entity(user, client_id, ip) or UNOWNED
 
     def owner_of_entity(self, entity: ClientQuotaEntity) -> str:
-        """Whose the limits of an entity are; :data:`UNOWNED` without any owner.
+        """The owner of the limits of an entity; :data:`UNOWNED` without any.
 
-        First it counts whom the quota file names for just this entity. A rule that asks for a name which the entity
-        leaves open, because it is for all or for those without a limit of their own, is not about it: `user=alice` is
-        whose clients of alice are that no rule knows by their client-id.
+        The owner that the quota file names for just this entity comes first. A rule with a name that the entity leaves
+        open, because it is for all clients or for those without a limit of their own, does not match it: `user=alice`
+        belongs to the owner of those clients of alice that no rule matches by their client-id.
         """
         if entity in self._of_entity:
             return self._of_entity[entity]

@@ -31,7 +31,7 @@ __all__ = ["Drift", "Plan", "PlanStatus", "PlanTarget", "PlannedChange", "finger
 
 @dataclass(frozen=True, slots=True)
 class PlanTarget:
-    """Whose quotas: a cluster's or a store's id, None where there is none, and how it was named, for messages."""
+    """A cluster or a store: its id, None where there is none, and how it was named, for messages."""
 
     id: str | None
     name: str
@@ -49,7 +49,7 @@ class PlannedChange(QuotaChange):
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A value that is neither what a plan was made from nor what it is to become. None stands for "not set"."""
+    """A value that is neither what a plan was made from nor what it is to become. None is "not set"."""
 
     entity: ClientQuotaEntity
     key: str
@@ -158,7 +158,7 @@ class Plan:
         return all(_identity(change) in own for change in changes)
 
     def by_entity(self) -> list[list[PlannedChange]]:
-        """The changes of each entity. Entities whose impacts do most harm come first, those without in order."""
+        """The changes of each entity. The most harmful impacts come first, entities without impacts in order."""
         groups = [list(own) for _, own in groupby(self.changes, key=lambda change: change.entity)]
         return sorted(groups, key=lambda own: max((one.impact or NO_IMPACT).harm for one in own), reverse=True)
 

@@ -1,4 +1,4 @@
-"""Whom a rule can bind at all: Kafka asks one level after the other, and a default above takes everyone.
+"""Which clients a rule can bind at all: Kafka asks one level after the other, and a default above takes everyone.
 
     1 user, client-id        4 default user, client-id           7 client-id
     2 user, default client   5 default user, default client      8 default client-id

@@ -1,4 +1,4 @@
-"""What a change of quotas brings beside what it says: rules that fall silent, limits that go, other meters."""
+"""What a change of quotas does besides what it says: rules that fall silent, limits that go, other meters."""
 
 import math
 from collections.abc import Iterator

@@ -34,10 +34,10 @@ METERS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Which limits to try on a meter, beside the one that it has.
+    """The candidates for a meter, besides the limit that it has.
 
-    Without `limits` and `factors` so many as `count`, from half of the mean to above the highest sampled rate of the
-    meter, each larger than the one before by the same part.
+    Without `limits` and `factors` there are `count`, from half of the mean to above the highest sampled rate of the
+    meter, each larger than the one before by the same factor.
     """
 
     count: int = CANDIDATES
@@ -83,13 +83,13 @@ def to_meters(
     )
 
 
-def to_curve(held: DataFrame) -> DataFrame:
+def to_curve(simulated: DataFrame) -> DataFrame:
     """The `curve` table: one row per broker, meter, key and candidate.
 
-    :param held: as :func:`~kquota.pipeline.simulation.cell_frames.simulate_cell_frames` gives it, with a :class:`Grid`.
+    :param simulated: columns of :data:`~kquota.pipeline.simulation.recording.SIMULATED`, for many candidates.
     """
     return CURVE.conform(
-        held.select(
+        simulated.select(
             "cluster",
             "broker_id",
             "meter",

@@ -1,20 +1,18 @@
-"""What to set: for each rule the lowest limit that does no more than is allowed, on recorded traffic."""
+"""Which limits to set: for each rule the lowest that meets the objectives, on recorded traffic."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, reduce
+from collections.abc import Mapping, Sequence
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
 
 from kquota.pipeline.dataset.tables import RECOMMENDATIONS
 from kquota.pipeline.limits.counting import counting_broker
 from kquota.pipeline.limits.identities import IDENTITY
-from kquota.pipeline.spark.workers import drop_zip_importers
+from kquota.pipeline.showback.by_owner import OWNER, add_owner
 from kquota.policy import UNOWNED, OwnerMap
 from kquota.quotas import KAFKA, STATIC, ClientQuotaEntity, ValueType
 
@@ -37,7 +35,6 @@ __all__ = [
 _PLACE: Final = ("cluster", "broker_id", "meter", "key")
 _RULE: Final = ("cluster", "entity", "key")
 _WHOLE: Final = tuple(key.name for key in KAFKA.keys if key.value_type is not ValueType.DOUBLE)
-_CACHED_RULES: Final = 1_000_000
 
 
 def with_rules(meters: DataFrame, owners: OwnerMap) -> DataFrame:
@@ -50,35 +47,26 @@ def with_rules(meters: DataFrame, owners: OwnerMap) -> DataFrame:
     entity = F.when(F.col("limit_source") != "", F.col("limit_source")).otherwise(F.col("meter"))
     ruled = meters.withColumn("entity", entity)
     if not owners:
-        return ruled.withColumn("owner", F.lit(None).cast("string"))
-    columns = ruled.columns
-
-    def add(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        drop_zip_importers()
-        owner_of = lru_cache(_CACHED_RULES)(lambda rule: _owner_of(rule, owners))  # a rule has many clients
-        for batch in batches:
-            found = pa.array([owner_of(rule) for rule in batch.column("entity").to_pylist()], pa.string())
-            yield pa.RecordBatch.from_arrays([*batch.columns, found], names=[*columns, "owner"])
-
-    return ruled.mapInArrow(add, StructType([*ruled.schema.fields, StructField("owner", StringType())]))
+        return ruled.withColumn(OWNER, F.lit(None).cast("string"))
+    return add_owner(ruled, ("entity",), partial(_owner_of, owners=owners))
 
 
 def _owner_of(rule: str, owners: OwnerMap) -> str:
-    # A static default stands in the brokers' settings.
+    # A static default is a setting of the brokers.
     return UNOWNED if rule == STATIC.to_text() else owners.owner_of_entity(ClientQuotaEntity.from_text(rule))
 
 
-def lowest_limits(held: DataFrame, objectives: Sequence[Objective]) -> DataFrame:
+def lowest_limits(simulated: DataFrame, objectives: Sequence[Objective]) -> DataFrame:
     """The lowest candidate that meets all objectives, as all higher ones do: one row per broker, meter and key.
 
     Columns: cluster, broker_id, meter, key, needed (null where no candidate does).
 
-    :param held: columns of :data:`~kquota.pipeline.simulation.recording.SIMULATED`, many candidates for each meter.
+    :param simulated: columns of :data:`~kquota.pipeline.simulation.recording.SIMULATED`, for many candidates.
     """
     meets = F.lit(True)
     for objective in objectives:
         meets &= _measure(objective.name) <= objective.most
-    too_low = held.withColumn("meets", meets).withColumn(
+    too_low = simulated.withColumn("meets", meets).withColumn(
         "too_low", F.max(F.when(~F.col("meets"), F.col("limit"))).over(Window.partitionBy(*_PLACE))
     )
     enough = F.col("meets") & (F.col("limit") > F.coalesce("too_low", F.lit(-1.0)))
@@ -140,7 +128,7 @@ def _rounded_down(value: Column) -> Column:
 
 
 def _step(value: Column, digits: int) -> Column:
-    """What a value of the row's key is a multiple of, if so many of its digits count: at least one where Kafka takes
+    """What a value of the row's key is a multiple of, with this many significant digits: at least one where Kafka takes
     whole numbers only.
     """
     return F.greatest(
@@ -149,11 +137,11 @@ def _step(value: Column, digits: int) -> Column:
 
 
 def unchanged_limits(usage: DataFrame, meters: DataFrame) -> DataFrame:
-    """What meters may use whose limits stay as they are: one row per broker and key.
+    """What meters may use together that keep their limits: one row per broker and key.
 
     Columns: cluster, broker_id, key, kept.
 
-    :param usage: rows of the `usage` table, which tell the brokers that a meter is on.
+    :param usage: rows of the `usage` table: a meter is on the brokers that its clients use.
     :param meters: as :func:`with_rules` gives it. One without a limit adds nothing.
     """
     seen = usage.select(*IDENTITY, counting_broker().alias("broker_id")).distinct().alias("seen")
@@ -174,18 +162,18 @@ def cut_to_capacity(
     capacity: Mapping[str, float],
     kept: DataFrame | None = None,
 ) -> DataFrame:
-    """The values, cut where all meters of a broker together could use more than it can bear; and by how much: `cut`.
+    """The values, cut where all meters of a broker together could use more than its capacity; and by how much: `cut`.
 
-    All values of the key are cut by the same part, so that the fullest broker can bear them. `cut` is null where
+    All values of the key are cut by the same part, so that they fit on the fullest broker. `cut` is null where
     nothing is, and 0 where what stays as it is leaves nothing to give: there `value_new` is null.
 
-    :param capacity: so much per second and broker, by key.
+    :param capacity: of each broker, per second, by key.
     :param kept: as :func:`unchanged_limits` gives it, of other meters; None without any.
     """
     if not capacity:
         return values.withColumn("cut", F.lit(None).cast("double"))
     spark = values.sparkSession
-    bearable = spark.createDataFrame(sorted(capacity.items()), "key string, capacity double")
+    capacities = spark.createDataFrame(sorted(capacity.items()), "key string, capacity double")
     place = ["cluster", "broker_id", "key"]
     if kept is None:
         kept = spark.createDataFrame([], "cluster string, broker_id int, key string, kept double")
@@ -201,7 +189,7 @@ def cut_to_capacity(
             F.sum(F.when(F.col("value_new").isNull(), F.col("value_now"))).alias("stays"),
         )
         .join(kept, place, "left")
-        .join(bearable, ["key"])
+        .join(capacities, ["key"])
         .withColumn("left", F.col("capacity") - F.coalesce("kept", F.lit(0.0)) - F.coalesce("stays", F.lit(0.0)))
         .where((F.col("used") > 0) & (F.col("used") > F.col("left")))
         .groupBy("cluster", "key")
@@ -219,14 +207,14 @@ def with_values(meters: DataFrame, values: DataFrame) -> DataFrame:
     return meters.join(new, [*_RULE], "left").withColumn("limit", F.coalesce("new_limit", "limit")).drop("new_limit")
 
 
-def to_recommendations(values: DataFrame, held: DataFrame, meters: DataFrame, reason: str) -> DataFrame:
+def to_recommendations(values: DataFrame, simulated: DataFrame, meters: DataFrame, reason: str) -> DataFrame:
     """The `recommendations` table: one row per rule and key, each prediction that of the worst of the rule's meters.
 
-    :param held: the meters under their new limits.
+    :param simulated: the meters under their new limits, columns as for :func:`lowest_limits`.
     :param reason: how the values were found.
     """
     predicted = (
-        held.join(_rules(meters), ["cluster", "meter", "key"])
+        simulated.join(_rules(meters), ["cluster", "meter", "key"])
         .groupBy(*_RULE)
         .agg(
             F.max(_measure("throttled_share")).alias("predicted_throttled_share"),
@@ -235,8 +223,8 @@ def to_recommendations(values: DataFrame, held: DataFrame, meters: DataFrame, re
             F.sum("unknown_amounts").alias("unknown_amounts"),
         )
     )
-    cut = F.format_string("; cut to %.0f %% of that, so that no broker gives more than it can bear", F.col("cut") * 100)
-    no_room = "; what stays as it is comes to all that a broker can bear"
+    cut = F.format_string("; cut to %.0f %% of that, so that no broker exceeds its capacity", F.col("cut") * 100)
+    no_room = "; the limits that stay as they are use up the capacity"
     of_all = F.when(F.col("meters") > 1, F.format_string(", of %d meters the one that needs most", F.col("meters")))
     of_unknown = F.when(
         F.col("unknown_amounts") > 0,

@@ -56,7 +56,7 @@ RECOMMENDED_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_
 
 @dataclass(frozen=True, slots=True)
 class RecommendationGoal:
-    """What a recommendation is to bring about: objectives, or a percentile of the rate times a headroom."""
+    """What limits have to meet: objectives, or a percentile of the rate times a headroom."""
 
     objectives: tuple[Objective, ...] = ()
     percentile: int | None = None
@@ -88,7 +88,7 @@ class RecommendationResult:
 
 
 def _measured(run: Run, quotas: QuotaFile, arrivals: Arrivals, unlimited_by: str | None) -> tuple[DataFrame, Recording]:
-    """The meter of each client in the usage, persisted, and what all meters have in common."""
+    """The meter of each client in the usage, persisted, and the recording."""
     with run.stage("find the meters"):
         defaults = run.broker.static_defaults
         clients = recorded_clients(run)
@@ -108,7 +108,7 @@ def sweep(
     """Simulate all meters with the limits of a grid, into the table `curve` of the dataset."""
     with spark_run(options, SWEEP_STEP, Dataset.open(usage)) as run:
         meters, recording = _measured(run, quotas, arrivals, unlimited_by)
-        with run.stage("replay under all limits"):
+        with run.stage("simulate all limits"):
             simulated = simulate_cell_frames(run.source(USAGE.name), meters, recording, grid)
             run.write(CURVE.name, to_curve(simulated))
         totals = (
@@ -149,7 +149,7 @@ def recommend(
             needed = keep(_needed(run, meters, recording, goal, grid))
             values = rule_values(needed, meters)
             values = keep(cut_to_capacity(values, needed, meters, goal.capacity or {}, kept))
-        with run.stage("replay what is recommended"):
+        with run.stage("simulate the recommended limits"):
             simulated = keep(simulate_cell_frames(run.source(USAGE.name), keep(with_values(meters, values)), recording))
             run.write(RECOMMENDATIONS.name, to_recommendations(values, simulated, meters, goal.reason()))
             table = run.frame(RECOMMENDATIONS.name)
@@ -175,7 +175,7 @@ def _is_unmet(row: Row, objectives: Sequence[Objective]) -> bool:
 
 
 def _as_file(rows: Sequence[Row], quotas: QuotaFile) -> tuple[QuotaFile, dict[ClientQuotaEntity, list[str]]]:
-    """A quota file of what is recommended, and above each entry why and what follows."""
+    """A quota file of the recommended limits, and comments for its entries: the reason and what is predicted."""
     before = {entry.entity: entry for entry in quotas.entries}
     values: dict[ClientQuotaEntity, dict[str, float]] = {}
     owners: dict[ClientQuotaEntity, str | None] = {}

@@ -40,7 +40,7 @@ UNKNOWNS: Final[Mapping[str, str]] = {
     "request-time": "anything exact: the log has only a part of the time that is counted",
     "large-requests": "throttle times and throughput to some per cent: a request is larger than a second of the limit",
     "borderline": "whether it is throttled at all: it comes within 5 % of the limit",
-    "fetch-waits": "how long fetches wait: seconds of usage do not tell",
+    "fetch-waits": "how long fetches wait: seconds of usage do not show it",
     "amounts": "what some requests used, which is in no figure: all of them are too small",
     "coarse-cells": "what happens within a cell of usage, which is longer than a second",
 }

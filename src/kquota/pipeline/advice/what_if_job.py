@@ -155,7 +155,7 @@ def simulate_both(
     only_changed: bool,
     callback: CallbackSetup | None = None,
 ) -> WhatIfFrames:
-    """Simulate `usage` or, where all were kept, `requests` under the quotas `old`, and under `new` or a callback.
+    """Simulate `usage`, or `requests` where all were kept, under the quotas `old`, and under `new` or a callback.
 
     :param is_recorded: whether `old` were in force during the recording.
     :param only_changed: leave out meters that nothing changes for.
@@ -169,7 +169,7 @@ def simulate_both(
     # Where a part of the usage is from metrics, only cells have all of it.
     has_all_requests = run.has(REQUESTS.name) and run.summary.metrics is None
     grain = "request" if has_all_requests or callback is not None else "cell"
-    with run.stage("replay under both quotas"):
+    with run.stage("simulate both quota sets"):
         if grain == "cell":
             current, candidate = simulate_cell_frames_by_quota_set(usage, bindings, (OLD, NEW), recording)
         else:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from time import sleep
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from kquota import __version__
 from kquota.clock import SystemClock
 from kquota.pipeline.dataset.errors import NotWritableError
-from kquota.pipeline.dataset.manifest import LIVE_EVERY, DataFile, Manifest, manifest_path, write_manifest
+from kquota.pipeline.dataset.manifest import LIVE_EVERY, DataFile, Manifest, manifest_path
 
 if TYPE_CHECKING:
     from kquota.pipeline.dataset.dataset import Dataset
@@ -66,7 +67,7 @@ def commit(dataset: Dataset, change: Callable[[Dataset], Manifest]) -> Dataset:
         if manifest.sequence % LIVE_EVERY == 0:
             manifest = replace(manifest, live=list(before.after(manifest).live.values()))
         try:
-            write_manifest(dataset.storage, manifest)
+            dataset.storage.put_new(manifest_path(manifest.sequence), msgspec.json.encode(manifest))
         except FileExistsError:
             if dataset.refresh().version > before.version:
                 continue

@@ -31,6 +31,7 @@ from kquota.pipeline.dataset.errors import (
     NotWritableError,
     WrongFormatError,
 )
+from kquota.pipeline.dataset.frames import files_source, table_frame
 from kquota.pipeline.dataset.manifest import LIVE_EVERY, RUNS, DataFile, Manifest, fold, newest_sequence, read_manifests
 from kquota.pipeline.dataset.quotas import decode_quotas
 from kquota.pipeline.dataset.runs import dead_runs, end, ended_files, old_runs
@@ -176,17 +177,13 @@ class Dataset:
         :raises DamagedFileError: a file is missing or was cut short.
         :raises ConflictError: it was replaced since the dataset was opened.
         """
-        from kquota.pipeline.dataset.frames import table_frame
-
         self._check_files(table)
         return table_frame(spark, self.storage, ALL_TABLES[table], self.files(table))
 
     def source(self, spark: SparkSession, table: str) -> ParquetSource:
         """As :meth:`frame`: Arrow batches on Spark's workers, without the columns that paths say."""
-        from kquota.pipeline.dataset.frames import table_source
-
         self._check_files(table)
-        return table_source(spark, self.storage, ALL_TABLES[table], self.files(table))
+        return files_source(spark, self.storage, ALL_TABLES[table].file_schema, self.files(table))
 
     def require(self, table: str) -> None:
         """:raises MissingTableError: it is not there."""
@@ -213,38 +210,34 @@ class Dataset:
     ) -> Run:
         """A context in which a step writes its tables. To enter it may raise BusyError, as :class:`.run.Run` says.
 
-        :param into: another dataset, that is replaced by what the step writes; without it they go beside what is read.
+        :param into: another dataset, which what the step writes replaces; without it the dataset that is read gets it.
         :raises MissingTableError: what the step reads is not there.
         """
         from kquota.pipeline.dataset.run import Run  # which imports this
 
         return Run(self, step, self if into is None else into, spark=spark, progress=progress, broker=broker)
 
-    def clean(self, *, older_than_s: float | None = None) -> list[str]:
+    def clean(self, *, older_than_s: float | None = None, dry_run: bool = False) -> list[str]:
         """Remove what runs that were killed left; returns the paths. Runs that live lose nothing.
 
-        :param older_than_s: runs of other machines that began so long ago are taken for killed. One that lives all the
+        :param older_than_s: runs of other machines that began longer ago are taken for killed. One that lives all the
             same gets a ConflictError at its commit. In a dataset without a commit they are left alone.
+        :param dry_run: remove nothing, and return the same paths.
         """
         dead = dead_runs(self.storage)
         if older_than_s is not None and self.refresh().version and (old := old_runs(self.storage, older_than_s)):
-            commit_ended(self, new_id(), old)
+            if not dry_run:
+                commit_ended(self, new_id(), old)
             dead += old
         ended = ended_files(self.storage, dead)
         newest = self.refresh()
         garbage = [path for path in ended if path not in newest.live]
-        self.storage.delete(garbage)
-        self.storage.remove_partial()
-        put_views(newest)
-        end(self.storage, *dead)
+        if not dry_run:
+            self.storage.delete(garbage)
+            self.storage.remove_partial()
+            put_views(newest)
+            end(self.storage, *dead)
         return garbage
-
-    def leftovers(self, *, older_than_s: float | None = None) -> list[str]:
-        """The paths that :meth:`clean` would remove."""
-        dead = dead_runs(self.storage) + ([] if older_than_s is None else old_runs(self.storage, older_than_s))
-        ended = ended_files(self.storage, dead)
-        newest = self.refresh()
-        return [path for path in ended if path not in newest.live]
 
     def retrying(self, read: Callable[[Dataset], _T]) -> _T:
         """Read, and again from a newer commit as long as files are gone because of one."""

@@ -1,4 +1,4 @@
-"""Tables of a dataset in Spark: the one module here that knows it, and only once it is called."""
+"""Tables of a dataset in Spark. Spark itself is imported where it is called: readers of datasets do without it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from kquota.pipeline.spark.workers import drop_zip_importers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from kquota.pipeline.spark.parquet_source import ParquetSource
 
-__all__ = ["files_source", "spark_schema", "table_frame", "table_source", "write_frame"]
+__all__ = ["files_source", "table_frame", "write_frame"]
 
 _FILE_ROWS: Final = 1_000_000
 """A task writes a file after about this many rows, and has no more of them in memory."""
@@ -30,13 +29,6 @@ _GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 _DESCRIBED: Final = pa.schema([("file", pa.binary())])
 
 _Batches = Iterable[pa.RecordBatch]
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    """An Arrow schema as Spark's."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(schema)
 
 
 def table_frame(spark: SparkSession, storage: Storage, table: Table, files: Sequence[DataFile]) -> DataFrame:
@@ -52,37 +44,34 @@ def table_frame(spark: SparkSession, storage: Storage, table: Table, files: Sequ
     return spark.read.schema(table.schema).option("basePath", base).parquet(*paths).select(*table.columns)
 
 
-def table_source(spark: SparkSession, storage: Storage, table: Table, files: Sequence[DataFile]) -> ParquetSource:
-    """Arrow batches of these files, without the columns that their paths say."""
-    return files_source(spark, storage, table.file_schema, files)
-
-
 def files_source(spark: SparkSession, storage: Storage, schema: pa.Schema, files: Sequence[DataFile]) -> ParquetSource:
     """Arrow batches of any files, with the columns of `schema`."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     from kquota.pipeline.spark.parquet_source import ParquetSource
 
     sizes = {file.path: file.bytes for file in files}
-    return ParquetSource(spark, storage.open_input, sizes, spark_schema(schema))
+    return ParquetSource(spark, storage.open_input, sizes, from_arrow_schema(schema))
 
 
 def write_frame(frame: DataFrame, writer: TableWriter) -> list[DataFile]:
     """Let workers write the rows of a frame; each task writes its own files."""
     assert writer.table is not None
-    rows = writer.table.conform(frame).mapInArrow(_writing(writer), spark_schema(_DESCRIBED)).collect()
+    rows = writer.table.conform(frame).mapInArrow(_writing(writer), "file binary").collect()
     return [msgspec.json.decode(row.file, type=DataFile) for row in rows]
 
 
 def _writing(writer: TableWriter) -> Callable[[_Batches], Iterator[pa.RecordBatch]]:
     def work(batches: _Batches) -> Iterator[pa.RecordBatch]:
         drop_zip_importers()
-        waiting: list[pa.RecordBatch] = []
+        buffered: list[pa.RecordBatch] = []
         for batch in batches:
-            waiting.append(batch)
-            if sum(one.num_rows for one in waiting) >= _FILE_ROWS:
-                yield _described(writer, waiting)
-                waiting = []
-        if waiting:
-            yield _described(writer, waiting)
+            buffered.append(batch)
+            if sum(one.num_rows for one in buffered) >= _FILE_ROWS:
+                yield _described(writer, buffered)
+                buffered = []
+        if buffered:
+            yield _described(writer, buffered)
 
     return work
 

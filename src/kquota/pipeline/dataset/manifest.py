@@ -25,7 +25,6 @@ __all__ = [
     "manifest_path",
     "newest_sequence",
     "read_manifests",
-    "write_manifest",
 ]
 
 FORMAT: Final = 2
@@ -126,22 +125,17 @@ def read_manifests(storage: Storage, sequences: Iterable[int]) -> Sequence[Manif
 
 def _read(storage: Storage, path: str) -> Manifest:
     try:
-        return _decode(storage, storage.read(path))
+        content = storage.read(path)
     except FileNotFoundError:
         raise DamagedFileError(storage.url, path, "ingest") from None
-
-
-def _decode(storage: Storage, content: bytes) -> Manifest:
     try:
         return msgspec.json.decode(content, type=Manifest)
     except msgspec.DecodeError:
-        try:
-            head = msgspec.json.decode(content, type=_Head)
-        except msgspec.DecodeError:
-            head = _Head()
-        raise WrongFormatError(storage.url, head.format) from None
+        raise WrongFormatError(storage.url, _format(content)) from None
 
 
-def write_manifest(storage: Storage, manifest: Manifest) -> None:
-    """Commit. :raises FileExistsError: another run has this number."""
-    storage.put_new(manifest_path(manifest.sequence), msgspec.json.encode(manifest))
+def _format(content: bytes) -> int | None:
+    try:
+        return msgspec.json.decode(content, type=_Head).format
+    except msgspec.DecodeError:
+        return None

@@ -19,6 +19,7 @@ from kquota.files import QuotaTimeline
 from kquota.pipeline.dataset.commits import CLEAN, commit, next_manifest
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.errors import ConflictError, NotSharedStorageError, NotWritableError
+from kquota.pipeline.dataset.frames import files_source, table_frame, write_frame
 from kquota.pipeline.dataset.manifest import RUNS, DataFile, Manifest
 from kquota.pipeline.dataset.quotas import encode_quotas
 from kquota.pipeline.dataset.runs import begin, dead_runs, end, new_path, written_files
@@ -123,22 +124,16 @@ class Run:
         """
         if table not in self._added:
             return self._seen.frame(self.spark, table)
-        from kquota.pipeline.dataset.frames import table_frame
-
         return table_frame(self.spark, self.target.storage, ALL_TABLES[table], self._added[table])
 
     def source(self, table: str) -> ParquetSource:
         """As :meth:`frame`: Arrow batches on Spark's workers, without the columns that paths say."""
         if table not in self._added:
             return self._seen.source(self.spark, table)
-        from kquota.pipeline.dataset.frames import table_source
-
-        return table_source(self.spark, self.target.storage, ALL_TABLES[table], self._added[table])
+        return self.temporary_source(ALL_TABLES[table].file_schema, self._added[table])
 
     def temporary_source(self, schema: pa.Schema, files: Sequence[DataFile]) -> ParquetSource:
         """Arrow batches of files that this run wrote, whatever they are of."""
-        from kquota.pipeline.dataset.frames import files_source
-
         return files_source(self.spark, self.target.storage, schema, files)
 
     def quotas(self) -> QuotaTimeline | None:
@@ -147,8 +142,6 @@ class Run:
 
     def write(self, table: str, frame: DataFrame) -> None:
         """Let workers write a table."""
-        from kquota.pipeline.dataset.frames import write_frame
-
         self.add(table, write_frame(frame, self.writer(table)))
 
     def writer(self, table: str) -> TableWriter:

@@ -151,7 +151,7 @@ def _machine() -> str:
 
 
 def _process(pid: int) -> str | None:
-    """When a process began, in the system's units, empty where it does not tell; None where there is none."""
+    """When a process began, in the system's units, empty where it does not say; None where there is none."""
     try:
         # proc(5): the name, in brackets, may hold anything; after it the state is the first field, the start the 20th.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

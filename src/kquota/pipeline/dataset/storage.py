@@ -48,7 +48,7 @@ class Storage(Protocol):
         """The same for all URLs that name this place: links and other spellings of its path."""
 
     def list(self, prefix: str = "") -> list[FileInfo]:
-        """The files whose path begins with `prefix` (empty, or ending in ``/``), by path; none where there are none.
+        """The files with paths that begin with `prefix` (empty, or ending in ``/``), by path.
 
         :raises NotADirectoryError: the URL is that of a file.
         """
@@ -87,7 +87,7 @@ class Storage(Protocol):
 class LocalStorage:
     """A folder of this machine, or of a file system that it and all workers have mounted under the same path.
 
-    A file is written beside its path under a hidden name, and then gets its path in one step: by a rename, which
+    A file is written in the same folder under a hidden name, and then gets its path in one step: by a rename, which
     replaces, or by a hard link, which fails where the path is taken. Without hard links (FAT, some network mounts) an
     empty file reserves the path, which also fails where it is taken, and then the rename replaces that.
     """

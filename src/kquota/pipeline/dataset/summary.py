@@ -26,13 +26,12 @@ __all__ = [
     "ShowbackRun",
     "Summary",
     "WhatIfRun",
-    "decode_summary",
     "encode_summary",
 ]
 
 
 class Input(msgspec.Struct, frozen=True):
-    """A file that was read; `broker_id` is null where the file itself says whose it is."""
+    """A file that was read; `broker_id` is null where the file itself names its brokers."""
 
     file: str
     source: str
@@ -71,7 +70,7 @@ class BackwardClock(msgspec.Struct, frozen=True):
 
 
 class MetricsRead(msgspec.Struct, frozen=True):
-    """What became of brokers' metrics: readings of quota metrics, and series beside them."""
+    """What became of brokers' metrics: readings of quota metrics, and other series."""
 
     readings: int
     rejected: int
@@ -137,7 +136,7 @@ class GrainDifference(msgspec.Struct, frozen=True):
 
 
 class WhatIfRun(msgspec.Struct, frozen=True):
-    """How other limits were tried, and on how many meters they show. `clients` and `meters` are those compared."""
+    """How other limits were simulated, and how many meters they affect. `clients` and `meters` are those compared."""
 
     model: str
     in_flight: int | None
@@ -154,7 +153,7 @@ class WhatIfRun(msgspec.Struct, frozen=True):
 
 
 class CurveRun(msgspec.Struct, frozen=True):
-    """How many limits were tried."""
+    """How many candidate limits were simulated."""
 
     model: str
     meters: int
@@ -162,7 +161,7 @@ class CurveRun(msgspec.Struct, frozen=True):
 
 
 class RecommendRun(msgspec.Struct, frozen=True):
-    """What was asked for, and for how many rules it was not found."""
+    """The goal, and for how many rules no limit meets it."""
 
     goal: str
     rules: int
@@ -247,8 +246,3 @@ class Summary(msgspec.Struct, kw_only=True, omit_defaults=True):
 def encode_summary(summary: Summary) -> bytes:
     """As summary.json is written, for people to read."""
     return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
-
-
-def decode_summary(content: bytes) -> Summary:
-    """What :func:`encode_summary` wrote. :raises msgspec.DecodeError: it did not."""
-    return msgspec.json.decode(content, type=Summary)

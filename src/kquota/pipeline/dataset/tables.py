@@ -60,7 +60,7 @@ class Column(NamedTuple):
 class Table:
     """One named table: its grain in words, its columns, and those of them that are in the path of a file instead.
 
-    `time` is the column whose least and greatest value is kept of each file.
+    `time` is a column: the manifest has its least and greatest value in each file.
     """
 
     name: str
@@ -95,11 +95,11 @@ class Table:
         :raises SchemaMismatchError: a column is missing, is not part of the table, or has another type.
         """
         actual = {field.name: field.dataType.simpleString() for field in frame.schema}
-        wanted = {field.name: field.dataType.simpleString() for field in self.schema}
-        if actual != wanted:
-            differing = sorted(name for name in actual.keys() | wanted.keys() if actual.get(name) != wanted.get(name))
+        expected = {field.name: field.dataType.simpleString() for field in self.schema}
+        if actual != expected:
+            differing = sorted({name for name, _ in actual.items() ^ expected.items()})
             details = ", ".join(
-                f"{name}: {actual.get(name, 'absent')}, expected {wanted.get(name, 'absent')}" for name in differing
+                f"{name}: {actual.get(name, 'absent')}, expected {expected.get(name, 'absent')}" for name in differing
             )
             raise SchemaMismatchError(f"not a {self.name} table: {details}")
         return frame.select(*self.columns)
@@ -107,9 +107,9 @@ class Table:
 
 @cache
 def _spark_schema(table: Table) -> StructType:
-    from kquota.pipeline.dataset.frames import spark_schema  # Spark is loaded only by who asks for it
+    from pyspark.sql.pandas.types import from_arrow_schema  # Spark is loaded only by who asks for it
 
-    return spark_schema(table.arrow_schema)
+    return from_arrow_schema(table.arrow_schema)
 
 
 _CLUSTER: Final = Column("cluster", _TEXT, "", "Name given to the cluster; '' without one")
@@ -128,7 +128,7 @@ _THROTTLED: Final = Column("throttled_requests", _LONG, "requests", "Of them tho
 _THROTTLE_MS: Final = Column("throttle_ms", _LONG, "ms", "Sum of the throttle times that the broker answered with")
 _THROTTLE_MAX_MS: Final = Column("throttle_max_ms", _LONG, "ms", "The longest of them")
 _AMOUNT: Final = Column("amount", _DOUBLE, "amount", "Sum of what is known; null where nothing is")
-_UNKNOWN: Final = Column("unknown_amounts", _LONG, "requests", "Requests whose amount is not known, and not in the sum")
+_UNKNOWN: Final = Column("unknown_amounts", _LONG, "requests", "Requests of unknown amount, which are not in the sum")
 _METERED: Final = (_CLUSTER, _BROKER, _METER, _KEY)
 
 REQUESTS: Final = Table(
@@ -309,7 +309,7 @@ WHATIF: Final = Table(
         Column("meter", _TEXT, "", "What the usage is counted on under the new limits"),
         _KEY,
         Column("limit_old", _DOUBLE, "limit", "Limit of the baseline; null: unlimited"),
-        Column("limit_new", _DOUBLE, "limit", "Limit that is tried; null: unlimited"),
+        Column("limit_new", _DOUBLE, "limit", "Candidate limit; null: unlimited"),
         Column("model", _TEXT, "", "Arrivals: open (as recorded) or closed (wait for answers)"),
         Column("grain", _TEXT, "", "What was simulated: request or cell"),
         Column("amount_old", _DOUBLE, "amount", "What passed under the baseline"),
@@ -334,7 +334,7 @@ CURVE: Final = Table(
     "broker, meter, key, candidate",
     (
         *_METERED,
-        Column("limit", _DOUBLE, "limit", "Limit that is tried"),
+        Column("limit", _DOUBLE, "limit", "Candidate limit"),
         Column("throttled_share", _DOUBLE, "share", "Part of the recording in which the meter is muted"),
         Column("throttled_ms", _DOUBLE, "ms", "Sum of the throttle times"),
         Column("max_delay_ms", _DOUBLE, "ms", "The longest that a request waits"),
@@ -356,7 +356,7 @@ RECOMMENDATIONS: Final = Table(
         Column("predicted_throttled_share", _DOUBLE, "share", "Of its worst meter, the part of the time it is muted"),
         Column("predicted_max_delay_ms", _DOUBLE, "ms", "Of its worst meter, the longest that a request waits"),
         Column("predicted_throttled_requests", _LONG, "requests", "Requests of all its meters that would be throttled"),
-        Column("owner", _TEXT, "", "Whose the entity is; null where no rule says"),
+        Column("owner", _TEXT, "", "Owner of the entity; null where no owners are known"),
     ),
 )
 
@@ -365,7 +365,7 @@ SHOWBACK: Final = Table(
     "owner, date, key",
     (
         _CLUSTER,
-        Column("owner", _TEXT, "", "Whose clients they are"),
+        Column("owner", _TEXT, "", "Owner of the clients"),
         Column("date", _DATE, "day", "Day in the time zone that was asked for"),
         _KEY,
         _AMOUNT,

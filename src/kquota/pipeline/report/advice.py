@@ -97,7 +97,7 @@ def recommendations(table: DataFrame, curve: DataFrame | None, clients: DataFram
     """Rules without an answer first, then those to add, then by how many times the value changes.
 
     Rows: those of `recommendations`, and `change` ('unmet', 'add', 'raise', 'lower' or 'keep') and `curve`: the row of
-    :func:`_by_meter` of the rule's meter that its present limit throttles most; null where no limits were tried on it.
+    :func:`_by_meter` of the rule's meter that its present limit throttles most; null where none were simulated on it.
     `owner` is null for a rule of nobody. Counts: total, raised, lowered, added. Parameters: those of :func:`curves`.
     """
     now, new = F.col("value_now"), F.col("value_new")

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["chart_of", "draw_calibration_chart", "is_low", "mark_of"]
 
 _MOSTLY: Final = 0.9
-"""A meter with a smaller share of its waits reproduced has a filled mark; the others do not hide one another."""
+"""A meter with a smaller share of its throttle times reproduced has a filled mark; others do not hide one another."""
 _NUMBERED: Final = 10
-"""Of the marks that are filled or off the diagonal, so many have the number of their row beside them."""
+"""How many of the marks that are filled or off the diagonal have the number of their row next to them."""
 
 _MARKS: Final = {PRODUCER_BYTE_RATE: 0, CONSUMER_BYTE_RATE: 1, CONTROLLER_MUTATION_RATE: 2}
 _SHAPES: Final = ("circle", "square", "triangle-up", "diamond")
@@ -45,7 +45,7 @@ _MOST_TICKS: Final = 5
 
 
 def is_low(row: Row) -> bool:
-    """Whether many of its waits are not reproduced."""
+    """Whether many of its throttle times are not reproduced."""
     return row.within_5ms_or_5pct is not None and row.within_5ms_or_5pct < _MOSTLY
 
 
@@ -55,7 +55,7 @@ def mark_of(key: str) -> int:
 
 
 def draw_calibration_chart(rows: Sequence[Row]) -> str:
-    """The plot as SVG text, to be put into HTML as it is; '' where no wait was compared."""
+    """The plot as SVG text, to be put into HTML as it is; '' where no throttle time was compared."""
     drawn = [row for row in rows if _is_drawn(row)]
     if not drawn:
         return ""
@@ -114,7 +114,7 @@ def chart_of(rows: Sequence[Row], datasets: dict[str, charts.Points]) -> altair.
         return alt.Chart(alt.NamedData(name=name)).properties(name=name)
 
     def at(row: Row) -> dict[str, float]:
-        # There is no 0 on a scale of logarithms: what is nothing stands on the edge.
+        # There is no 0 on a scale of logarithms: it is drawn on the edge.
         return {
             "logged": max(float(row.throttle_ms_logged), low_ms),
             "predicted": max(float(row.throttle_ms_predicted), low_ms),

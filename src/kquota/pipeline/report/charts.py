@@ -60,7 +60,7 @@ def check_extra() -> None:
 
 
 def load_extra() -> None:
-    """Load it, which takes a while: best beside other work."""
+    """Load it, which takes a while: best at the same time as other work."""
     for name in _EXTRA:
         import_module(name)
 
@@ -68,7 +68,7 @@ def load_extra() -> None:
 def draw_meter(timeline: Timeline, time_range: Span, zone: tzinfo, *, number: int) -> str:
     """One chart as SVG text, to be put into HTML as it is.
 
-    `number` tells the charts of a page apart. Times are those of `zone`, with its offset at the start of the range.
+    `number` is that of the chart on the page. Times are those of `zone`, with its offset at the start of the range.
     """
     data: dict[str, Points] = {}
     chart = chart_of(timeline, time_range, zone, data)
@@ -83,7 +83,7 @@ def draw(chart: altair.LayerChart, datasets: dict[str, Points], *, prefix: str, 
     version = re.match(r"v?(\d+\.\d+)", altair.SCHEMA_VERSION)
     with altair.utils.schemapi.debug_mode(False):  # the chart is always the same: validated by the tests
         spec = chart.to_dict(validate=False)
-    # Added last, because Altair copies all that it is given, many times.
+    # Added last, because Altair copies what it is given many times.
     spec["datasets"] = datasets
     svg = vl_convert.vegalite_to_svg(spec, vl_version=version[1] if version else None)
     return _inline(svg, prefix=prefix, title=title, description=description)
@@ -211,7 +211,7 @@ _MOST_TICKS: Final = 4
 
 
 def _time_ticks(first_ms: int, last_ms: int) -> tuple[list[int], str]:
-    """At most four ticks at round times of day, and the d3 format that tells them apart."""
+    """At most four ticks at round times of day, and the d3 format that distinguishes them."""
     whole_days = -(-(last_ms - first_ms) // (86_400_000 * _MOST_TICKS)) * 86_400
     step = next(
         (one for one in _TICK_SECONDS if (last_ms - first_ms) <= one * 1000 * _MOST_TICKS), max(86_400, whole_days)

@@ -1,7 +1,7 @@
 """What the page shows: rows of the tables, and series and spans for its charts.
 
 A :class:`Report` is bounded by :class:`Bounds` whatever the size of the analysis: its lists hold the worst rows, and
-beside each list is the number of rows that the table has. Rows have the columns of their tables (see
+with each list comes the number of rows that the table has. Rows have the columns of their tables (see
 :mod:`kquota.pipeline.dataset.tables`) and those that the query says, which the templates read by name. Amounts and
 rates are in the unit of their quota key (bytes, percent-seconds of one thread, partitions, connections; rates per
 second), times are milliseconds since the epoch. None means "not known" throughout.
@@ -23,7 +23,7 @@ __all__ = ["Bounds", "BrokerSeries", "LimitSpan", "Listed", "Report", "Span", "T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much of an analysis the page shows. All else is counted on the page and found in the tables."""
+    """How much of an analysis the page shows. The rest is counted on the page and found in the tables."""
 
     meters: int = 12
     """Meters drawn over time, and lanes of throttled time."""
@@ -39,7 +39,7 @@ class Bounds:
     unlimited_per_key: int = 15
     calibrated: int = 40
     calibrated_open: int = 15
-    """Meters whose waits were replayed: in all, and those shown without unfolding."""
+    """Meters with replayed throttle times: in all, and those shown without unfolding."""
     what_if: int = 60
     what_if_open: int = 15
     """Meters that other limits touch: in all, and those shown without unfolding."""
@@ -51,7 +51,7 @@ class Bounds:
     reasons: int = 20
     samples_per_reason: int = 3
     names: int = 5
-    """Clients named beside a shared meter or an episode."""
+    """Clients named with a shared meter or an episode."""
 
 
 @dataclass(frozen=True, slots=True)

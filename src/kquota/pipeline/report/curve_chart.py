@@ -1,4 +1,4 @@
-"""Drawings of a curve: a chart of the muted share against the limit, and a small one beside a line of a table."""
+"""Drawings of a curve: a chart of the muted share against the limit, and a small one in a line of a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Spark", "chart_of", "draw_curve", "free_from", "spark_of"]
 
 _HEIGHT: Final = 170
 _TOP: Final = 128
-"""Where the vertical axis ends, in per cent: above 100 stand the names of the limits."""
+"""Where the vertical axis ends, in per cent: above 100 are the names of the limits."""
 _ROWS: Final = (108, 121)
 """Heights of those names, so that neighbours do not run into each other."""
 _LETTER: Final = 0.026
@@ -26,7 +26,7 @@ _MARGIN: Final = 1.04
 _LEAST_SPAN: Final = 2.0
 """The horizontal axis reaches over this factor at least."""
 _FEW: Final = 8
-"""So many limits or fewer are also drawn as points: one alone makes no line."""
+"""Up to this many limits are also drawn as points: one alone makes no line."""
 _MOST_TICKS: Final = 4
 _STEPS: Final = (
     *((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)),
@@ -46,7 +46,7 @@ def free_from(curve: Row) -> float | None:
 
 
 def draw_curve(curve: Row, *, number: int) -> str:
-    """The chart as SVG text, to be put into HTML as it is; `number` tells the charts of a page apart."""
+    """The chart as SVG text, to be put into HTML as it is; `number` is that of the chart on the page."""
     data: dict[str, charts.Points] = {}
     chart = chart_of(curve, data)
     name = wording.shown_name(curve.meter or "").text
@@ -159,7 +159,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """A curve on a strip 100 wide and 30 high: the path, and where the limits stand; None for one that there is not."""
+    """A curve on a strip 100 wide and 30 high: the path, and where the limits are; None for one that there is not."""
 
     path: str
     now: str | None
@@ -167,7 +167,7 @@ class Spark:
 
 
 def spark_of(curve: Row) -> Spark:
-    """The curve as it stands beside a line of a table."""
+    """The small curve in a line of a table."""
     low, high = _domain(curve)
 
     def x(limit: float) -> str:

@@ -65,7 +65,7 @@ def render_page(report: Report, *, generated: datetime) -> str:
 
 
 def _drawings(report: Report, zone: tzinfo) -> dict[str, Any]:
-    """What the templates show of charts: our own SVG, in which no name stands that was not escaped."""
+    """What the templates show of charts: our own SVG; names in it are escaped."""
     from markupsafe import Markup
 
     plot = calibration_chart.draw_calibration_chart([row for row in report.calibration or () if not row.is_estimate])

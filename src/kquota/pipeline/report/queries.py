@@ -54,7 +54,7 @@ def build_report(run: Run, bounds: Bounds) -> Report:
     def read_if_there(table: tables.Table) -> DataFrame | None:
         return read(table) if run.has(table.name) else None
 
-    clients, throttled = read(tables.CLIENTS), read(tables.THROTTLED)
+    clients, utilisation, throttled = (read(one) for one in (tables.CLIENTS, tables.UTILISATION, tables.THROTTLED))
     limits = read_if_there(tables.LIMITS)
     # Where limits changed, `clients` has the last one that each client had, which may be one that is there no more.
     in_force = clients if limits is None else limits.where(F.col("valid_to_ms").isNull())
@@ -75,7 +75,7 @@ def build_report(run: Run, bounds: Bounds) -> Report:
             found["recommendations"] = pool.submit(advice.recommendations, recommended, curve, in_force, bounds)
         brokers, time_range = _brokers(run.source(tables.USAGE.name))
         throttle = throttled_by_meter(throttled, time_range or Span(0, 0), bounds)
-        use = to_use(read(tables.UTILISATION), bounds).join(throttle, on=list(METER), how="left")
+        use = to_use(utilisation, bounds).join(throttle, on=list(METER), how="left")
         timelines = pool.submit(_timelines, run, clients, limits, use, time_range, bounds)
         found["limited"] = pool.submit(limited_clients, clients, use, bounds)
         found["unlimited"] = pool.submit(unlimited_clients, clients, bounds)
@@ -180,7 +180,7 @@ def _lanes(throttle: DataFrame, time_range: Span | None, bounds: Bounds) -> list
 
 
 def _episodes(throttled: DataFrame, bounds: Bounds) -> Listed:
-    """The episodes with the longest waits. Counts: total, ambiguous, unexplained.
+    """The episodes with the longest throttle times. Counts: total, ambiguous, unexplained.
 
     Rows: those of `throttled`, but `clients` is how many there were, and `largest` names some of them.
     """
@@ -206,11 +206,11 @@ def _episodes(throttled: DataFrame, bounds: Bounds) -> Listed:
 
 
 def _calibration(table: DataFrame, bounds: Bounds) -> list[Row]:
-    """The meters with the most waits that the replay does not give, then those with the longest waits in the log.
+    """The meters with the most throttle times that the replay does not reproduce, then those throttled longest.
 
     Rows: those of `calibration`, and is_estimate (of request time, of which nothing is known but a range; these are
-    counted apart), waits (logged or predicted, and compared), and the sums of all meters of that kind: all_total (how
-    many there are), all_waits, all_close (waits that the replay gives) and so on.
+    counted apart), waits (requests throttled in the log or the replay, and compared), and the sums of all meters of
+    that kind: all_total (how many there are), all_waits, all_close (reproduced by the replay) and so on.
     """
     of_kind = Window.partitionBy("is_estimate")
     order = (F.desc("not_close"), F.desc("throttle_ms_logged"), *METER, "broker_id")

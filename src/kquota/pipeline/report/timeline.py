@@ -101,22 +101,22 @@ def meter_steps(
 
     numbers = IdentityIds.of_mapping(timelines.numbers)
 
-    def wanted_cells(batches: Batches) -> Iterator[pa.RecordBatch]:
+    def cells_of_meters(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             period = periods.at(batch.column("cell_start_ms").to_numpy())
             index = timelines.of_period[numbers.of(batch), period]
             broker_id = batch.column("broker_id").to_numpy()
-            is_wanted = np.zeros(batch.num_rows, np.bool_)
+            is_drawn = np.zeros(batch.num_rows, np.bool_)
             for number, of_meter in enumerate(brokers):
-                is_wanted |= (index == number) & np.isin(broker_id, of_meter)
-            chosen = np.flatnonzero(is_wanted)
+                is_drawn |= (index == number) & np.isin(broker_id, of_meter)
+            chosen = np.flatnonzero(is_drawn)
             columns = [pa.array(index[chosen]), pa.array(windows_ms[index[chosen]])]
             columns += [batch.column(name).take(pa.array(chosen)) for name in _CELL]
             columns.append(pa.array(is_sampled(batch.column("source"))[chosen]))
             yield pa.record_batch(columns, names=["index", "window_ms", *_CELL, "is_sampled"])
 
     schema = StructType([_INDEX, _WINDOW_MS, *(USAGE.schema[name] for name in _CELL), _IS_SAMPLED])
-    cells = usage.select(*IDENTITY, *_CELL, "source").mapInArrow(wanted_cells, schema)
+    cells = usage.select(*IDENTITY, *_CELL, "source").mapInArrow(cells_of_meters, schema)
     steps = enforced_rate_steps(cells)
     by_bin = _largest_by_bin(steps, time_range, bounds)
     series = by_bin.groupBy("index", "broker_id").agg(
@@ -169,7 +169,7 @@ def enforced_rate_steps(cells: DataFrame) -> DataFrame:
     that the broker had already taken over its windows. Cells of unknown amount count nothing.
     """
     counts_from = F.col("cell_start_ms") + F.when(F.col("is_sampled"), 0).otherwise(F.col("cell_ms"))
-    # A cell longer than the window stands for its own mean.
+    # A cell longer than the window counts with its own mean.
     longer_ms = F.greatest(F.col("window_ms"), F.col("cell_ms").cast("long"))
     counted_at_ms = F.when(F.col("is_sampled"), F.col("cell_ms").cast("long")).otherwise(longer_ms)
     # Whole amounts are added and taken away exactly as long as nothing is divided before the end.
@@ -249,7 +249,7 @@ def throttled_by_meter(throttled: DataFrame, time_range: Span, bounds: Bounds) -
 
 
 def spans_of(bins: Iterable[tuple[int, int]], time_range: Span, bounds: Bounds) -> tuple[Span, ...]:
-    """The spans that (first, last) bins, sorted, stand for; those that touch are joined."""
+    """The spans of (first, last) bins, which are sorted; spans that touch are joined."""
     width, start = bin_ms(time_range, bounds.bins), time_range.start_ms
     joined: list[tuple[int, int]] = []
     for first, last in bins:

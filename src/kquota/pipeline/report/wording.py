@@ -36,7 +36,7 @@ def duration(milliseconds: float | None) -> str:
 
 
 def meter_words(meter: str | None) -> str:
-    """Whose usage a meter adds up."""
+    """The clients that a meter counts."""
     if meter is None:
         return "no known limit"
     tags = {part.partition("=")[0] for part in meter.split(",")}
@@ -81,7 +81,7 @@ def state_of(row: Row) -> str:
     :param row: as `limited` of :class:`~kquota.pipeline.report.contents.Report` has it.
     """
     # A request percentage throttles requests of every kind, and those are counted on the key of their API.
-    # Metrics tell of the meter alone.
+    # Metrics are of the meter alone.
     by_meter = row.throttle is not None and (row.key == REQUEST_PERCENTAGE or row.throttled_requests is None)
     if row.throttled_requests or by_meter:
         return "throttled" if row.throttle is None or is_certain(row.throttle) else "maybe"
@@ -100,9 +100,9 @@ class ShownName:
 
 
 def shown_name(name: str, longest: int = _LONGEST_NAME) -> ShownName:
-    r"""A name as it may stand on a page: control and direction characters as \u{code}, a long one without its middle.
+    r"""A name for a page: control and direction characters as \u{code}, a long one without its middle.
 
-    Direction marks must not reorder what stands beside them, and an invisible character must not hide.
+    Direction marks must not reorder the text around them, and an invisible character must not hide.
     """
     # Cutting first keeps this cheap for a name of any length.
     whole = visible(name[:_LONGEST_TITLE])

@@ -1,8 +1,8 @@
-"""Who used how much: usage by owner and day, beside what the owners' clients may use."""
+"""Who used how much: usage by owner and day, with what the owners' clients may use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Final
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from kquota.pipeline.spark.parquet_source import ArrowSource
 
-__all__ = ["OWNER", "local_date", "to_client_days", "to_showback", "to_unowned", "with_owners"]
+__all__ = ["OWNER", "add_owner", "local_date", "to_client_days", "to_showback", "to_unowned", "with_owners"]
 
 OWNER: Final = "owner"
 LAST_MS: Final = "last_ms"
@@ -37,7 +37,7 @@ LAST_MS: Final = "last_ms"
 
 _DAY: Final = (*IDENTITY, "date")
 _AGGREGATES: Final = {"amount": "sum", "unknown_amounts": "sum", LAST_MS: "max"}
-_BUFFERED_ROWS: Final = 1_000_000
+_CACHED_OWNERS: Final = 1_000_000
 _MINUTE_MS: Final = 60_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -91,19 +91,24 @@ def _sums() -> tuple[Column, Column]:
 def with_owners(clients: DataFrame, owners: OwnerMap) -> DataFrame:
     """Add OWNER, as :meth:`OwnerMap.owner` says it.
 
-    :param clients: any columns, among them user, client_id and ip; few rows beside `usage`.
+    :param clients: any columns, among them user, client_id and ip; with far fewer rows than `usage`.
     """
-    columns = clients.columns
+    return add_owner(clients, ("user", "client_id", "ip"), owners.owner)
+
+
+def add_owner(frame: DataFrame, names: Sequence[str], owner: Callable[..., str]) -> DataFrame:
+    """Add OWNER: what `owner` says of the values in the columns `names`. Many rows have the same values."""
+    columns = frame.columns
 
     def add(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         drop_zip_importers()
-        owner = lru_cache(_BUFFERED_ROWS)(owners.owner)  # a client has a row for each of its keys and days
+        owner_of = lru_cache(_CACHED_OWNERS)(owner)
         for batch in batches:
-            names = zip(*(batch.column(name).to_pylist() for name in ("user", "client_id", "ip")), strict=True)
-            found = pa.array([owner(*row) for row in names], pa.string())
+            values = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+            found = pa.array([owner_of(*one) for one in values], pa.string())
             yield pa.RecordBatch.from_arrays([*batch.columns, found], names=[*columns, OWNER])
 
-    return clients.mapInArrow(add, StructType([*clients.schema.fields, StructField(OWNER, StringType())]))
+    return frame.mapInArrow(add, StructType([*frame.schema.fields, StructField(OWNER, StringType())]))
 
 
 def to_showback(days: DataFrame, limits: DataFrame | None) -> DataFrame:
@@ -118,7 +123,7 @@ def to_showback(days: DataFrame, limits: DataFrame | None) -> DataFrame:
     """
     brokers = days.groupBy("cluster", "date").agg(F.count_distinct("broker_id").alias("brokers"))
     of_day = days.groupBy(*_DAY, OWNER).agg(*_sums(), F.max(LAST_MS).alias(LAST_MS))
-    # By meter, and all that count on none together.
+    # By meter; clients without a meter are added up together.
     by_meter = (
         _with_meters(of_day, limits)
         .groupBy("cluster", OWNER, "date", "key", "meter")

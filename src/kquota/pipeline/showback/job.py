@@ -22,7 +22,7 @@ __all__ = ["Showback", "showback"]
 
 @dataclass(frozen=True, slots=True)
 class Showback:
-    """What the step `showback` has to say: its table, and who has no owner, those that used most first."""
+    """What the step `showback` found: its table, and the clients without an owner, those that used most first."""
 
     rows: tuple[Mapping[str, Any], ...]
     unowned: tuple[Mapping[str, Any], ...]
@@ -34,7 +34,7 @@ class Showback:
 def showback(rules: Sequence[OwnerRule], timezone: str, options: JobOptions) -> Showback:
     """`usage` and, where they are there, `clients` of a dataset to `showback`.
 
-    Clients that no rule knows belong to whom the dataset's quotas say.
+    Clients that no rule matches belong to the owner that the dataset's quotas name.
     """
     check_time_zone(timezone)
     with spark_run(options, SHOWBACK_STEP, Dataset.open(options.out)) as run:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,10 +21,13 @@ from kquota.pipeline.dataset.manifest import (
     manifest_path,
     newest_sequence,
     read_manifests,
-    write_manifest,
 )
-from kquota.pipeline.dataset.storage import open_storage
+from kquota.pipeline.dataset.storage import Storage, open_storage
 from kquota.pipeline.dataset.summary import Summary
+
+
+def write_manifest(storage: Storage, one: Manifest) -> None:
+    storage.put_new(manifest_path(one.sequence), msgspec.json.encode(one))
 
 
 def manifest(sequence: int, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Manifest:

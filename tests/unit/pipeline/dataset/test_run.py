@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from kquota.pipeline.dataset.steps import (
     SWEEP_STEP,
     UTILISATION_STEP,
     WHATIF_STEP,
+    Step,
 )
 from kquota.pipeline.dataset.storage import LocalStorage
 from kquota.pipeline.dataset.summary import CurveRun
@@ -45,6 +47,13 @@ from tests.kit.datasets import add_rows, analysed, left_over, quotas_of, rows_of
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that begin from now on are of another machine."""
     monkeypatch.setattr(runs, "_machine", lambda: "elsewhere")
+
+
+def begun_elsewhere(dataset: Dataset, step: Step, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run of another machine, which has begun."""
+    with monkeypatch.context() as patch:
+        elsewhere(patch)
+        return dataset.run(step).__enter__()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,29 +85,18 @@ def test_nothing_is_seen_before_the_commit(tmp_path: Path) -> None:
     assert left_over(committed) == []
 
 
-def test_a_run_that_is_left_without_a_commit_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [None, ZeroDivisionError, KeyboardInterrupt])
+def test_a_run_without_a_commit_leaves_nothing(tmp_path: Path, error: type[BaseException] | None) -> None:
     dataset = analysed(tmp_path)
-    with dataset.run(SWEEP_STEP) as run:
+    expected = nullcontext() if error is None else pytest.raises(error)
+    with expected, dataset.run(SWEEP_STEP) as run:
         sweep(run)
         run.temporary("cells").write(rows_of(CLIENTS, {"user": "alice"}))
+        if error is not None:
+            raise error
     assert Dataset.open(tmp_path) == dataset
     assert left_over(dataset) == []
     assert not (tmp_path / "curve").exists()
-
-
-@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_a_run_that_fails_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
-    dataset = analysed(tmp_path)
-
-    def work() -> None:
-        with dataset.run(SWEEP_STEP) as run:
-            sweep(run)
-            raise error
-
-    with pytest.raises(error):
-        work()
-    assert Dataset.open(tmp_path) == dataset
-    assert left_over(dataset) == []
 
 
 def test_temporary_files_go_with_the_run(tmp_path: Path) -> None:
@@ -401,10 +399,8 @@ def test_runs_of_other_machines_are_left_alone_until_they_are_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = analysed(tmp_path)
-    with monkeypatch.context() as patch:
-        elsewhere(patch)
-        run = dataset.run(SWEEP_STEP).__enter__()
-        sweep(run)
+    run = begun_elsewhere(dataset, SWEEP_STEP, monkeypatch)
+    sweep(run)
     lost = [file.path for file in run.files("curve")]
     assert dataset.clean() == []
     assert dataset.clean(older_than_s=3600) == []
@@ -419,9 +415,7 @@ def test_runs_of_other_machines_are_left_alone_until_they_are_old(
 def test_a_run_that_was_taken_for_dead_cannot_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if it had looked just before it was."""
     dataset = analysed(tmp_path)
-    with monkeypatch.context() as patch:
-        elsewhere(patch)
-        run = dataset.run(SWEEP_STEP).__enter__()
+    run = begun_elsewhere(dataset, SWEEP_STEP, monkeypatch)
     sweep(run)
     cleaned: list[str] = []
 
@@ -443,9 +437,7 @@ def test_a_run_that_commits_just_before_it_is_taken_for_dead_has_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = analysed(tmp_path)
-    with monkeypatch.context() as patch:
-        elsewhere(patch)
-        run = dataset.run(SWEEP_STEP).__enter__()
+    run = begun_elsewhere(dataset, SWEEP_STEP, monkeypatch)
     sweep(run)
     done: list[Dataset] = []
 
@@ -463,9 +455,7 @@ def test_a_first_run_of_another_machine_is_never_taken_for_dead(
 ) -> None:
     """There is no commit that could say so."""
     new = Dataset.create(tmp_path)
-    with monkeypatch.context() as patch:
-        elsewhere(patch)
-        run = new.run(INGEST_STEP).__enter__()
+    run = begun_elsewhere(new, INGEST_STEP, monkeypatch)
     add_rows(run, "requests", {"broker_id": 1})
     run.add("usage")
     assert new.clean(older_than_s=0) == []
