@@ -67,7 +67,7 @@ def test_logs_that_were_left_out_or_may_be_mixed_up_are_named(
     text = " ".join(capsys.readouterr().out.split())
     assert "not counted: 0.gz: all of it is in 0 not counted: 1.gz" in text
     assert "not counted: 2 more copies of logs" in text
-    assert "broker 0: its logs a and b overlap by 1 min 00 s: lines that stand in both count twice, and if they" in text
+    assert "broker 0: its logs a and b overlap by 1 min 00 s: lines that are in both count twice, and if they" in text
     assert "broker 1: its logs c and d are of different addresses: a broker may have come back with another" in text
     assert "say whose each is, with --log 1=GLOB --log 2=GLOB, or --log 'logs/broker-{broker}/*'" in text
 
