@@ -178,7 +178,7 @@ def run_page(text: str, shell: Shell) -> str:
 
     def run(command: Command) -> list[str]:
         lines, code = shell.run(command)
-        is_shown = any(": error: " in line for line in command.expected)
+        is_shown = any(": error: " in line or line.startswith("kquota: ") for line in command.expected)
         if code not in (0, CHANGES_PENDING) and not is_shown:
             printed = "\n".join(lines)
             raise RuntimeError(f"exit code {code} of: {command.text}\n{printed}")
