@@ -94,7 +94,7 @@ def test_a_changed_meter_has_all_its_figures() -> None:
     text = text_of("what-if", report)
     assert "Produce: all clients of the user newly throttled user=alice , broker 1 1 MiB/s → 512 KiB/s 86 %" in text
     assert "86 % 420 requests throttled 8.2 s 4 h 38 min \N{MINUS SIGN}38 % shaped-arrivals" in text
-    assert "What the recording cannot tell of a meter: shaped-arrivals how requests would come" in text
+    assert "What the recording cannot tell of a meter: shaped-arrivals when requests would come" in text
     html = html_of("what-if", report)
     assert '<rect class="part" y="2" width="86"' in html
     assert "104857600 bytes as recorded, 65011712 bytes under the new limit" in html
