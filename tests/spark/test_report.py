@@ -15,10 +15,9 @@ from kquota.pipeline.dataset.errors import MissingTableError
 from kquota.pipeline.dataset.run import Run
 from kquota.pipeline.dataset.steps import REPORT_STEP
 from kquota.pipeline.report.contents import Bounds, LimitSpan, Report
-from kquota.pipeline.report.page import render_page
+from kquota.pipeline.report.page import render_page, render_report
 from kquota.pipeline.report.queries import build_report
 from kquota.pipeline.report.timeline import enforced_rate_steps
-from kquota.pipeline.report.writing import render_report
 from kquota.pipeline.utilisation.rates import enforced_rates
 from tests.kit.analysis_directory import START_MS, AnalysisDirectory
 

@@ -11,7 +11,7 @@ import pytest
 from kquota.config import BrokerConfig
 from kquota.metering.statistics import Windows
 from kquota.pipeline.advice.curve import Grid, to_curve, to_meters
-from kquota.pipeline.advice.impact import to_impacts
+from kquota.pipeline.advice.plan_impact import to_impacts
 from kquota.pipeline.advice.recommendations import (
     cut_to_capacity,
     lowest_limits,

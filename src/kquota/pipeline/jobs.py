@@ -29,7 +29,7 @@ from kquota.pipeline.ingest.time_zone import check_time_zone
 from kquota.pipeline.limits.step import resolve as resolve_step
 from kquota.pipeline.limits.step import resolved_clients
 from kquota.pipeline.report.charts import check_extra
-from kquota.pipeline.report.writing import render_report
+from kquota.pipeline.report.page import render_report
 from kquota.pipeline.utilisation.step import utilisation as utilisation_step
 from kquota.pipeline.utilisation.worst_meters import unexplained_throttles, worst_meters
 

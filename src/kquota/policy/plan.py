@@ -120,7 +120,7 @@ class Plan:
             change
             for change in self.changes
             if change.entity not in left_alone
-            and not is_same_value(_value(current, change.entity, change.key), change.after)
+            and not is_same_value(current.get(change.entity, {}).get(change.key), change.after)
         )
         return PlanStatus(pending, drifted)
 
@@ -132,14 +132,14 @@ class Plan:
             for key in {**others, **found_others.get(entity, {})}:
                 allowed[key] = others.get(key), others.get(key)
             for key, (before, after) in sorted(allowed.items()):
-                found = _value(current, entity, key)
+                found = current.get(entity, {}).get(key)
                 if not is_same_value(found, before) and not is_same_value(found, after):
                     yield Drift(entity, key, before, found)
 
     def onto(self, current: QuotaSnapshot) -> tuple[QuotaChange, ...]:
         """The changes that lead from `current`, whatever that is, to where the plan leads."""
         changes = (
-            QuotaChange(change.entity, change.key, _value(current, change.entity, change.key), change.after)
+            QuotaChange(change.entity, change.key, current.get(change.entity, {}).get(change.key), change.after)
             for change in self.changes
         )
         return tuple(change for change in changes if not is_same_value(change.before, change.after))
@@ -197,11 +197,6 @@ def _others(changes: Iterable[QuotaChange], current: QuotaSnapshot) -> dict[Clie
         for entity, keys in changed.items()
     }
     return {entity: values for entity, values in others.items() if values}
-
-
-def _value(snapshot: QuotaSnapshot, entity: ClientQuotaEntity, key: str) -> float | None:
-    values = snapshot.get(entity)
-    return None if values is None else values.get(key)
 
 
 def _identity(change: QuotaChange) -> tuple[ClientQuotaEntity, str, str | None, str | None]:

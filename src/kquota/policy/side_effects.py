@@ -16,7 +16,10 @@ _COUNTED: Final = {
     frozenset({USER}): "all clients of a user together",
     frozenset({CLIENT_ID}): "a client id together, whichever user has it",
 }
-"""What a meter holds, by its tags."""
+"""What a meter counts, by its tags."""
+_NAN: Final = (
+    "NaN limits nobody: clients that it binds are never throttled from now on; write a number, or leave it out"
+)
 
 
 def side_effects(before: QuotaSnapshot, after: QuotaSnapshot) -> tuple[Finding, ...]:
@@ -42,7 +45,9 @@ def side_effects(before: QuotaSnapshot, after: QuotaSnapshot) -> tuple[Finding, 
         for entity in now - was:
             findings += _in_vain(key, entity, now)
             findings += _consequence(key, entity, resolvers, nobody, is_new=True)
-        findings += (_is_nan(key, entity) for entity in now if _becomes_nan(key, entity, before, after))
+        for entity in now:
+            if math.isnan(after[entity][key]) and not math.isnan(before.get(entity, {}).get(key, 0.0)):
+                findings.append(Finding("nan-limit", Severity.WARNING, entity, key, _NAN))
         for entity in was - now:
             findings += _consequence(key, entity, resolvers, nobody, is_new=False)
     return in_order(findings)
@@ -100,15 +105,6 @@ def _consequence(
             "those a rule of their own if they need more"
         )
         yield Finding("binds-everyone", Severity.INFO, entity, key, text)
-
-
-def _becomes_nan(key: str, entity: ClientQuotaEntity, before: QuotaSnapshot, after: QuotaSnapshot) -> bool:
-    return math.isnan(after[entity][key]) and not math.isnan(before.get(entity, {}).get(key, 0.0))
-
-
-def _is_nan(key: str, entity: ClientQuotaEntity) -> Finding:
-    text = "NaN limits nobody: clients that it binds are never throttled from now on; write a number, or leave it out"
-    return Finding("nan-limit", Severity.WARNING, entity, key, text)
 
 
 def _before_and_after(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
@@ -147,7 +147,7 @@ def unchanged_limits(usage: DataFrame, meters: DataFrame) -> DataFrame:
     seen = usage.select(*IDENTITY, counting_broker().alias("broker_id")).distinct().alias("seen")
     same = [F.col(f"seen.{name}").eqNullSafe(F.col(f"kept.{name}")) for name in IDENTITY]
     return (
-        seen.join(meters.alias("kept"), reduce(lambda one, other: one & other, same))
+        seen.join(meters.alias("kept"), same)
         .select("kept.cluster", "seen.broker_id", "kept.key", "kept.meter", "kept.limit")
         .distinct()
         .groupBy("cluster", "broker_id", "key")

@@ -74,15 +74,11 @@ def commit(dataset: Dataset, change: Callable[[Dataset], Manifest]) -> Dataset:
             # It is still empty, or a network mount does not list it yet.
             attempts += 1
             if attempts == _ATTEMPTS:
-                raise NotWritableError(dataset.url, _unfinished(manifest)) from None
+                reason = f"commit {manifest.sequence} was begun and not ended; if no run is at work any more, delete "
+                raise NotWritableError(dataset.url, reason + manifest_path(manifest.sequence)) from None
             sleep(_PAUSE_S)
             continue
         return before.after(manifest)
-
-
-def _unfinished(manifest: Manifest) -> str:
-    path = manifest_path(manifest.sequence)
-    return f"commit {manifest.sequence} was begun and not ended; if no run is at work any more, delete {path}"
 
 
 def commit_ended(dataset: Dataset, cleaner: str, runs: Sequence[str]) -> None:

@@ -11,7 +11,6 @@ request_percentage, per cent of one thread).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
@@ -87,7 +86,9 @@ class Table:
     @property
     def schema(self) -> StructType:
         """All columns, for Spark."""
-        return _spark_schema(self)
+        from pyspark.sql.pandas.types import from_arrow_schema  # Spark is loaded only by who asks for it
+
+        return from_arrow_schema(self.arrow_schema)
 
     def conform(self, frame: DataFrame) -> DataFrame:
         """Put the columns of `frame` into this table's order.
@@ -103,13 +104,6 @@ class Table:
             )
             raise SchemaMismatchError(f"not a {self.name} table: {details}")
         return frame.select(*self.columns)
-
-
-@cache
-def _spark_schema(table: Table) -> StructType:
-    from pyspark.sql.pandas.types import from_arrow_schema  # Spark is loaded only by who asks for it
-
-    return from_arrow_schema(table.arrow_schema)
 
 
 _CLUSTER: Final = Column("cluster", _TEXT, "", "Name given to the cluster; '' without one")

@@ -1,8 +1,9 @@
-"""From a :class:`~kquota.pipeline.report.contents.Report` to one HTML text that needs nothing else."""
+"""The page: from the tables of an analysis to one HTML text that needs nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from importlib.metadata import version
 from importlib.resources import files
@@ -13,7 +14,8 @@ from kquota import figures
 from kquota.pipeline.advice.what_if import UNKNOWNS
 from kquota.pipeline.report import calibration_chart, charts, curve_chart, wording
 from kquota.pipeline.report import summary as summaries
-from kquota.pipeline.report.contents import Report, Span
+from kquota.pipeline.report.contents import Bounds, Report, Span
+from kquota.pipeline.report.queries import build_report
 from kquota.pipeline.report.rejection_hints import rejection_hint
 from kquota.pipeline.utilisation.episodes import AMBIGUOUS, UNEXPLAINED
 from kquota.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
@@ -24,10 +26,27 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from pyspark.sql import Row
 
-__all__ = ["render_page"]
+    from kquota.pipeline.dataset.run import Run
+
+__all__ = ["render_page", "render_report"]
 
 _BAR_END: Final = 1.25
 """The bars of the tables reach from 0 to this part of the limit."""
+
+
+def render_report(run: Run, *, top: int = 12, generated: datetime) -> str:
+    """A page about the tables of a run. `top` meters are drawn over time; `generated` (with a time zone) is printed in
+    its footer.
+
+    :raises MissingTableError: a table is not there that the page cannot do without.
+    :raises KquotaError: the extra `report` is not installed.
+    """
+    charts.check_extra()  # before Spark works for nothing
+    with ThreadPoolExecutor(1, "report") as pool:
+        loaded = pool.submit(charts.load_extra)
+        report = build_report(run, Bounds(meters=top))
+    loaded.result()
+    return render_page(report, generated=generated)
 
 
 def render_page(report: Report, *, generated: datetime) -> str:

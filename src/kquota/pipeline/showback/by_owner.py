@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
@@ -156,8 +156,7 @@ def _with_meters(of_day: DataFrame, limits: DataFrame | None) -> DataFrame:
     if has_periods(limits):
         conditions.append(F.col(LAST_MS) >= F.coalesce(of_limit(VALID_FROM_MS), F.lit(0)))
         conditions.append(of_limit(VALID_TO_MS).isNull() | (F.col(LAST_MS) < of_limit(VALID_TO_MS)))
-    same = reduce(lambda one, other: one & other, conditions)
-    return used.join(limited, same, "left").select("used.*", of_limit("meter"), of_limit("limit"))
+    return used.join(limited, conditions, "left").select("used.*", of_limit("meter"), of_limit("limit"))
 
 
 def to_unowned(days: DataFrame) -> DataFrame:

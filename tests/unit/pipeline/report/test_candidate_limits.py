@@ -1,4 +1,4 @@
-"""The sections about limits that were tried: what if, curves, and which to set."""
+"""The sections about candidate limits: what if, curves, and which to set."""
 
 import re
 from datetime import UTC, datetime
@@ -54,7 +54,7 @@ def test_tables_without_rows_say_why() -> None:
     """A step that found nobody is another thing than one that was not run."""
     report = example.an_empty_report()
     assert "neither the old limits nor the new ones hold for anyone" in text_of("what-if", report)
-    assert "No limits were tried" in text_of("curves", report)
+    assert "No limits were simulated" in text_of("curves", report)
     assert "No rule holds for anyone that was recorded" in text_of("recommendations", report)
 
 
@@ -94,7 +94,7 @@ def test_a_changed_meter_has_all_its_figures() -> None:
     text = text_of("what-if", report)
     assert "Produce: all clients of the user newly throttled user=alice , broker 1 1 MiB/s → 512 KiB/s 86 %" in text
     assert "86 % 420 requests throttled 8.2 s 4 h 38 min \N{MINUS SIGN}38 % shaped-arrivals" in text
-    assert "What the recording cannot tell of a meter: shaped-arrivals how requests would come" in text
+    assert "What the recording does not show of a meter: shaped-arrivals when requests would come" in text
     html = html_of("what-if", report)
     assert '<rect class="part" y="2" width="86"' in html
     assert "104857600 bytes as recorded, 65011712 bytes under the new limit" in html
@@ -164,7 +164,7 @@ def test_a_curve_on_several_brokers_is_of_the_worst() -> None:
     curve = a_curve_of((1.0 * MIB, 0.9), (2.0 * MIB, 0.1), brokers=3)
     text = text_of("curves", example.a_report(curves=example.some_curves(curve, total=700)))
     assert "longest wait 4.5 s on broker 1, the worst of 3." in text
-    assert "Muted with all limits that were tried." in text
+    assert "Muted with all candidate limits." in text
     assert "The 1 of 700 meters that their present limit mutes longest; the table curve has them all." in text
 
 
