@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -119,18 +119,21 @@ class RecordedTraffic:
             waiting = waiting.slice(ready)
 
     def _records(self, rows: pa.Table) -> Iterator[TrafficRecord]:
-        to_record = _of_request if self.is_per_request else TrafficRecord
+        to_columns = _columns_of_requests if self.is_per_request else _columns_of_cells
         for batch in rows.to_batches(max_chunksize=65_536):
-            columns = [batch.column(name).to_pylist() for name in self._columns]
-            for at_ms, key, user, client_id, amount, *others in zip(*columns, strict=True):
+            for at_ms, key, user, client_id, amount, requests, throttled, throttle_ms, longest_ms, strict in zip(
+                *to_columns(batch), strict=True
+            ):
                 quota_type = ClientQuotaType.find(key)
                 if quota_type is None:
                     continue
                 # A cell without a number of requests is of metrics: a mean over its time, no traffic to play again.
-                if user is None or client_id is None or amount is None or others[0] is None:
+                if user is None or client_id is None or amount is None or requests is None:
                     self.skipped += 1
                     continue
-                yield to_record(int(at_ms), quota_type, user, client_id, amount, *others)
+                yield TrafficRecord(
+                    at_ms, quota_type, user, client_id, amount, requests, throttled, throttle_ms, longest_ms, strict
+                )
 
     def _read(self, file: DataFile, columns: Sequence[str]) -> pa.Table:
         try:
@@ -143,24 +146,13 @@ def _first_ms(file: DataFile) -> float:
     return -inf if file.first_ms is None else file.first_ms
 
 
-def _of_request(
-    at_ms: int,
-    quota_type: ClientQuotaType,
-    user: str,
-    client_id: str,
-    amount: float,
-    throttle_ms: int,
-    api_key: int,
-    api_version: int,
-) -> TrafficRecord:
-    return TrafficRecord(
-        at_ms,
-        quota_type,
-        user,
-        client_id,
-        amount,
-        throttled_requests=int(throttle_ms > 0),
-        throttle_ms=throttle_ms,
-        throttle_max_ms=throttle_ms,
-        strict=is_strict(api_key, api_version),
-    )
+def _columns_of_requests(batch: pa.RecordBatch) -> list[list[Any]]:
+    """The columns of a :class:`TrafficRecord`, the key for the quota type."""
+    at_ms, *client, throttle_ms, api_key, api_version = (batch.column(name).to_pylist() for name in _REQUESTS)
+    throttled = [int(one > 0) for one in throttle_ms]
+    strict = list(map(is_strict, api_key, api_version))
+    return [list(map(int, at_ms)), *client, [1] * len(at_ms), throttled, throttle_ms, throttle_ms, strict]
+
+
+def _columns_of_cells(batch: pa.RecordBatch) -> list[list[Any]]:
+    return [*(batch.column(name).to_pylist() for name in _CELLS), [False] * batch.num_rows]
