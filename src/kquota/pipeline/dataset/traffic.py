@@ -30,14 +30,7 @@ __all__ = ["RecordedTraffic"]
 
 _CLIENT: Final = ("key", "user", "client_id", "amount")
 _REQUESTS: Final = ("record_ms", *_CLIENT, "throttle_ms", "api_key", "api_version")
-_CELLS: Final = (
-    "cell_start_ms",
-    *_CLIENT,
-    "requests",
-    "throttled_requests",
-    "throttle_ms",
-    "throttle_max_ms",
-)
+_CELLS: Final = ("cell_start_ms", *_CLIENT, "requests", "throttled_requests", "throttle_ms", "throttle_max_ms")
 
 
 @dataclass(slots=True)
@@ -81,10 +74,6 @@ class RecordedTraffic:
         """What a row is: a request and each quota it counts on, or a client's second."""
         return "requests and keys" if self.is_per_request else "seconds of clients"
 
-    @property
-    def _columns(self) -> Sequence[str]:
-        return _REQUESTS if self.is_per_request else _CELLS
-
     def rows(self) -> int:
         """How many rows there are."""
         return sum(file.rows for file in self.files)
@@ -101,14 +90,16 @@ class RecordedTraffic:
 
     def of_broker(self, broker_id: int) -> Iterator[TrafficRecord]:
         """The traffic of one broker, in the order of its times; connections per second are none of a callback's."""
-        order = ["record_ms", "seq"] if self.is_per_request else ["cell_start_ms", "user", "client_id", "key"]
+        columns, order = [*_CELLS], ["cell_start_ms", "user", "client_id", "key"]
+        if self.is_per_request:
+            columns, order = [*_REQUESTS, "seq"], ["record_ms", "seq"]
         files = sorted(
             (one for one in self.files if one.broker_id in (None, broker_id)),
             key=lambda file: (_first_ms(file), file.path),
         )
         waiting: pa.Table | None = None
         for number, file in enumerate(files):
-            found = self._read(file, list(dict.fromkeys([*self._columns, *order, "broker_id"])))
+            found = self._read(file, [*columns, "broker_id"])
             found = found.filter(pc.equal(found["broker_id"], broker_id)).drop_columns("broker_id")
             waiting = found if waiting is None else pa.concat_tables([waiting, found])
             waiting = waiting.sort_by([(name, "ascending") for name in order])
