@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,14 +30,7 @@ __all__ = ["RecordedTraffic"]
 
 _CLIENT: Final = ("key", "user", "client_id", "amount")
 _REQUESTS: Final = ("record_ms", *_CLIENT, "throttle_ms", "api_key", "api_version")
-_CELLS: Final = (
-    "cell_start_ms",
-    *_CLIENT,
-    "requests",
-    "throttled_requests",
-    "throttle_ms",
-    "throttle_max_ms",
-)
+_CELLS: Final = ("cell_start_ms", *_CLIENT, "requests", "throttled_requests", "throttle_ms", "throttle_max_ms")
 
 
 @dataclass(slots=True)
@@ -81,10 +74,6 @@ class RecordedTraffic:
         """What a row is: a request and each quota it counts on, or a client's second."""
         return "requests and keys" if self.is_per_request else "seconds of clients"
 
-    @property
-    def _columns(self) -> Sequence[str]:
-        return _REQUESTS if self.is_per_request else _CELLS
-
     def rows(self) -> int:
         """How many rows there are."""
         return sum(file.rows for file in self.files)
@@ -101,14 +90,16 @@ class RecordedTraffic:
 
     def of_broker(self, broker_id: int) -> Iterator[TrafficRecord]:
         """The traffic of one broker, in the order of its times; connections per second are none of a callback's."""
-        order = ["record_ms", "seq"] if self.is_per_request else ["cell_start_ms", "user", "client_id", "key"]
+        columns, order = [*_CELLS], ["cell_start_ms", "user", "client_id", "key"]
+        if self.is_per_request:
+            columns, order = [*_REQUESTS, "seq"], ["record_ms", "seq"]
         files = sorted(
             (one for one in self.files if one.broker_id in (None, broker_id)),
             key=lambda file: (_first_ms(file), file.path),
         )
         waiting: pa.Table | None = None
         for number, file in enumerate(files):
-            found = self._read(file, list(dict.fromkeys([*self._columns, *order, "broker_id"])))
+            found = self._read(file, [*columns, "broker_id"])
             found = found.filter(pc.equal(found["broker_id"], broker_id)).drop_columns("broker_id")
             waiting = found if waiting is None else pa.concat_tables([waiting, found])
             waiting = waiting.sort_by([(name, "ascending") for name in order])
@@ -119,18 +110,21 @@ class RecordedTraffic:
             waiting = waiting.slice(ready)
 
     def _records(self, rows: pa.Table) -> Iterator[TrafficRecord]:
-        to_record = _of_request if self.is_per_request else TrafficRecord
+        to_columns = _columns_of_requests if self.is_per_request else _columns_of_cells
         for batch in rows.to_batches(max_chunksize=65_536):
-            columns = [batch.column(name).to_pylist() for name in self._columns]
-            for at_ms, key, user, client_id, amount, *others in zip(*columns, strict=True):
+            for at_ms, key, user, client_id, amount, requests, throttled, throttle_ms, longest_ms, strict in zip(
+                *to_columns(batch), strict=True
+            ):
                 quota_type = ClientQuotaType.find(key)
                 if quota_type is None:
                     continue
                 # A cell without a number of requests is of metrics: a mean over its time, no traffic to play again.
-                if user is None or client_id is None or amount is None or others[0] is None:
+                if user is None or client_id is None or amount is None or requests is None:
                     self.skipped += 1
                     continue
-                yield to_record(int(at_ms), quota_type, user, client_id, amount, *others)
+                yield TrafficRecord(
+                    at_ms, quota_type, user, client_id, amount, requests, throttled, throttle_ms, longest_ms, strict
+                )
 
     def _read(self, file: DataFile, columns: Sequence[str]) -> pa.Table:
         try:
@@ -143,24 +137,13 @@ def _first_ms(file: DataFile) -> float:
     return -inf if file.first_ms is None else file.first_ms
 
 
-def _of_request(
-    at_ms: int,
-    quota_type: ClientQuotaType,
-    user: str,
-    client_id: str,
-    amount: float,
-    throttle_ms: int,
-    api_key: int,
-    api_version: int,
-) -> TrafficRecord:
-    return TrafficRecord(
-        at_ms,
-        quota_type,
-        user,
-        client_id,
-        amount,
-        throttled_requests=int(throttle_ms > 0),
-        throttle_ms=throttle_ms,
-        throttle_max_ms=throttle_ms,
-        strict=is_strict(api_key, api_version),
-    )
+def _columns_of_requests(batch: pa.RecordBatch) -> list[list[Any]]:
+    """The columns of a :class:`TrafficRecord`, the key for the quota type."""
+    at_ms, *client, throttle_ms, api_key, api_version = (batch.column(name).to_pylist() for name in _REQUESTS)
+    throttled = [int(one > 0) for one in throttle_ms]
+    strict = list(map(is_strict, api_key, api_version))
+    return [list(map(int, at_ms)), *client, [1] * len(at_ms), throttled, throttle_ms, throttle_ms, strict]
+
+
+def _columns_of_cells(batch: pa.RecordBatch) -> list[list[Any]]:
+    return [*(batch.column(name).to_pylist() for name in _CELLS), [False] * batch.num_rows]
