@@ -14,7 +14,7 @@ __all__ = ["OBJECTIVES", "Objective"]
 
 OBJECTIVES: Final[Mapping[str, str]] = {
     "throttled_share": "the share of the recording, 0 to 1 or in %, during which the worst meter is muted",
-    "max_delay_ms": "the longest throttle of a request, in milliseconds",
+    "max_delay_ms": "the longest delay of a request by throttling, in milliseconds",
     "throttled_requests": "how many requests are throttled",
 }
 """What can be asked for, and what it is."""

@@ -193,7 +193,7 @@ def _table(rows: tuple[Any, ...]) -> Any:
     has_owners = any(row.owner is not None for row in rows)
     for name in (*(["owner"] if has_owners else []), "rule", "key"):
         table.add_column(name, overflow="fold")
-    for name in ("now", "recommended", "throttled", "longest throttle"):
+    for name in ("now", "recommended", "throttled", "longest delay"):
         table.add_column(name, justify="right")
     table.add_column("because", overflow="fold")
     for row in rows:

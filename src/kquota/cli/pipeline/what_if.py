@@ -162,7 +162,7 @@ def _table(rows: tuple[Any, ...]) -> Any:
         table.add_column("broker", justify="right")
     for name in ("meter", "key"):
         table.add_column(name, overflow="fold")
-    for name in ("limit", "throttled", "requests", "longest throttle", "throttled for", "throughput"):
+    for name in ("limit", "throttled", "requests", "longest delay", "delays in all", "throughput"):
         table.add_column(name, justify="right")
     for name in ("", "not known"):
         table.add_column(name, overflow="fold")

@@ -65,7 +65,7 @@ def impact_lines(impact: Impact) -> Iterator[str]:
         change = impact.amount_new / impact.amount_old - 1 if impact.amount_old else 0.0
         yield (
             f"{impact.throttled_requests:,} requests throttled, the worst of {_meters(impact.meters)} muted "
-            f"{impact.throttled_share:.1%} of the time, longest throttle {duration(impact.max_delay_ms)}, throughput "
+            f"{impact.throttled_share:.1%} of the time, longest delay {duration(impact.max_delay_ms)}, throughput "
             f"{change:+.1%}"
         )
     else:

@@ -188,8 +188,8 @@ def _as_file(rows: Sequence[Row], quotas: QuotaFile) -> tuple[QuotaFile, dict[Cl
         owners[entity] = None if row.owner == UNOWNED else row.owner
         was = "new" if row.value_now is None else f"was {format_number(row.value_now)}"
         comments.setdefault(entity, []).append(
-            f"{row.key}: {was}; {row.reason}; predicted: muted {row.predicted_throttled_share or 0.0:.2%} of the time, "
-            f"longest wait {duration(row.predicted_max_delay_ms or 0.0)}"
+            f"{row.key}: {was}; {row.reason}; predicted: throttled {row.predicted_throttled_share or 0.0:.2%} of the time, "
+            f"longest delay {duration(row.predicted_max_delay_ms or 0.0)}"
         )
     entries = (
         QuotaFileEntry(entity, found, owners[entity], before[entity].labels if entity in before else {})

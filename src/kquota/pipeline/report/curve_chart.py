@@ -70,7 +70,7 @@ def _description(curve: Row) -> str:
     parts = [f"Muted with a limit of {'; '.join(map(said, some))}."]
     if curve.limit is not None:
         now = f"The present limit is {figures.rate_figure(key, curve.limit).text}"
-        wait = f", the longest wait {wording.duration(curve.max_delay_ms)}"
+        wait = f", the longest delay {wording.duration(curve.max_delay_ms)}"
         parts.append(
             f"{now}: {figures.percent(curve.throttled_share)}{wait if curve.max_delay_ms is not None else ''}."
         )

@@ -137,14 +137,14 @@ def test_a_curve_is_drawn_and_described() -> None:
     assert points_of(example.a_curve())["now"][0]["limit"] == 1.0
     assert points_of(example.a_curve())["advised"][0]["limit"] == pytest.approx(1.4)
     assert (
-        "user=alice Produce, now 1 MiB/s : muted 50 % of the time, longest wait 4.5 s . Recommended: 1.4 MiB/s ."
+        "user=alice Produce, now 1 MiB/s : muted 50 % of the time, longest delay 4.5 s . Recommended: 1.4 MiB/s ."
         " Never muted from 1.6 MiB/s on."
     ) in text_of("curves", report)
     html = html_of("curves", report)
     [description] = re.findall(r'<desc id="curve1-description">(.*?)</desc>', html)
     assert description.replace("\N{NO-BREAK SPACE}", " ") == (
         "Muted with a limit of 512 KiB/s: 90 % of the time; 1.25 MiB/s: 10 % of the time; 2 MiB/s: 0 % of the time."
-        " The present limit is 1 MiB/s: 50 %, the longest wait 4.5 s. Recommended is 1.4 MiB/s."
+        " The present limit is 1 MiB/s: 50 %, the longest delay 4.5 s. Recommended is 1.4 MiB/s."
     )
     assert {"curve", "now", "advised", "nowname", "advisedname"} <= set(re.findall(r'class="(\w+)"', html))
     assert re.findall(r"<text[^>]*>(now|recommended)</text>", html) == ["now", "recommended"]
@@ -163,7 +163,7 @@ def test_a_curve_on_several_brokers_is_of_the_worst() -> None:
     """It is said which broker is drawn; a meter that all limits mute has none from which on it is free."""
     curve = a_curve_of((1.0 * MIB, 0.9), (2.0 * MIB, 0.1), brokers=3)
     text = text_of("curves", example.a_report(curves=example.some_curves(curve, total=700)))
-    assert "longest wait 4.5 s on broker 1, the worst of 3." in text
+    assert "longest delay 4.5 s on broker 1, the worst of 3." in text
     assert "Muted with all candidate limits." in text
     assert "The 1 of 700 meters that their present limit mutes longest; the table curve has them all." in text
 
