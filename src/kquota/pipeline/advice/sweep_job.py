@@ -187,9 +187,10 @@ def _as_file(rows: Sequence[Row], quotas: QuotaFile) -> tuple[QuotaFile, dict[Cl
         values.setdefault(entity, {})[row.key] = row.value_new
         owners[entity] = None if row.owner == UNOWNED else row.owner
         was = "new" if row.value_now is None else f"was {format_number(row.value_now)}"
+        longest = duration(row.predicted_max_delay_ms or 0.0)
         comments.setdefault(entity, []).append(
-            f"{row.key}: {was}; {row.reason}; predicted: throttled {row.predicted_throttled_share or 0.0:.2%} of the time, "
-            f"longest delay {duration(row.predicted_max_delay_ms or 0.0)}"
+            f"{row.key}: {was}; {row.reason}; "
+            f"predicted: throttled {row.predicted_throttled_share or 0.0:.2%} of the time, longest delay {longest}"
         )
     entries = (
         QuotaFileEntry(entity, found, owners[entity], before[entity].labels if entity in before else {})
