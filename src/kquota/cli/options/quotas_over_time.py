@@ -92,7 +92,7 @@ def over_time_lines(summary: Summary) -> list[str]:
     elif (from_ms := known.periods[0].valid_from_ms) is not None and from_ms > start_ms:
         lines.append(
             f"no limits are known from before {moment(from_ms)}: what was used from {moment(start_ms)} until then is "
-            "not held against any"
+            "judged by none"
         )
     return lines
 
