@@ -22,13 +22,12 @@ from typing import Any, Final
 
 from benchmarks.generate_log import Profile, ensure, quotas
 from benchmarks.measure import CommandFailedError, Measured, machine, measure
-from benchmarks.results_page import write_readme
+from benchmarks.results_page import RESULTS, write_readme
 from benchmarks.sums import DifferentSumsError, check_sums
 
 __all__ = ["RESULTS", "ROOT", "WORK", "compare_tools", "log_with_quotas", "memory_growth", "save", "spread"]
 
 ROOT: Final = Path(__file__).parent.parent
-RESULTS: Final = ROOT / "benchmarks" / "results"
 WORK: Final = ROOT / "build" / "benchmarks"
 START_LINES: Final = 1_000
 SEED: Final = 1

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.measure import machine
-from benchmarks.results_page import write_readme
+from benchmarks.results_page import RESULTS, write_readme
 from kquota.wire.apis import DESCRIBE_CLIENT_QUOTAS
 from kquota.wire.messages.client_quotas import DescribeClientQuotasResponse, EntityPart, Entry, Value
 from tests.kit.wire_values import kafka_python_class, kio_bytes, kio_class, kio_read, same_as_kafka_python, to_kio
 
 __all__ = ["answer"]
 
-RESULTS: Final = Path(__file__).parent / "results"
 ENTRIES: Final = 10_000
 VERSION: Final = 1
 _KEYS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")

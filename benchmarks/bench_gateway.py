@@ -41,10 +41,9 @@ from benchmarks.c_programs import CompilerMissingError, compiled
 from benchmarks.gateway_process import gateway_process, write_quotas, write_tls_listener
 from benchmarks.histogram import merged, quantile
 from benchmarks.measure import machine
-from benchmarks.results_page import write_readme
+from benchmarks.results_page import RESULTS, write_readme
 from tests.kit.tls import Authority
 
-RESULTS: Final = Path(__file__).parent / "results"
 CLIENT_ID: Final = "bench"
 NEVER_REACHED: Final = 1e13
 """Bytes a second."""

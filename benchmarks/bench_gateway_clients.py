@@ -31,10 +31,9 @@ from benchmarks.check_gateway_limits import (
     run,
 )
 from benchmarks.measure import machine
-from benchmarks.results_page import write_readme
+from benchmarks.results_page import RESULTS, write_readme
 from examples.capture.broker import running_broker
 
-RESULTS: Final = Path(__file__).parent / "results"
 NEVER_REACHED: Final = 1e13
 WARM_UP_S: Final = 3.0
 RECORD_BYTES: Final = 4_000

@@ -33,7 +33,7 @@ from limits.strategies import SlidingWindowCounterRateLimiter
 from pyrate_limiter import Duration, InMemoryBucket, Limiter, Rate
 
 from benchmarks.measure import machine
-from benchmarks.results_page import write_readme
+from benchmarks.results_page import RESULTS, write_readme
 from examples.capture.jars import java, kafka_jars
 from kquota.metering.callback import ClientQuotaType, DefaultQuotaCallback, KafkaPrincipal
 from kquota.metering.managers import RateQuotaManager
@@ -41,7 +41,6 @@ from kquota.metering.statistics import Windows
 from kquota.quotas import ClientQuotaEntity
 from tests.kit.line_program import LineProgram
 
-RESULTS: Final = Path(__file__).parent / "results"
 KAFKA: Final = "4.3.0"
 METERS: Final = (1, 100, 10_000, 100_000)
 START_MS: Final = 1_700_000_000_000

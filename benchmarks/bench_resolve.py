@@ -21,13 +21,12 @@ from typing import Any, Final
 import pyperf  # type: ignore[import-untyped]
 
 from benchmarks.measure import machine
-from benchmarks.results_page import write_readme
+from benchmarks.results_page import RESULTS, write_readme
 from kquota.quotas import CLIENT_ID, USER, ClientQuotaEntity, QuotaResolver, QuotaSnapshot
 
 __all__ = ["clients", "linear_scan", "snapshot"]
 
 ENTITIES: Final = (1, 1_000, 100_000)
-RESULTS: Final = Path(__file__).parent / "results"
 _KEYS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 
 Limits = dict[str, tuple[float, ClientQuotaEntity]]

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.measure import machine
-from benchmarks.results_page import write_readme
+from benchmarks.results_page import RESULTS, write_readme
 from examples.capture.broker import running_broker
 from kquota.wire.apis import (
     ALTER_CLIENT_QUOTAS,
@@ -41,7 +41,6 @@ from kquota.wire.messages.client_quotas import (
 )
 from tests.kit.server_process import server_process
 
-RESULTS: Final = Path(__file__).parent / "results"
 KAFKA: Final = "4.3.0"
 ENTITIES: Final = 10_000
 CLIENT_ID: Final = "benchmark"

@@ -18,13 +18,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any
 
 from benchmarks.measure import machine
-from benchmarks.results_page import write_readme
+from benchmarks.results_page import RESULTS, write_readme
 from tests.kit.killed_runs import Trial, trial
-
-RESULTS: Final = Path(__file__).parent / "results"
 
 
 def report(found: Trial) -> dict[str, Any]:

@@ -39,14 +39,13 @@ from confluent_kafka import Producer
 
 from benchmarks.gateway_process import gateway_process, write_quotas
 from benchmarks.measure import machine
-from benchmarks.results_page import write_readme
+from benchmarks.results_page import RESULTS, write_readme
 from benchmarks.windows import Closeness, closeness, sums
 from examples.capture.broker import running_broker
 from examples.capture.jars import java, kafka_jars
 from kquota.admin import NewTopic, QuotaAdmin
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity
 
-RESULTS: Final = Path(__file__).parent / "results"
 KAFKA: Final = "4.3.0"
 SPAN_S: Final = 0.1
 PATTERNS: Final = {"steady": (1.0, 0.0, 1.2), "bursty": (2.0, 2.0, 2.4), "greedy": (1.0, 0.0, 0.0)}

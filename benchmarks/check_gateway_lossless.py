@@ -32,13 +32,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.measure import machine
-from benchmarks.results_page import write_readme
+from benchmarks.results_page import RESULTS, write_readme
 from examples.capture.jars import kafka_jars
 from tests.kit.gateway_runs import BROKER_FAULTS, FAULTS, GATEWAY_FAULTS, MODES, Outcome, Run, do
 from tests.kit.kafka_cluster import LISTENERS, KafkaCluster, running_cluster
 from tests.kit.workload import CLIENTS, Programs
 
-RESULTS: Final = Path(__file__).parent / "results"
 GO_CLIENTS: Final = Path(__file__).parents[1] / "tests" / "real" / "go"
 KAFKA: Final = "4.3.0"
 USERS: Final = {"alice": "alice-secret", "bob": "bob-secret"}

@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["write_readme"]
+from benchmarks.idiomatic_page import idiomatic_section
+
+__all__ = ["RESULTS", "write_readme"]
+
+RESULTS: Final = Path(__file__).parent / "results"
 
 _HEAD: Final = """# Results
 
@@ -38,6 +42,9 @@ def write_readme(results: Path) -> None:
     what_ifs = sorted((_load(path) for path in results.glob("what-if-*.json")), key=lambda one: int(one["rows"]))
     if what_ifs:
         sections.append(_what_if(what_ifs))
+    idiomatic = [_load(path) for path in sorted(results.glob("idiomatic-*.json"))]
+    if idiomatic:
+        sections.append(idiomatic_section(idiomatic, _where))
     (results / "README.md").write_text("\n".join(sections), encoding="utf-8")
 
 

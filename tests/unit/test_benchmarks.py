@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import uuid
@@ -24,7 +25,7 @@ from benchmarks import baseline_duckdb, baseline_json
 from benchmarks.bench_resolve import ENTITIES, clients, linear_scan, snapshot
 from benchmarks.generate_log import Profile, ensure, generate, quotas
 from benchmarks.measure import CommandFailedError
-from benchmarks.results_page import write_readme
+from benchmarks.results_page import RESULTS, write_readme
 from benchmarks.sums import DifferentSumsError, check_sums
 from kquota.files import read_quota_file
 from kquota.quotas import QuotaResolver
@@ -386,3 +387,10 @@ def test_the_page_shows_every_result_file(tmp_path: Path) -> None:
     assert "| resolve | 1,000 | 1,001 |" in page
     assert "- scan / resolve at 1000: 98.90" in page
     assert "2 cores, test, 8 GB" in page
+
+
+def test_the_page_of_results_is_that_of_the_files_beside_it(tmp_path: Path) -> None:
+    kept = tmp_path / "results"
+    shutil.copytree(RESULTS, kept)
+    write_readme(kept)
+    assert (kept / "README.md").read_text(encoding="utf-8") == (RESULTS / "README.md").read_text(encoding="utf-8")
