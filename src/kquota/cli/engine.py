@@ -12,10 +12,10 @@ from typing import IO, Any, Final
 
 import click
 
-from kquota.cli.options.callback_settings import callback_settings, import_from_here
-from kquota.cli.options.targets import broker_options
+from kquota.cli.options.broker import BrokerOptions
+from kquota.cli.options.callback_settings import import_from_here
+from kquota.cli.options.taking import takes
 from kquota.clock import SystemClock
-from kquota.config import load_broker_config
 from kquota.errors import InputError, KquotaError
 from kquota.files import dump_json
 from kquota.metering.guard import CallbackGuard
@@ -82,31 +82,30 @@ Request time without a look at the limit (the network's), and of requests that a
     help="What partitions created and deleted are counted on: Kafka's token bucket, or the spread rate that KIP-599's "
     "page had before it.",
 )
-@broker_options
+@takes(broker=BrokerOptions)
 def replay(
     *,
     trace: str,
     metrics: str | None,
     mutation_statistic: str,
-    broker_config: str | None,
-    defines: tuple[str, ...],
+    broker: BrokerOptions,
 ) -> None:
     """Replay a trace (- is standard input): for each record a line of JSON, with its meter, limit and throttle time."""
-    config = load_broker_config(broker_config, defines, has_callback=True)
+    config = broker.load(has_callback=True)
     import_from_here()
     faults = _Faults()
-    broker = Replay(
+    replayed = Replay(
         config,
-        callback_settings(broker_config, defines, None, ()),
+        broker.for_callback(),
         guard=lambda callback: CallbackGuard(callback, monotonic_ms=SystemClock().monotonic_ms, report=faults.report),
         report=lambda words: click.echo(f"kquota: {words}", err=True),
         mutation_meter=_MUTATION_METERS[mutation_statistic],
     )
     write_metrics = None if metrics is None else _metrics_writer(metrics)
-    for answer in broker.answers(_operations(trace)):
+    for answer in replayed.answers(_operations(trace)):
         sys.stdout.write(dump_json(answer) + "\n")
     if write_metrics is not None:
-        write_metrics(broker)
+        write_metrics(replayed)
 
 
 class _Faults:

@@ -14,9 +14,10 @@ from typing import Final, NoReturn
 import click
 
 from kquota import __version__
-from kquota.cli.options.targets import Target, static_default_options
+from kquota.cli.options.broker import BrokerOptions, StaticDefaultOptions
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import Target
 from kquota.cli.running import run as run_command
-from kquota.config import load_broker_config
 from kquota.errors import IllegalArgumentError, InputError
 from kquota.printable import printable
 from kquota.quotas import (
@@ -68,7 +69,7 @@ Exit codes: 0 done, 1 anything else.""",
 @click.option("--defaults", metavar="TYPE[,..]", help="Types whose default is meant.")
 @click.option("--prefix", metavar="TYPE=TEXT[,..]", help="With --describe: types, and what their names begin with.")
 @click.option("--show-overridden", is_flag=True, help="With --resolve: also what the others override, marked with *.")
-@static_default_options
+@takes(broker=StaticDefaultOptions)
 @click.option("--add", metavar="KEY=VALUE[,..]", help="With --alter: values to set.")
 @click.option("--delete", metavar="KEY[,..]", help="With --alter: values to remove.")
 @click.option("--validate-only", is_flag=True, help="With --alter: only ask whether it could be done.")
@@ -83,8 +84,7 @@ def command(
     defaults: str | None,
     prefix: str | None,
     show_overridden: bool,
-    broker_config: str | None,
-    defines: tuple[str, ...],
+    broker: BrokerOptions,
     add: str | None,
     delete: str | None,
     validate_only: bool,
@@ -95,8 +95,8 @@ def command(
     for option, is_given, goes_with, is_there in (
         ("--prefix", prefix is not None, "--describe", describe),
         ("--show-overridden", show_overridden, "--resolve", resolve),
-        ("--broker-config", broker_config is not None, "--resolve", resolve),
-        ("-D", bool(defines), "--resolve", resolve),
+        ("--broker-config", broker.broker_config is not None, "--resolve", resolve),
+        ("-D", bool(broker.defines), "--resolve", resolve),
         ("--add", add is not None, "--alter", alter),
         ("--delete", delete is not None, "--alter", alter),
         ("--validate-only", validate_only, "--alter", alter),
@@ -112,7 +112,7 @@ def command(
     if resolve:
         if of_default or not named:
             raise click.UsageError("--resolve asks about one client: give it with --names, such as user=alice.")
-        static_defaults = load_broker_config(broker_config, defines).static_defaults
+        static_defaults = broker.load().static_defaults
         return _resolve(target, named, static_defaults, show_overridden=show_overridden)
     ops = _ops(add, delete)
     entity = ClientQuotaEntity({**named, **dict.fromkeys(of_default)})

@@ -28,15 +28,13 @@ if TYPE_CHECKING:
 __all__ = [
     "QUOTA_FILE",
     "Target",
-    "broker_options",
-    "broker_options_for",
+    "check_filter",
     "check_servers",
     "parse_name",
     "parse_quotas",
     "quotas_option",
     "read_file",
     "read_quotas",
-    "static_default_options",
     "target_options",
 ]
 
@@ -160,9 +158,7 @@ class Target:
         quota_filter = quota_filter or ClientQuotaFilter.all()
         if self.quotas is not None:
             file = read_quotas(self.quotas)
-            refused = quota_filter.refusal(current_model())
-            if refused is not None:
-                raise InputError(str(refused.message))
+            check_filter(quota_filter)
             return QuotaFile(tuple(entry for entry in file.entries if quota_filter.matches(entry.entity)))
         with self.open() as store:
             found = store.describe(quota_filter)
@@ -269,32 +265,14 @@ def check_servers(text: str, option: str = "--bootstrap-server") -> None:
             raise InputError(f"{option} {text}: write it as host:port, such as localhost:9092")
 
 
-def broker_options_for(what: str) -> Callable[[F], F]:
-    """``--broker-config`` and ``-D``, of which `what` matters to the command."""
+def check_filter(quota_filter: ClientQuotaFilter) -> None:
+    """Refuse what Kafka would, where no broker is asked.
 
-    def decorate(command: F) -> F:
-        command = click.option(
-            "-D",
-            "--define",
-            "defines",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="A broker setting, over those of --broker-config. Repeatable.",
-        )(command)
-        return click.option(
-            "--broker-config", callback=as_path, metavar="FILE", help=f"The broker's server.properties: {what}"
-        )(command)
-
-    return decorate
-
-
-broker_options = broker_options_for("static quota defaults, quota windows, threads.")
-"""What ``load_broker_config`` takes."""
-
-static_default_options = broker_options_for(
-    "quota.producer.default and quota.consumer.default (Kafka before 3.0); nothing else matters here."
-)
-"""For commands that resolve, and measure nothing."""
+    :raises InputError: it cannot be asked for.
+    """
+    refused = quota_filter.refusal(current_model())
+    if refused is not None:
+        raise InputError(str(refused.message))
 
 
 def read_quotas(path: str, *, warns: bool = True) -> QuotaFile:

@@ -10,7 +10,7 @@ import click
 from kquota.cli.console import plain_cell, wide_console
 from kquota.cli.options.arrivals import ArrivalOptions
 from kquota.cli.options.broker import BrokerOptions
-from kquota.cli.options.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
+from kquota.cli.options.callback_settings import CallbackOptions, import_from_here
 from kquota.cli.options.entity_types import leave_out_added
 from kquota.cli.options.paths import as_path
 from kquota.cli.options.spark import SparkOptions, dataset_option, needs_spark
@@ -52,7 +52,7 @@ The old limits are those that the dataset was analysed with, unless --baseline g
     metavar="CALLBACK",
     help="Limits from a quota callback, package.module:Class or an installed one, which is given --quotas.",
 )
-@callback_options
+@takes(given=CallbackOptions)
 @click.option(
     "--out",
     callback=as_path,
@@ -69,9 +69,7 @@ def whatif(
     arrivals: ArrivalOptions,
     only_changed: bool,
     callback: str | None,
-    callback_config: str | None,
-    settings: tuple[str, ...],
-    cluster_metadata: str | None,
+    given: CallbackOptions,
     out: str | None,
     overwrite: bool,
     broker: BrokerOptions,
@@ -95,12 +93,12 @@ def whatif(
         setup = CallbackSetup(
             callback,
             str(Path.cwd()),
-            callback_settings(broker.broker_config, broker.defines, callback_config, settings),
+            given.load(broker),
             new.snapshot(),
             config,
-            read_cluster(cluster_metadata),
+            given.cluster(),
         )
-    elif callback_config is not None or settings or cluster_metadata is not None:
+    elif given:
         raise click.UsageError("--callback-config, -C and --cluster-metadata go with --callback.")
     found = what_if(
         Path(dataset),

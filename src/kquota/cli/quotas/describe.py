@@ -4,7 +4,8 @@ import sys
 
 import click
 
-from kquota.cli.options.entity_filter import EntityFilter, filter_options
+from kquota.cli.options.entity_filter import EntityFilter
+from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import Target, target_options
 from kquota.cli.output import Layout, align, format_option, write_records
 from kquota.files import QuotaFile, QuotaFileEntry, write_json, write_yaml
@@ -24,7 +25,7 @@ Examples:
   kquota describe --quotas quotas.yaml --prefix client-id=etl- --format csv"""
 )
 @target_options(files=True)
-@filter_options
+@takes(entity_filter=EntityFilter)
 @format_option
 def describe(
     *,

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import click
 
-from kquota.cli.options.entity_filter import EntityFilter, filter_options
-from kquota.cli.options.targets import Target, target_options
+from kquota.cli.options.entity_filter import EntityFilter
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import Target, check_filter, target_options
 from kquota.cli.output import Layout, align, format_option, write_records
 from kquota.errors import NotSupportedError
 from kquota.quotas import QuotaChange, format_number
@@ -38,7 +39,7 @@ Examples:
 Exit codes: 0 done, 2 something given cannot be used, 6 there is no history: a cluster keeps none."""
 )
 @target_options()
-@filter_options
+@takes(entity_filter=EntityFilter)
 @click.option(
     "--since", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="Only commits after this number."
 )
@@ -54,7 +55,7 @@ def history(
 
     The filters are those of kquota describe. A commit is what was changed in one go.
     """
-    entity_filter.check()
+    check_filter(entity_filter.asked)
     if target.bootstrap_server is not None:
         raise NotSupportedError(
             "a cluster has no history of its quotas; that of kquota serve is in its store: give --store"

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import click
 from click.core import ParameterSource
 
-from kquota.cli.options.targets import QUOTA_FILE, Target, broker_options, read_quotas, target_options
+from kquota.cli.options.broker import BrokerOptions
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import QUOTA_FILE, Target, read_quotas, target_options
 from kquota.cli.output import Layout, format_option, write_records
-from kquota.config import BrokerConfig, load_broker_config
+from kquota.config import BrokerConfig
 from kquota.errors import InputError
 from kquota.files import QuotaFile
 from kquota.policy import Finding, Severity
@@ -49,7 +51,7 @@ Exit codes: 0 nothing that --fail-on names, 1 something, 2 a file or an option c
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("-f", "--file", "more_files", multiple=True, metavar="FILE", help=f"{QUOTA_FILE} Repeatable.")
 @target_options(files=True, required=False)
-@broker_options
+@takes(broker=BrokerOptions)
 @click.option(
     "--fail-on",
     type=click.Choice([severity.value for severity in Severity]),
@@ -63,8 +65,7 @@ def lint(
     files: tuple[str, ...],
     more_files: tuple[str, ...],
     target: Target,
-    broker_config: str | None,
-    defines: tuple[str, ...],
+    broker: BrokerOptions,
     fail_on: str,
     format: str,
 ) -> int:
@@ -74,14 +75,14 @@ def lint(
     Quotas come from files, or from a cluster or a store. What a limit comes to depends on the broker's settings: window
     sizes, threads, the largest batch. Those of Kafka are taken where none are given.
     """
-    broker = load_broker_config(broker_config, defines)
+    config = broker.load()
     paths = (*files, *more_files)
     if paths:
         _check_alone()
-        findings, is_read = _of_files(paths, broker)
+        findings, is_read = _of_files(paths, config)
     else:
         target.check(files=True)
-        findings, is_read = _of_target(target, broker), True
+        findings, is_read = _of_target(target, config), True
     if format == "text":
         sys.stdout.write("".join([f"{_text(one)}\n" for one in findings]))
     else:

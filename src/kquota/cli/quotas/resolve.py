@@ -10,11 +10,12 @@ from typing import TextIO
 
 import click
 
+from kquota.cli.options.broker import BrokerOptions, StaticDefaultOptions
 from kquota.cli.options.entity_types import current_model
-from kquota.cli.options.targets import Target, parse_name, static_default_options, target_options
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import Target, parse_name, target_options
 from kquota.cli.output import Layout, align, format_option, write_records
 from kquota.cli.quotas.resolving import Client, resolving
-from kquota.config import load_broker_config
 from kquota.errors import InputError
 from kquota.printable import printable
 from kquota.quotas import (
@@ -67,7 +68,7 @@ Examples:
     "input.",
 )
 @click.option("--explain", is_flag=True, help="List every rule that matches, the one that binds first, and the meter.")
-@static_default_options
+@takes(broker=StaticDefaultOptions)
 @format_option
 def resolve(
     *,
@@ -75,8 +76,7 @@ def resolve(
     names: tuple[str, ...],
     clients_file: str | None,
     explain: bool,
-    broker_config: str | None,
-    defines: tuple[str, ...],
+    broker: BrokerOptions,
     format: str,
 ) -> None:
     """Say which limit binds a client, for every quota key, and which rule it comes from.
@@ -88,7 +88,7 @@ def resolve(
     if target.quotas == clients_file == "-":
         raise click.UsageError("Standard input cannot be both --quotas and --from.")
     one = None if clients_file is not None else _client_of(names, is_cluster=target.bootstrap_server is not None)
-    broker = load_broker_config(broker_config, defines)
+    static_defaults = broker.load().static_defaults
     types = dict.fromkeys((*current_model().entity_types, *(() if one is None else one.names)))
     layout = Layout(
         fields=_fields,
@@ -96,7 +96,7 @@ def resolve(
         rows=lambda answer: _rows(answer, types),
         text=_explained if explain else _summary,
     )
-    with resolving(target, broker.static_defaults) as resolved:
+    with resolving(target, static_defaults) as resolved:
 
         def answers(clients: Iterable[Client]) -> Iterator[_Answer]:
             for client, quotas in resolved(clients):
