@@ -8,7 +8,7 @@ dropped upstream. A broker's static defaults, which no request asks for, can be 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NoReturn
 
 import click
@@ -16,7 +16,7 @@ import click
 from kquota import __version__
 from kquota.cli.options.broker import BrokerOptions, StaticDefaultOptions
 from kquota.cli.options.taking import takes
-from kquota.cli.options.targets import Target
+from kquota.cli.options.targets import Target, check_each_once
 from kquota.cli.running import run as run_command
 from kquota.errors import IllegalArgumentError, InputError
 from kquota.printable import printable
@@ -106,7 +106,7 @@ def command(
     target = Target(bootstrap_server, command_config)
     named, begins = _pairs(names, "--names"), _pairs(prefix, "--prefix")
     of_default = _types(defaults)
-    _each_type_once([*named, *of_default, *begins])
+    check_each_once(f"the {kind}" for kind in (*named, *of_default, *begins))
     if describe:
         return _describe(target, named, of_default, begins)
     if resolve:
@@ -238,23 +238,11 @@ def _types(text: str | None) -> list[str]:
     return types
 
 
-def _each_type_once(types: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for kind in types:
-        if kind in seen:
-            raise InputError(f"the {kind} is given twice")
-        seen.add(kind)
-
-
 def _ops(add: str | None, delete: str | None) -> list[Op]:
     ops = [*_added(add), *_deleted(delete)]
     if not ops:
         raise click.UsageError("--alter needs something to change: --add=KEY=VALUE or --delete=KEY.")
-    seen: set[str] = set()
-    for op in ops:
-        if op.key in seen:
-            raise InputError(f"{op.key} is given twice")
-        seen.add(op.key)
+    check_each_once(op.key for op in ops)
     return ops
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "QUOTA_FILE",
     "Target",
+    "check_each_once",
     "check_filter",
     "check_servers",
     "parse_name",
@@ -310,6 +311,18 @@ def read_file(path: str) -> tuple[bytes, str]:
         ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot read the quotas: {error.strerror}") from None
+
+
+def check_each_once(names: Iterable[str]) -> None:
+    """Refuse what is given twice.
+
+    :raises InputError: with the first.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"{name} is given twice")
+        seen.add(name)
 
 
 def parse_name(text: str, option: str) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -83,11 +83,7 @@ def showback(
     with needs_spark():
         from kquota.pipeline.showback import job
     found = job.showback(rules, timezone, spark.job(dataset))
-    if format == "text":
-        for line in _text(found.rows):
-            click.echo(line)
-    else:
-        write_records(found.rows, format, Layout(_fields, _COLUMNS, lambda row: [_cells(row)], str))
+    write_records(found.rows, format, Layout(_fields, _COLUMNS, lambda row: [_cells(row)], _text))
     if unowned is not None:
         _write_unowned(unowned, found.unowned)
     for line in _remarks(found, dataset, unowned):
@@ -105,8 +101,9 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _text(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _text(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """A block for each day, and in it for each key the owners, largest first."""
+    rows = list(rows)
     several = len({row["cluster"] for row in rows}) > 1
     for number, ((cluster, date), of_day) in enumerate(groupby(rows, key=lambda row: (row["cluster"], row["date"]))):
         if number:

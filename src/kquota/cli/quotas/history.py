@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import NamedTuple
@@ -69,13 +68,10 @@ def history(
             for change in commit.changes
             if entity_filter.matches(change.entity)
         )
-        if format == "text":
-            sys.stdout.writelines(line + "\n" for line in _text_lines(found))
-        else:
-            write_records(found, format, _LAYOUT)
+        write_records(found, format, _LAYOUT)
 
 
-def _text_lines(found: Iterator[_Entry]) -> Iterator[str]:
+def _text_lines(found: Iterable[_Entry]) -> Iterator[str]:
     for commit, entries in groupby(found, key=lambda entry: entry.commit):
         yield f"{commit.number}  {_time(commit)}  {commit.principal or '(unknown)'}"
         rows = []
@@ -117,5 +113,5 @@ _LAYOUT: Layout[_Entry] = Layout(
             _value(entry.change.after),
         )
     ],
-    text=lambda entry: entry.change.entity.to_text(),
+    text=_text_lines,
 )

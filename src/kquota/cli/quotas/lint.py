@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -83,10 +82,7 @@ def lint(
     else:
         target.check(files=True)
         findings, is_read = _of_target(target, config), True
-    if format == "text":
-        sys.stdout.write("".join([f"{_text(one)}\n" for one in findings]))
-    else:
-        write_records(findings, format, _LAYOUT)
+    write_records(findings, format, _LAYOUT)
     if findings or is_read:
         _sum_up(findings)
     if not is_read:
@@ -172,5 +168,5 @@ _LAYOUT: Layout[LocatedFinding] = Layout(
     fields=_fields,
     header=("place", "rule", "severity", "entity", "key", "message"),
     rows=lambda located: [_row(located)],
-    text=_text,
+    text=lambda findings: map(_text, findings),
 )

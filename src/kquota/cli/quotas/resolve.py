@@ -3,9 +3,10 @@
 import csv
 import io
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TextIO
 
 import click
@@ -94,7 +95,7 @@ def resolve(
         fields=_fields,
         header=(*types, *_HEADER),
         rows=lambda answer: _rows(answer, types),
-        text=_explained if explain else _summary,
+        text=partial(_blocks, _explained if explain else _summary),
     )
     with resolving(target, static_defaults) as resolved:
 
@@ -239,7 +240,13 @@ def _amount(quota: ResolvedQuota, value: float) -> str:
     return f"{format_number(value)} {key.unit}" if key is not None else format_number(value)
 
 
-def _summary(answer: _Answer) -> str:
+def _blocks(block: Callable[[_Answer], list[str]], answers: Iterable[_Answer]) -> Iterator[str]:
+    """The lines of each answer, with an empty one between two."""
+    for number, answer in enumerate(answers):
+        yield from ([""] if number else []) + block(answer)
+
+
+def _summary(answer: _Answer) -> list[str]:
     rows = [
         (key, "no limit")
         if quota.value is None or quota.level is None or quota.source is None or quota.meter is None
@@ -252,10 +259,10 @@ def _summary(answer: _Answer) -> str:
         )
         for key, quota in answer.quotas.items()
     ]
-    return "\n".join([_title(answer.client), *align(rows, indent="  ")])
+    return [_title(answer.client), *align(rows, indent="  ")]
 
 
-def _explained(answer: _Answer) -> str:
+def _explained(answer: _Answer) -> list[str]:
     lines = [_title(answer.client)]
     for key, quota in answer.quotas.items():
         if quota.value is None or quota.level is None or quota.source is None or quota.meter is None:
@@ -269,7 +276,7 @@ def _explained(answer: _Answer) -> str:
         lines.append(f"  {printable(key)}: {_amount(quota, quota.value)}")
         lines += align(rules, indent="    ")
         lines.append(f"    counted on {quota.meter.to_text()}: {_shared_by(quota.meter)}")
-    return "\n".join(lines)
+    return lines
 
 
 def _shared_by(meter: MeterKey) -> str:

@@ -15,6 +15,7 @@ from kquota.cli.options.callback_settings import import_from_here
 from kquota.cli.options.paths import as_path
 from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import check_servers
+from kquota.cli.servers.serve import log_format_option
 from kquota.errors import KquotaError
 
 if TYPE_CHECKING:
@@ -85,13 +86,7 @@ Then, with Kafka's own tools:
 @click.option("--shadow", is_flag=True, help="Compute and export everything, and throttle nobody.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics (Prometheus), /healthz and /readyz there.")
 @click.option("--insecure", is_flag=True, help="Take connections from other machines although nobody has to log in.")
-@click.option(
-    "--log-format",
-    type=click.Choice(["console", "json"]),
-    default="console",
-    show_default=True,
-    help="How events are written to standard error.",
-)
+@log_format_option
 @takes(
     broker=broker_options(
         "quota windows, static quota defaults, a quota callback, connection limits, gateway.* settings."

@@ -10,7 +10,15 @@ from kquota.cli.options.entity_types import current_model
 from kquota.cli.options.taking import takes
 from kquota.errors import KquotaError
 
-__all__ = ["serve"]
+__all__ = ["log_format_option", "serve"]
+
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["console", "json"]),
+    default="console",
+    show_default=True,
+    help="How events are written to standard error.",
+)
 
 
 @click.command(
@@ -46,13 +54,7 @@ Then, with Kafka's own tool:
     show_default=True,
     help="sqlite:///relative.db, sqlite:////absolute.db or memory:",
 )
-@click.option(
-    "--log-format",
-    type=click.Choice(["console", "json"]),
-    default="console",
-    show_default=True,
-    help="How events are written to standard error.",
-)
+@log_format_option
 @takes(broker=broker_options("static quota defaults, and what clients may use; docs/serve.md has the settings."))
 def serve(
     listen: str,
