@@ -6,7 +6,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from secrets import token_bytes
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 from kquota.clock import Clock, SystemClock
 from kquota.errors import ApiError, KafkaErrorCode, StoreError
@@ -27,7 +27,7 @@ from kquota.quotas import (
     is_same_value,
 )
 from kquota.stores.host_names import HostNames, Hosts, hosts_of
-from kquota.stores.port import Commit
+from kquota.stores.port import Commit, QuotaStore
 from kquota.stores.watch import QuotaWatch, Watches
 
 __all__ = ["LocalStore", "StoreBackend", "new_identity"]
@@ -75,7 +75,7 @@ class StoreBackend(Protocol):
         """Let go of what is open."""
 
 
-class LocalStore:
+class LocalStore(QuotaStore):
     """Snapshot, pure :func:`~kquota.quotas.decide`, commit; decided once more where somebody else was faster."""
 
     def __init__(
@@ -228,12 +228,6 @@ class LocalStore:
         """Let go of what is open. Safe to call twice."""
         self._watches.close()
         self._keeper.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def _with_reason(entity: ClientQuotaEntity, error: ApiError | None, hosts: Hosts) -> ApiError | None:
