@@ -5,9 +5,10 @@ Where Java has futures there are values: the work is done already.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from kquota.errors import ApiError
@@ -90,30 +91,15 @@ class ResolveClientQuotasResult:
             pass
 
 
-class _Config(Mapping[ClientQuotaEntity, Mapping[str, Value]]):
+class _Config(UserDict[ClientQuotaEntity, Any]):
     """The values of each client; of one that could not be resolved the error is raised when it is asked for."""
 
-    def __init__(self, values: Mapping[ClientQuotaEntity, Mapping[str, Value] | ApiError]) -> None:
-        self._values = values
-
     def __getitem__(self, client: ClientQuotaEntity) -> Mapping[str, Value]:
-        found = self._values[client]
+        found: Mapping[str, Value] | ApiError = self.data[client]
         if isinstance(found, ApiError):
             message = f"{client.to_text()}: {found.message or 'it could not be resolved'}"
             raise replace(found, message=message).to_exception()
         return found
-
-    def __iter__(self) -> Iterator[ClientQuotaEntity]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __contains__(self, client: object) -> bool:
-        return client in self._values
-
-    def __repr__(self) -> str:
-        return repr(self._values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import click
 
 from kquota.cli.options.paths import as_path
 from kquota.cli.options.quotas_over_time import moment
-from kquota.cli.options.spark import needs_spark
 from kquota.cli.output import align
 from kquota.figures import duration
 from kquota.files import dump_json
@@ -169,8 +168,8 @@ def clean(*, dataset: str, older_than_s: float | None, dry_run: bool) -> None:
 
 
 def _open(url: str) -> Dataset:
-    with needs_spark():
-        from kquota.pipeline.dataset.dataset import Dataset
+    from kquota.pipeline.dataset.dataset import Dataset
+
     return Dataset.open(url)
 
 

@@ -6,17 +6,17 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import click
 
 from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.callback_settings import import_from_here
+from kquota.cli.options.paths import reading
 from kquota.cli.options.taking import takes
 from kquota.clock import SystemClock
-from kquota.errors import InputError, KquotaError
+from kquota.errors import InputError
 from kquota.files import dump_json
 from kquota.metering.guard import CallbackGuard
 from kquota.metering.meters import BucketMeter, SpreadMeter
@@ -126,14 +126,10 @@ def _metrics_writer(path: str) -> Callable[[Replay], None]:
     """Known to be possible before the trace is replayed.
 
     :raises InputError: the metrics cannot go there.
-    :raises KquotaError: the library for it is not installed.
     """
     if path == "-":
         raise InputError("--metrics -: the answers are written to standard output; name a file for the metrics")
-    try:
-        from kquota.net.prometheus import exposition
-    except ModuleNotFoundError as error:
-        raise KquotaError(f"{error.name} is not installed: pip install 'kquota[server]'") from error
+    from kquota.net.prometheus import exposition
 
     def write(broker: Replay) -> None:
         try:
@@ -144,25 +140,12 @@ def _metrics_writer(path: str) -> Callable[[Replay], None]:
     return write
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[IO[bytes]]:
-    if path == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        stream = Path(path).open("rb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the trace: {error.strerror}") from None
-    with stream:
-        yield stream
-
-
 def _operations(path: str) -> Iterator[Mapping[str, Any]]:
     """The objects of the lines; empty lines are passed over.
 
     :raises InputError: the file cannot be read, or a line is no object.
     """
-    with _opened(path) as stream:
+    with reading(path, "trace"), click.open_file(path, "rb") as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue

@@ -11,7 +11,6 @@ from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.callback_settings import CallbackOptions, import_from_here
 from kquota.cli.options.entity_types import leave_out_added
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.spark import needs_spark
 from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import QUOTA_FILE, Target, read_quotas, target_options
 from kquota.clock import SystemClock
@@ -93,10 +92,10 @@ def test(
     cluster = given.cluster()
     import_from_here()
     load_callback(name)
-    with needs_spark():
-        from kquota.pipeline.dataset.dataset import Dataset
-        from kquota.pipeline.dataset.traffic import RecordedTraffic
-        from kquota.pipeline.progress import Progress
+    from kquota.pipeline.dataset.dataset import Dataset
+    from kquota.pipeline.dataset.traffic import RecordedTraffic
+    from kquota.pipeline.progress import Progress
+
     traffic = RecordedTraffic.of(Dataset.open(dataset))
     found = leave_out_added(read_quotas(quotas)) if quotas is not None else traffic.quotas()
     clock = SystemClock()

@@ -142,7 +142,7 @@ class Target:
             access=changes if writes else reads,
             max_changes=None,
             model=current_model(),
-            warn=lambda text: click.echo(f"kquota: warning: {text}", err=True),
+            warn=warn,
         )
 
     def for_plan(self, store: QuotaStore) -> PlanTarget:
@@ -294,7 +294,7 @@ def parse_quotas(content: bytes, name: str, *, warns: bool = True) -> QuotaFile:
     file = read_quota_file(content, name=name, model=current_model())
     if warns:
         for left_out in file.left_out:
-            click.echo(f"kquota: warning: {left_out.to_text(name)}", err=True)
+            warn(left_out.to_text(name))
     return file
 
 

@@ -14,7 +14,7 @@ from kquota.cli.options.arrivals import ArrivalOptions
 from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.owners import check_owners, owners_option, read_owners
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.spark import SparkOptions, dataset_option, needs_spark
+from kquota.cli.options.spark import SparkOptions, dataset_option
 from kquota.cli.options.taking import takes
 from kquota.cli.output import check_writable
 from kquota.cli.pipeline.sweep import NONE_LIMITED, SweepOptions, check_finite, own_quotas, positive_number
@@ -131,9 +131,9 @@ def recommend(
     file = own_quotas(dataset, candidates_of.quotas)
     owner_map = OwnerMap(read_owners(owners), file)
     check_owners(wanted_owners, owner_map)
-    with needs_spark():
-        from kquota.pipeline.advice import sweep_job
-        from kquota.pipeline.advice.curve import Grid
+    from kquota.pipeline.advice import sweep_job
+    from kquota.pipeline.advice.curve import Grid
+
     found = sweep_job.recommend(
         Path(dataset),
         file,

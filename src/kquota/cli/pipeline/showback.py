@@ -12,7 +12,7 @@ import click
 
 from kquota.cli.options.owners import owners_option, read_owners
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.spark import SparkOptions, needs_spark
+from kquota.cli.options.spark import SparkOptions
 from kquota.cli.options.taking import takes
 from kquota.cli.output import Layout, align, check_writable, write_records
 from kquota.errors import KquotaError
@@ -80,8 +80,8 @@ def showback(
     """Usage by owner and day, with its share of the cluster's and what the owners may use."""
     rules = read_owners(owners)
     check_writable(unowned, "--unowned")
-    with needs_spark():
-        from kquota.pipeline.showback import job
+    from kquota.pipeline.showback import job
+
     found = job.showback(rules, timezone, spark.job(dataset))
     write_records(found.rows, format, Layout(_fields, _COLUMNS, lambda row: [_cells(row)], _text))
     if unowned is not None:

@@ -14,7 +14,7 @@ from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.callback_settings import CallbackOptions, import_from_here
 from kquota.cli.options.entity_types import leave_out_added
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.spark import SparkOptions, dataset_option, needs_spark
+from kquota.cli.options.spark import SparkOptions, dataset_option
 from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import quotas_option, read_quotas
 from kquota.figures import duration, limit_text
@@ -84,9 +84,9 @@ def whatif(
     config = broker.load(has_callback=callback is not None)
     new = leave_out_added(read_quotas(quotas))
     old = None if baseline is None else leave_out_added(read_quotas(baseline))
-    with needs_spark():
-        from kquota.pipeline.advice.what_if_job import what_if
-        from kquota.pipeline.simulation.limiters import CallbackSetup
+    from kquota.pipeline.advice.what_if_job import what_if
+    from kquota.pipeline.simulation.limiters import CallbackSetup
+
     setup = None
     if callback is not None:
         import_from_here()

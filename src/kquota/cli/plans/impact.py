@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kquota.cli.options.arrivals import ArrivalOptions
-from kquota.cli.options.spark import SparkOptions, needs_spark
+from kquota.cli.options.spark import SparkOptions
 from kquota.config import BrokerConfig
 from kquota.figures import duration
 from kquota.policy import NO_IMPACT, Impact, Objective, Plan, PlanImpact
@@ -20,8 +20,8 @@ def check_directory(directory: str) -> None:
 
     :raises NotADatasetError: it is none.
     """
-    with needs_spark():
-        from kquota.pipeline.dataset.dataset import Dataset
+    from kquota.pipeline.dataset.dataset import Dataset
+
     Dataset.open(directory)
 
 
@@ -37,9 +37,9 @@ def simulate(
 
     :raises KquotaError: it could not be simulated.
     """
-    with needs_spark():
-        from kquota.pipeline.advice.plan_impact import plan_impact
-        from kquota.pipeline.dataset.dataset import Dataset
+    from kquota.pipeline.advice.plan_impact import plan_impact
+    from kquota.pipeline.dataset.dataset import Dataset
+
     return plan_impact(Dataset.open(directory), plan, current, spark.job(directory, config), arrivals.load())
 
 
