@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-__all__ = ["broker_column", "plain_cell", "plain_table", "wide_console"]
+__all__ = ["broker_column", "plain_cell", "plain_table", "plain_text", "wide_console"]
 
 T = TypeVar("T")
 
@@ -21,7 +21,12 @@ def plain_cell(text: str) -> Any:
     """A cell whose brackets are not markup, and which cannot move the cursor."""
     from rich.text import Text
 
-    return Text("".join(character if character.isprintable() else "\ufffd" for character in text))
+    return Text(plain_text(text))
+
+
+def plain_text(text: str) -> str:
+    """Text that cannot move the cursor."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def plain_table(

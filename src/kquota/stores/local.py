@@ -30,7 +30,7 @@ from kquota.stores.host_names import HostNames, Hosts, hosts_of
 from kquota.stores.port import Commit, QuotaStore
 from kquota.stores.watch import QuotaWatch, Watches
 
-__all__ = ["LocalStore", "StoreBackend", "new_identity"]
+__all__ = ["LocalStore", "StoreBackend", "are_same_values", "new_identity"]
 
 _WAIT_MS: Final = 10_000
 _LOOK_EVERY_MS: Final = 250
@@ -242,12 +242,12 @@ def _unchanged(
     alterations: Iterable[ClientQuotaAlteration], expected: QuotaSnapshot, current: QuotaSnapshot
 ) -> list[ClientQuotaAlteration]:
     """Those of entities whose values are as expected."""
+    return [one for one in alterations if are_same_values(expected.get(one.entity, {}), current.get(one.entity, {}))]
 
-    def is_unchanged(entity: ClientQuotaEntity) -> bool:
-        was, now = expected.get(entity, {}), current.get(entity, {})
-        return was.keys() == now.keys() and all(is_same_value(value, now[key]) for key, value in was.items())
 
-    return [one for one in alterations if is_unchanged(one.entity)]
+def are_same_values(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """Whether the same keys have the same values."""
+    return one.keys() == other.keys() and all(is_same_value(value, other[key]) for key, value in one.items())
 
 
 def _net(changes: Iterable[QuotaChange]) -> tuple[QuotaChange, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kquota.cli.console import plain_text
 from kquota.cli.options.owners import owners_option, read_owners
 from kquota.cli.options.paths import as_path
 from kquota.cli.options.spark import SparkOptions
@@ -114,7 +115,7 @@ def _text(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         lines += [
             (
                 row["key"],
-                _plain(row["owner"]),
+                plain_text(row["owner"]),
                 amount_figure(row["key"], row["amount"]).text + (" (+)" if _is_part(row) else ""),
                 "-" if row["share"] is None else share(row["share"]),
                 "-" if row["limit"] is None else rate_figure(row["key"], row["limit"]).text,
@@ -127,11 +128,6 @@ def _text(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def _is_part(row: Mapping[str, Any]) -> bool:
     """Whether the amount is that of some requests only."""
     return row["amount"] is not None and bool(row["unknown_amounts"])
-
-
-def _plain(text: str) -> str:
-    """Text that cannot move the cursor."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def _remarks(found: Showback, dataset: str, unowned_file: str | None) -> Iterator[str]:
@@ -164,7 +160,7 @@ def _remarks(found: Showback, dataset: str, unowned_file: str | None) -> Iterato
 
 def _client(row: Mapping[str, Any]) -> str:
     names = (("user", row["user"]), ("client-id", row["client_id"]), ("ip", row["ip"]))
-    return _plain(" ".join(f"{kind}={name}" for kind, name in names if name)) or "(no user, no client-id)"
+    return plain_text(" ".join(f"{kind}={name}" for kind, name in names if name)) or "(no user, no client-id)"
 
 
 def _write_unowned(path: str, rows: Iterable[Mapping[str, Any]]) -> None:
