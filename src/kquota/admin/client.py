@@ -48,7 +48,7 @@ from kquota.wire.messages.client_quotas import (
     EntityPart,
     Op,
 )
-from kquota.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataTopic
+from kquota.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataTopic
 from kquota.wire.messages.resolve_client_quotas import (
     NamedPart,
     ResolveClientQuotasRequest,
@@ -248,10 +248,7 @@ class AsyncQuotaAdmin:
 
         :raises KquotaError: the cluster could not be asked, or answered an error.
         """
-        answer = await self._transport.send(METADATA, MetadataRequest([]), timeout_ms=self._timeout(timeout_ms))
-        if answer.error_code:
-            raise ApiError(answer.error_code, None).to_exception()
-        return cluster_of(answer).nodes
+        return cluster_of(await self._metadata(MetadataRequest([]), timeout_ms)).nodes
 
     async def topics_metadata(
         self, topics: Sequence[MetadataRequestTopic], *, timeout_ms: int | None = None
@@ -261,21 +258,20 @@ class AsyncQuotaAdmin:
         :raises KquotaError: the cluster could not be asked, or answered an error.
         """
         request = MetadataRequest(list(topics), allow_auto_topic_creation=False)
-        answer = await self._transport.send(METADATA, request, timeout_ms=self._timeout(timeout_ms))
-        if answer.error_code:
-            raise ApiError(answer.error_code, None).to_exception()
-        found: Sequence[MetadataTopic] = answer.topics
-        return found
+        return (await self._metadata(request, timeout_ms)).topics
 
     async def cluster(self, *, timeout_ms: int | None = None) -> Cluster:
         """Its nodes and partitions, as quota callbacks are given them (KIP-257).
 
         :raises KquotaError: the cluster could not be asked, or answered an error.
         """
-        answer = await self._transport.send(METADATA, MetadataRequest(None), timeout_ms=self._timeout(timeout_ms))
+        return cluster_of(await self._metadata(MetadataRequest(None), timeout_ms))
+
+    async def _metadata(self, request: MetadataRequest, timeout_ms: int | None) -> MetadataResponse:
+        answer: MetadataResponse = await self._transport.send(METADATA, request, timeout_ms=self._timeout(timeout_ms))
         if answer.error_code:
             raise ApiError(answer.error_code, None).to_exception()
-        return cluster_of(answer)
+        return answer
 
     async def close(self) -> None:
         """Close all connections. Safe to call twice."""

@@ -5,9 +5,10 @@ Where Java has futures there are values: the work is done already.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from kquota.errors import ApiError
@@ -22,9 +23,10 @@ __all__ = [
     "DescribeClientQuotasResult",
     "Entry",
     "ResolveClientQuotasResult",
-    "TopicsResult",
     "Value",
 ]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,63 +91,25 @@ class ResolveClientQuotasResult:
             pass
 
 
-class _Config(Mapping[ClientQuotaEntity, Mapping[str, Value]]):
+class _Config(UserDict[ClientQuotaEntity, Any]):
     """The values of each client; of one that could not be resolved the error is raised when it is asked for."""
 
-    def __init__(self, values: Mapping[ClientQuotaEntity, Mapping[str, Value] | ApiError]) -> None:
-        self._values = values
-
     def __getitem__(self, client: ClientQuotaEntity) -> Mapping[str, Value]:
-        found = self._values[client]
+        found: Mapping[str, Value] | ApiError = self.data[client]
         if isinstance(found, ApiError):
             message = f"{client.to_text()}: {found.message or 'it could not be resolved'}"
             raise replace(found, message=message).to_exception()
         return found
 
-    def __iter__(self) -> Iterator[ClientQuotaEntity]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __contains__(self, client: object) -> bool:
-        return client in self._values
-
-    def __repr__(self) -> str:
-        return repr(self._values)
-
 
 @dataclass(frozen=True, slots=True)
-class AlterClientQuotasResult:
-    """How it went for each entity."""
+class _Changes(Generic[T]):
+    """How it went for each of what was to be changed."""
 
-    _values: Mapping[ClientQuotaEntity, ApiError | None]
+    _values: Mapping[T, ApiError | None]
 
-    def values(self) -> Mapping[ClientQuotaEntity, ApiError | None]:
-        """By entity, in the order asked for: None where it was done, otherwise why not.
-
-        An error that :attr:`~kquota.errors.ApiError.is_unknown` says that it may have been done or not.
-        """
-        return self._values
-
-    def all(self) -> None:
-        """Nothing, if all were done.
-
-        :raises ApiFailedError: the first that was not.
-        """
-        for error in self._values.values():
-            if error is not None:
-                raise error.to_exception()
-
-
-@dataclass(frozen=True, slots=True)
-class TopicsResult:
-    """How it went for each topic."""
-
-    _values: Mapping[str, ApiError | None]
-
-    def values(self) -> Mapping[str, ApiError | None]:
-        """By topic, in the order asked for: None where it was done, otherwise why not.
+    def values(self) -> Mapping[T, ApiError | None]:
+        """By entity or topic, in the order asked for: None where it was done, otherwise why not.
 
         An error that :attr:`~kquota.errors.ApiError.is_unknown` says that it may have been done or not.
         """
@@ -162,6 +126,10 @@ class TopicsResult:
                 raise error.to_exception()
 
 
+class AlterClientQuotasResult(_Changes[ClientQuotaEntity]):
+    """How it went for each entity."""
+
+
 class CreatedTopic(NamedTuple):
     """A new topic. None is what an answer does not have: an old broker's, or one for a client that may not see it."""
 
@@ -171,7 +139,7 @@ class CreatedTopic(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopicsResult(TopicsResult):
+class CreateTopicsResult(_Changes[str]):
     """How it went for each topic."""
 
     _created: Mapping[str, CreatedTopic]
@@ -181,9 +149,9 @@ class CreateTopicsResult(TopicsResult):
         return self._created
 
 
-class DeleteTopicsResult(TopicsResult):
+class DeleteTopicsResult(_Changes[str]):
     """How it went for each topic."""
 
 
-class CreatePartitionsResult(TopicsResult):
+class CreatePartitionsResult(_Changes[str]):
     """How it went for each topic."""

@@ -16,34 +16,32 @@ __all__ = ["cli", "main"]
 
 
 class _Lazy(NamedTuple):
-    """Where a command lives, as ``module:attribute``, and its line in ``kquota --help``."""
+    """The module that has a command, by its own name, and its line in ``kquota --help``."""
 
-    where: str
+    module: str
     short_help: str
 
 
 COMMANDS: Final[Mapping[str, _Lazy]] = {
-    "analyze": _Lazy(
-        "kquota.cli.pipeline.analyze:analyze", "Who is limited by what, how close, and who was throttled."
-    ),
-    "demo": _Lazy("kquota.cli.pipeline.demo:demo", "Run analyze on the sample capture of a real broker."),
-    "resolve": _Lazy("kquota.cli.quotas.resolve:resolve", "Say which limit binds a client, and why."),
-    "describe": _Lazy("kquota.cli.quotas.describe:describe", "List the entities that match, with their values."),
-    "alter": _Lazy("kquota.cli.quotas.alter:alter", "Change what is set on one entity."),
-    "export": _Lazy("kquota.cli.quotas.export:export", "Write all quotas as a quota file."),
-    "lint": _Lazy("kquota.cli.quotas.lint:lint", "Find quotas that bind nobody, or not as they were meant."),
-    "plan": _Lazy("kquota.cli.plans.plan:plan", "Say what apply would change, and keep it for review."),
-    "apply": _Lazy("kquota.cli.plans.apply:apply", "Make quotas those of a file, or carry out a plan."),
-    "rollback": _Lazy("kquota.cli.plans.rollback:rollback", "Undo an apply."),
-    "history": _Lazy("kquota.cli.quotas.history:history", "Say who changed what in a store, and when."),
-    "backup": _Lazy("kquota.cli.quotas.backup:backup", "Copy a store into a file, while it is in use."),
-    "restore": _Lazy("kquota.cli.quotas.restore:restore", "Make the quotas of a store those of a backup."),
-    "serve": _Lazy("kquota.cli.servers.serve:serve", "Answer Kafka's quota APIs, from a store of ours."),
-    "gateway": _Lazy("kquota.cli.servers.gateway:gateway", "Enforce quotas in front of any Kafka cluster."),
-    "callback": _Lazy("kquota.cli.callback.group:callback", "Try a quota callback on recorded traffic."),
-    "engine": _Lazy("kquota.cli.engine:engine", "The metering engine on written traffic."),
-    "pipeline": _Lazy("kquota.cli.pipeline.group:pipeline", "The single steps of analyze, and the jobs built on them."),
-    "dataset": _Lazy("kquota.cli.dataset:dataset", "What is in a dataset, and what killed runs left there."),
+    "analyze": _Lazy("kquota.cli.pipeline.analyze", "Who is limited by what, how close, and who was throttled."),
+    "demo": _Lazy("kquota.cli.pipeline.demo", "Run analyze on the sample capture of a real broker."),
+    "resolve": _Lazy("kquota.cli.quotas.resolve", "Say which limit binds a client, and why."),
+    "describe": _Lazy("kquota.cli.quotas.describe", "List the entities that match, with their values."),
+    "alter": _Lazy("kquota.cli.quotas.alter", "Change what is set on one entity."),
+    "export": _Lazy("kquota.cli.quotas.export", "Write all quotas as a quota file."),
+    "lint": _Lazy("kquota.cli.quotas.lint", "Find quotas that bind nobody, or not as they were meant."),
+    "plan": _Lazy("kquota.cli.plans.plan", "Say what apply would change, and keep it for review."),
+    "apply": _Lazy("kquota.cli.plans.apply", "Make quotas those of a file, or carry out a plan."),
+    "rollback": _Lazy("kquota.cli.plans.rollback", "Undo an apply."),
+    "history": _Lazy("kquota.cli.quotas.history", "Say who changed what in a store, and when."),
+    "backup": _Lazy("kquota.cli.quotas.backup", "Copy a store into a file, while it is in use."),
+    "restore": _Lazy("kquota.cli.quotas.restore", "Make the quotas of a store those of a backup."),
+    "serve": _Lazy("kquota.cli.servers.serve", "Answer Kafka's quota APIs, from a store of ours."),
+    "gateway": _Lazy("kquota.cli.servers.gateway", "Enforce quotas in front of any Kafka cluster."),
+    "callback": _Lazy("kquota.cli.callback.group", "Try a quota callback on recorded traffic."),
+    "engine": _Lazy("kquota.cli.engine", "The metering engine on written traffic."),
+    "pipeline": _Lazy("kquota.cli.pipeline.group", "The single steps of analyze, and the jobs built on them."),
+    "dataset": _Lazy("kquota.cli.dataset", "What is in a dataset, and what killed runs left there."),
 }
 
 SHARED_OPTIONS: Final = frozenset(
@@ -77,16 +75,12 @@ class LazyGroup(click.Group):
         lazy = COMMANDS.get(cmd_name)
         if lazy is None:
             return None
-        module_name, _, attribute = lazy.where.partition(":")
         try:
-            module = import_module(module_name)
+            command: click.Command = getattr(import_module(lazy.module), cmd_name)
         except ModuleNotFoundError as error:
-            if error.name != module_name:
+            if error.name != lazy.module:
                 raise
             raise InputError(f"this installation has no `kquota {cmd_name}`") from None
-        command = getattr(module, attribute)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{lazy.where} is not a command")
         _set_defaults(ctx, cmd_name, command)
         return command
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.spark import needs_spark
+from kquota.cli.options.quotas_over_time import moment
 from kquota.cli.output import align
 from kquota.figures import duration
 from kquota.files import dump_json
@@ -63,7 +62,7 @@ def describe(*, dataset: str, format: str) -> None:
             f"{table['bytes']:,}",
             f"{table['files']:,}",
             table["step"],
-            _time(table["committed_ms"]),
+            moment(table["committed_ms"]),
         )
         for table in tables
     ]
@@ -169,8 +168,8 @@ def clean(*, dataset: str, older_than_s: float | None, dry_run: bool) -> None:
 
 
 def _open(url: str) -> Dataset:
-    with needs_spark():
-        from kquota.pipeline.dataset.dataset import Dataset
+    from kquota.pipeline.dataset.dataset import Dataset
+
     return Dataset.open(url)
 
 
@@ -194,8 +193,4 @@ def _recorded(found: Dataset) -> str:
     if start_ms is None or end_ms is None:
         return ""
     cluster = f" of {found.summary.cluster}" if found.summary.cluster else ""
-    return f": {duration(end_ms - start_ms)}{cluster} from {_time(start_ms)}"
-
-
-def _time(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f": {duration(end_ms - start_ms)}{cluster} from {moment(start_ms)}"

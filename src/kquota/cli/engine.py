@@ -6,17 +6,17 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import click
 
-from kquota.cli.options.callback_settings import callback_settings, import_from_here
-from kquota.cli.options.targets import broker_options
+from kquota.cli.options.broker import BrokerOptions
+from kquota.cli.options.callback_settings import import_from_here
+from kquota.cli.options.paths import reading
+from kquota.cli.options.taking import takes
 from kquota.clock import SystemClock
-from kquota.config import load_broker_config
-from kquota.errors import InputError, KquotaError
+from kquota.errors import InputError
 from kquota.files import dump_json
 from kquota.metering.guard import CallbackGuard
 from kquota.metering.meters import BucketMeter, SpreadMeter
@@ -82,31 +82,30 @@ Request time without a look at the limit (the network's), and of requests that a
     help="What partitions created and deleted are counted on: Kafka's token bucket, or the spread rate that KIP-599's "
     "page had before it.",
 )
-@broker_options
+@takes(broker=BrokerOptions)
 def replay(
     *,
     trace: str,
     metrics: str | None,
     mutation_statistic: str,
-    broker_config: str | None,
-    defines: tuple[str, ...],
+    broker: BrokerOptions,
 ) -> None:
     """Replay a trace (- is standard input): for each record a line of JSON, with its meter, limit and throttle time."""
-    config = load_broker_config(broker_config, defines, has_callback=True)
+    config = broker.load(has_callback=True)
     import_from_here()
     faults = _Faults()
-    broker = Replay(
+    replayed = Replay(
         config,
-        callback_settings(broker_config, defines, None, ()),
+        broker.for_callback(),
         guard=lambda callback: CallbackGuard(callback, monotonic_ms=SystemClock().monotonic_ms, report=faults.report),
         report=lambda words: click.echo(f"kquota: {words}", err=True),
         mutation_meter=_MUTATION_METERS[mutation_statistic],
     )
     write_metrics = None if metrics is None else _metrics_writer(metrics)
-    for answer in broker.answers(_operations(trace)):
+    for answer in replayed.answers(_operations(trace)):
         sys.stdout.write(dump_json(answer) + "\n")
     if write_metrics is not None:
-        write_metrics(broker)
+        write_metrics(replayed)
 
 
 class _Faults:
@@ -127,14 +126,10 @@ def _metrics_writer(path: str) -> Callable[[Replay], None]:
     """Known to be possible before the trace is replayed.
 
     :raises InputError: the metrics cannot go there.
-    :raises KquotaError: the library for it is not installed.
     """
     if path == "-":
         raise InputError("--metrics -: the answers are written to standard output; name a file for the metrics")
-    try:
-        from kquota.net.prometheus import exposition
-    except ModuleNotFoundError as error:
-        raise KquotaError(f"{error.name} is not installed: pip install 'kquota[server]'") from error
+    from kquota.net.prometheus import exposition
 
     def write(broker: Replay) -> None:
         try:
@@ -145,25 +140,12 @@ def _metrics_writer(path: str) -> Callable[[Replay], None]:
     return write
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[IO[bytes]]:
-    if path == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        stream = Path(path).open("rb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the trace: {error.strerror}") from None
-    with stream:
-        yield stream
-
-
 def _operations(path: str) -> Iterator[Mapping[str, Any]]:
     """The objects of the lines; empty lines are passed over.
 
     :raises InputError: the file cannot be read, or a line is no object.
     """
-    with _opened(path) as stream:
+    with reading(path, "trace"), click.open_file(path, "rb") as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue

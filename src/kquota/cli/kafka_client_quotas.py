@@ -8,15 +8,16 @@ dropped upstream. A broker's static defaults, which no request asks for, can be 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NoReturn
 
 import click
 
 from kquota import __version__
-from kquota.cli.options.targets import Target, static_default_options
+from kquota.cli.options.broker import BrokerOptions, StaticDefaultOptions
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import Target, check_each_once
 from kquota.cli.running import run as run_command
-from kquota.config import load_broker_config
 from kquota.errors import IllegalArgumentError, InputError
 from kquota.printable import printable
 from kquota.quotas import (
@@ -68,7 +69,7 @@ Exit codes: 0 done, 1 anything else.""",
 @click.option("--defaults", metavar="TYPE[,..]", help="Types whose default is meant.")
 @click.option("--prefix", metavar="TYPE=TEXT[,..]", help="With --describe: types, and what their names begin with.")
 @click.option("--show-overridden", is_flag=True, help="With --resolve: also what the others override, marked with *.")
-@static_default_options
+@takes(broker=StaticDefaultOptions)
 @click.option("--add", metavar="KEY=VALUE[,..]", help="With --alter: values to set.")
 @click.option("--delete", metavar="KEY[,..]", help="With --alter: values to remove.")
 @click.option("--validate-only", is_flag=True, help="With --alter: only ask whether it could be done.")
@@ -83,8 +84,7 @@ def command(
     defaults: str | None,
     prefix: str | None,
     show_overridden: bool,
-    broker_config: str | None,
-    defines: tuple[str, ...],
+    broker: BrokerOptions,
     add: str | None,
     delete: str | None,
     validate_only: bool,
@@ -95,8 +95,8 @@ def command(
     for option, is_given, goes_with, is_there in (
         ("--prefix", prefix is not None, "--describe", describe),
         ("--show-overridden", show_overridden, "--resolve", resolve),
-        ("--broker-config", broker_config is not None, "--resolve", resolve),
-        ("-D", bool(defines), "--resolve", resolve),
+        ("--broker-config", broker.broker_config is not None, "--resolve", resolve),
+        ("-D", bool(broker.defines), "--resolve", resolve),
         ("--add", add is not None, "--alter", alter),
         ("--delete", delete is not None, "--alter", alter),
         ("--validate-only", validate_only, "--alter", alter),
@@ -106,13 +106,13 @@ def command(
     target = Target(bootstrap_server, command_config)
     named, begins = _pairs(names, "--names"), _pairs(prefix, "--prefix")
     of_default = _types(defaults)
-    _each_type_once([*named, *of_default, *begins])
+    check_each_once(f"the {kind}" for kind in (*named, *of_default, *begins))
     if describe:
         return _describe(target, named, of_default, begins)
     if resolve:
         if of_default or not named:
             raise click.UsageError("--resolve asks about one client: give it with --names, such as user=alice.")
-        static_defaults = load_broker_config(broker_config, defines).static_defaults
+        static_defaults = broker.load().static_defaults
         return _resolve(target, named, static_defaults, show_overridden=show_overridden)
     ops = _ops(add, delete)
     entity = ClientQuotaEntity({**named, **dict.fromkeys(of_default)})
@@ -238,23 +238,11 @@ def _types(text: str | None) -> list[str]:
     return types
 
 
-def _each_type_once(types: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for kind in types:
-        if kind in seen:
-            raise InputError(f"the {kind} is given twice")
-        seen.add(kind)
-
-
 def _ops(add: str | None, delete: str | None) -> list[Op]:
     ops = [*_added(add), *_deleted(delete)]
     if not ops:
         raise click.UsageError("--alter needs something to change: --add=KEY=VALUE or --delete=KEY.")
-    seen: set[str] = set()
-    for op in ops:
-        if op.key in seen:
-            raise InputError(f"{op.key} is given twice")
-        seen.add(op.key)
+    check_each_once(op.key for op in ops)
     return ops
 
 

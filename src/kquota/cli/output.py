@@ -40,8 +40,8 @@ class Layout(Generic[T]):
     """The columns of CSV."""
     rows: Callable[[T], Iterable[Sequence[str]]]
     """The rows of CSV for one record."""
-    text: Callable[[T], str]
-    """A block of lines for people, without its last newline; with an empty line between blocks."""
+    text: Callable[[Iterable[T]], Iterable[str]]
+    """The lines for people."""
 
 
 def write_records(records: Iterable[T], format: str, layout: Layout[T]) -> None:
@@ -70,10 +70,8 @@ def write_records(records: Iterable[T], format: str, layout: Layout[T]) -> None:
             for record in records:
                 rows.writerows(map(printable, row) for row in layout.rows(record))
         case _:
-            first = True
-            for record in records:
-                write(("" if first else "\n") + layout.text(record) + "\n")
-                first = False
+            for line in layout.text(records):
+                write(line + "\n")
 
 
 def check_writable(path: str | None, option: str) -> None:

@@ -15,6 +15,14 @@ __all__ = ["run", "warn"]
 
 PIPE_CLOSED: Final = 128 + 13
 INTERRUPTED: Final = 128 + 2
+_ADVICE: Final = {
+    **dict.fromkeys(
+        ("pyspark", "pyarrow", "numpy", "pandas", "numba"),
+        ", and this runs on Spark: pip install 'kquota[spark,report]'",
+    ),
+    "prometheus_client": ": pip install 'kquota[server]'",
+}
+"""By package that only some commands need, what to do where it is not installed."""
 
 
 def run(command: click.Command, name: str, arguments: Sequence[str]) -> int:
@@ -41,6 +49,14 @@ def run(command: click.Command, name: str, arguments: Sequence[str]) -> int:
         # Whoever reads has enough. What is still buffered would raise again when Python closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
+    except ModuleNotFoundError as error:
+        advice = _ADVICE.get((error.name or "").partition(".")[0])
+        if advice is None:
+            raise
+        if verbose:
+            _show_traceback()
+        _echo_error(name, f"{error.name} is not installed{advice}")
+        return KquotaError.exit_code
     except OSError as error:
         if verbose:
             _show_traceback()
@@ -52,7 +68,9 @@ def run(command: click.Command, name: str, arguments: Sequence[str]) -> int:
 
 def warn(message: str) -> None:
     """Say on standard error what the user should know of, in the name of the program that runs."""
-    click.echo(f"{click.get_current_context().find_root().info_name}: warning: {printable(message)}", err=True)
+    context = click.get_current_context(silent=True)
+    name = "kquota" if context is None else context.find_root().info_name
+    click.echo(f"{name}: warning: {printable(message)}", err=True)
 
 
 def _echo_error(name: str, message: str) -> None:

@@ -7,7 +7,7 @@ of more than 1024 characters and some control characters are where they differ. 
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
@@ -182,7 +182,8 @@ def json_nodes(text: str) -> Node | QuotaFileProblem:
     except RecursionError:
         return _TOO_DEEP
     try:
-        return _JsonScanner(text).node(1)
+        builder = _JsonBuilder(text)
+        return builder.node(builder.next(), 1)
     except _ProblemError as error:
         return error.problem
 
@@ -202,80 +203,39 @@ def _line_of_constant(text: str, name: str) -> int | None:
     return None if found is None else text.count("\n", 0, found.start()) + 1
 
 
-# Decodes the rest of a JSON string from a position, at C speed.
-_scan_string: Callable[[str, int, bool], tuple[str, int]] = json.decoder.scanstring  # type: ignore[attr-defined]
-
-_SPACE = re.compile(r"[ \t\n\r]*")
-_WORD = re.compile(r"[-+.0-9a-zA-Z]*")
+# Well-formed JSON can be read without its commas, colons and spaces. Line ends are for the places; no string has one.
+_JSON_TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[-+.0-9a-zA-Z]+|[\[\]{}\n]')
 
 
-class _JsonScanner:
+class _JsonBuilder:
     """Builds nodes from JSON that is known to be well formed."""
 
-    __slots__ = ("line", "line_start", "position", "text")
+    __slots__ = ("line", "line_start", "tokens")
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.position = 0
+        self.tokens = _JSON_TOKEN.finditer(text)
         self.line = 1
         self.line_start = 0
-        self.next_token()
 
-    def next_token(self, skipped: int = 0) -> str:
-        """Moves past ``skipped`` characters and the space after them; the character there."""
-        start = self.position + skipped
-        end = start
-        if self.text[start : start + 1] in " \t\n\r":
-            space = _SPACE.match(self.text, start)
-            end = start if space is None else space.end()
-            newlines = self.text.count("\n", start, end)
-            if newlines:
-                self.line += newlines
-                self.line_start = self.text.rindex("\n", start, end) + 1
-        self.position = end
-        return self.text[end : end + 1]
+    def next(self) -> re.Match[str]:
+        while (token := next(self.tokens))[0] == "\n":
+            self.line += 1
+            self.line_start = token.end()
+        return token
 
-    def node(self, depth: int) -> Node:
-        line, column = self.line, self.position - self.line_start + 1
-        first = self.text[self.position]
-        if first == '"':
-            return self.string()
-        if first in "[{":
-            if depth > _DEEPEST:
-                raise _ProblemError(_TOO_DEEP)
-            if first == "[":
-                return Sequence(line, column, self.items(depth))
-            return Mapping(line, column, self.pairs(depth))
-        start, self.position = self.position, _WORD.match(self.text, self.position).end()  # type: ignore[union-attr]
-        word = self.text[start : self.position]
-        return Scalar(line, column, word, is_null=word == "null", is_string=False)
+    def node(self, token: re.Match[str], depth: int) -> Node:
+        line, column, text = self.line, token.start() - self.line_start + 1, token[0]
+        if text[0] == '"':
+            return Scalar(line, column, json.loads(text) if "\\" in text else text[1:-1])
+        if text not in "[{":
+            return Scalar(line, column, text, is_null=text == "null", is_string=False)
+        if depth > _DEEPEST:
+            raise _ProblemError(_TOO_DEEP)
+        if text == "[":
+            return Sequence(line, column, list(self.nodes_until("]", depth)))
+        flat = self.nodes_until("}", depth)
+        return Mapping(line, column, list(zip(flat, flat, strict=True)))
 
-    def string(self) -> Scalar:
-        line, column = self.line, self.position - self.line_start + 1
-        value, self.position = _scan_string(self.text, self.position + 1, True)
-        return Scalar(line, column, value)
-
-    def items(self, depth: int) -> list[Node]:
-        items: list[Node] = []
-        at = self.next_token(1)
-        while at != "]":
-            items.append(self.node(depth + 1))
-            at = self.next_token()
-            if at == ",":
-                self.next_token(1)
-        self.position += 1
-        return items
-
-    def pairs(self, depth: int) -> list[tuple[Node, Node]]:
-        pairs: list[tuple[Node, Node]] = []
-        at = self.next_token(1)
-        while at != "}":
-            key = self.string()
-            self.next_token()
-            self.next_token(1)  # the colon
-            pairs.append((key, self.node(depth + 1)))
-            at = self.next_token()
-            if at == ",":
-                self.next_token(1)
-        self.position += 1
-        return pairs
+    def nodes_until(self, end: str, depth: int) -> Iterator[Node]:
+        while (token := self.next())[0] != end:
+            yield self.node(token, depth + 1)

@@ -3,9 +3,7 @@
 from typing import Final
 
 from kquota.files import nodes
-from kquota.files.checker import Checker
-from kquota.files.nodes import Node, kind
-from kquota.files.quota_file import QuotaFileEntry
+from kquota.files.checker import Part, text_at
 from kquota.quotas import ClientQuotaEntity
 
 __all__ = ["EXAMPLE", "read_own"]
@@ -19,62 +17,55 @@ _TOP_LEVEL = ("quotas",)
 _ENTRY = ("entity", "values", "owner", "labels")
 
 
-def read_own(root: Node, checker: Checker, looks_like: str) -> list[QuotaFileEntry]:
+def read_own(root: Part, looks_like: str) -> None:
     """The entries under `root`.
 
     :param looks_like: what is said where this is no list of entries at all.
     """
-    where, node = "", root
-    if isinstance(root, nodes.Mapping):
-        fields = checker.mapping(root, "", "a mapping with the list quotas")
+    part = root
+    if isinstance(root.node, nodes.Mapping):
+        fields = root.fields()
         if "entity" in fields and "quotas" not in fields:
-            checker.report(root, "", f"an entry must stand in a list; {looks_like}")
-            return []
-        checker.only(fields, _TOP_LEVEL, "")
+            root.report(f"an entry must stand in a list; {looks_like}")
+            return
+        root.only(fields, _TOP_LEVEL)
         if "quotas" not in fields:
             if not fields:
-                checker.report(root, "", f"there is no list quotas; {looks_like}")
-            return []
-        where, node = "quotas", fields["quotas"].value
-    if not isinstance(node, nodes.Sequence):
-        hint = "write [] for none" if where else looks_like
-        checker.report(node, where, f"a list of entries is expected, not {kind(node)}; {hint}")
-        return []
-    entries = [_entry(item, f"{where}[{i}]", checker) for i, item in enumerate(node.items)]
-    return [entry for entry in entries if entry is not None]
+                root.report(f"there is no list quotas; {looks_like}")
+            return
+        part = fields["quotas"]
+    for item in part.items("a list of entries", f"; {'write [] for none' if part.where else looks_like}"):
+        _entry(item)
 
 
-def _entry(node: Node, where: str, checker: Checker) -> QuotaFileEntry | None:
-    fields = checker.mapping(node, where, "an entry with entity and values")
-    if not isinstance(node, nodes.Mapping):
-        return None
-    checker.only(fields, _ENTRY, where)
-    checker.required(fields, ("entity", "values"), node, where)
-    entity = _entity(fields["entity"].value, f"{where}.entity", checker) if "entity" in fields else None
-    values = _values(fields["values"].value, f"{where}.values", entity, checker) if "values" in fields else {}
-    owner = checker.text(fields["owner"].value, f"{where}.owner") if "owner" in fields else None
-    labels = _labels(fields["labels"].value, f"{where}.labels", checker) if "labels" in fields else {}
-    if entity is None:
-        return None
-    return checker.entry(entity, values, node, where, owner=owner, labels=labels)
+def _entry(part: Part) -> None:
+    fields = part.fields("an entry with entity and values", only=_ENTRY)
+    if not isinstance(part.node, nodes.Mapping):
+        return
+    part.required(fields, "entity", "values")
+    entity = _entity(fields["entity"]) if "entity" in fields else None
+    values = _values(fields["values"], entity) if "values" in fields else {}
+    owner = text_at(fields, "owner")
+    labels = _labels(fields["labels"]) if "labels" in fields else {}
+    if entity is not None:
+        part.add(entity, values, owner=owner, labels=labels)
 
 
-def _entity(node: Node, where: str, checker: Checker) -> ClientQuotaEntity | None:
-    before = len(checker.problems)
-    fields = checker.mapping(node, where, "a mapping of type to name, such as {user: alice}")
-    names = {entity_type: checker.name(field.value, f"{where}.{entity_type}") for entity_type, field in fields.items()}
-    return None if len(checker.problems) > before else checker.entity(names, node, where)
+def _entity(part: Part) -> ClientQuotaEntity | None:
+    before = len(part.checker.problems)
+    fields = part.fields("a mapping of type to name, such as {user: alice}")
+    names = {entity_type: field.name() for entity_type, field in fields.items()}
+    return None if len(part.checker.problems) > before else part.entity(names)
 
 
-def _values(node: Node, where: str, entity: ClientQuotaEntity | None, checker: Checker) -> dict[str, float]:
-    fields = checker.mapping(node, where, "a mapping of quota key to value")
-    if isinstance(node, nodes.Mapping) and not node.pairs:
-        checker.report(node, where, "there are no values; leave the entry out")
-    values = {key: checker.value(key, field, f"{where}.{key}", entity) for key, field in fields.items()}
+def _values(part: Part, entity: ClientQuotaEntity | None) -> dict[str, float]:
+    fields = part.fields("a mapping of quota key to value")
+    if isinstance(part.node, nodes.Mapping) and not part.node.pairs:
+        part.report("there are no values; leave the entry out")
+    values = {key: field.value(key, entity) for key, field in fields.items()}
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _labels(node: Node, where: str, checker: Checker) -> dict[str, str]:
-    fields = checker.mapping(node, where, "a mapping of label to text")
-    texts = {label: checker.text(field.value, f"{where}.{label}") for label, field in fields.items()}
+def _labels(part: Part) -> dict[str, str]:
+    texts = {label: field.text() for label, field in part.fields("a mapping of label to text").items()}
     return {label: text for label, text in texts.items() if text is not None}

@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kquota.printable import printable
 from kquota.quotas import format_number
 
-__all__ = ["dump_json"]
+__all__ = ["dump_json", "flow"]
 
 
 def dump_json(value: object) -> str:
@@ -15,21 +15,30 @@ def dump_json(value: object) -> str:
 
     Mappings keep their order; anything but mappings, sequences, text, numbers, booleans and None raises TypeError.
     """
+    return flow(value, _json_text, _json_text)
+
+
+def flow(value: object, text: Callable[[str], str], key: Callable[[str], str]) -> str:
+    """``value`` on one line as JSON and YAML have it, which write texts and keys of mappings in their own ways."""
     match value:
         case None:
             return "null"
         case bool():
             return "true" if value else "false"
         case str():
-            return printable(json.dumps(value, ensure_ascii=False))
+            return text(value)
         case int():
             return format_number(value)  # of any size
         case float():
-            text = format_number(value)
-            return text if math.isfinite(value) else f'"{text}"'
+            number = format_number(value)
+            return number if math.isfinite(value) else f'"{number}"'
         case Mapping():
-            return "{" + ", ".join([f"{dump_json(str(k))}: {dump_json(v)}" for k, v in value.items()]) + "}"
+            return "{" + ", ".join([f"{key(str(k))}: {flow(v, text, key)}" for k, v in value.items()]) + "}"
         case Sequence():
-            return "[" + ", ".join([dump_json(item) for item in value]) + "]"
+            return "[" + ", ".join([flow(item, text, key) for item in value]) + "]"
         case _:
-            raise TypeError(f"{type(value).__name__} has no JSON form here")
+            raise TypeError(f"{type(value).__name__} has no JSON or YAML form here")
+
+
+def _json_text(text: str) -> str:
+    return printable(json.dumps(text, ensure_ascii=False))

@@ -9,12 +9,12 @@ from typing import Final, Literal
 
 from kquota.errors import QuotaFileError, QuotaFileProblem
 from kquota.files import nodes
-from kquota.files.checker import Checker
+from kquota.files.checker import Checker, Part
 from kquota.files.foreign import jikkou, kafka_configs, rpk, strimzi
 from kquota.files.foreign.resources import Resource, are_resources, resources
 from kquota.files.nodes import Document
 from kquota.files.own_format import EXAMPLE, read_own
-from kquota.files.quota_file import QuotaFile, QuotaFileEntry
+from kquota.files.quota_file import QuotaFile
 from kquota.quotas import KAFKA, QuotaModel
 
 __all__ = ["read_quota_file"]
@@ -41,17 +41,17 @@ def read_quota_file(
         raise QuotaFileError(name, [decoded])
     checker = Checker(model)
     if format is None and kafka_configs.is_described(decoded):
-        entries = kafka_configs.read(decoded, checker)
+        kafka_configs.read(decoded, checker)
     else:
         documents = _documents(decoded, is_json=_is_json(decoded, name, format))
         if isinstance(documents, QuotaFileProblem):
             if not name.endswith(_EXTENSIONS):  # it may be something else altogether
                 documents = replace(documents, reason=f"{documents.reason}; {_LOOKS_LIKE}")
             raise QuotaFileError(name, [documents])
-        entries = _entries(documents, checker)
+        _read(documents, checker)
     if checker.problems:
         raise QuotaFileError(name, sorted(checker.problems, key=lambda p: (p.line or 0, p.column or 0)))
-    return QuotaFile(tuple(entries), tuple(checker.left_out))
+    return QuotaFile(tuple(checker.entries.values()), tuple(checker.left_out))
 
 
 def _decode(raw: str | bytes) -> str | QuotaFileProblem:
@@ -97,35 +97,37 @@ def _documents(text: str, *, is_json: bool) -> list[Document] | QuotaFileProblem
     return root if isinstance(root, QuotaFileProblem) else [Document(1, root)]
 
 
-def _entries(documents: list[Document], checker: Checker) -> list[QuotaFileEntry]:
+def _read(documents: list[Document], checker: Checker) -> None:
     if not documents:
         checker.report(None, "", f"the file holds no quotas; {_LOOKS_LIKE}")
-        return []
+        return
     if any(are_resources(document.root) for document in documents):
-        return _of_resources(resources(documents, checker), checker)
+        _read_resources(resources(documents, checker), checker)
+        return
     if len(documents) > 1:
         second = nodes.Mapping(documents[1].line, 1, [])
         checker.report(second, "", "a second document begins here; one is read")
-        return []
-    root = documents[0].root
-    if rpk.is_rpk(root, checker):
-        return rpk.read(root, checker)
-    return [] if checker.problems else read_own(root, checker, _LOOKS_LIKE)
+        return
+    root = Part(checker, documents[0].root, "")
+    if rpk.is_rpk(root):
+        rpk.read(root)
+    elif not checker.problems:
+        read_own(root, _LOOKS_LIKE)
 
 
-def _of_resources(found: list[Resource], checker: Checker) -> list[QuotaFileEntry]:
+def _read_resources(found: list[Resource], checker: Checker) -> None:
     """Those of one program; other kinds, such as topics, hold no quotas of clients and are passed over."""
     of_strimzi = [one for one in found if one.group == strimzi.GROUP and one.kind in strimzi.KINDS]
     of_jikkou = [one for one in found if one.group == jikkou.GROUP and one.kind == jikkou.KIND]
     if of_strimzi and of_jikkou:
         reason = "resources of Strimzi and of Jikkou stand in one file; keep them apart, kquota reads either"
-        checker.report(max(of_strimzi[0].node, of_jikkou[0].node, key=lambda node: node.line), "", reason)
-        return []
-    if of_strimzi:
-        return strimzi.read(of_strimzi, checker)
-    if of_jikkou:
-        return jikkou.read(of_jikkou, checker)
-    if not checker.problems:
+        second = max(of_strimzi[0].part.node, of_jikkou[0].part.node, key=lambda node: node.line)
+        checker.report(second, "", reason)
+    elif of_strimzi:
+        strimzi.read(of_strimzi)
+    elif of_jikkou:
+        jikkou.read(of_jikkou)
+    elif not checker.problems:
         kinds = ", ".join(dict.fromkeys(f"{one.api_version} {one.kind}" for one in found)) or "none"
         checker.report(
             None,
@@ -133,4 +135,3 @@ def _of_resources(found: list[Resource], checker: Checker) -> list[QuotaFileEntr
             f"no resource here holds quotas (there are: {kinds}): {strimzi.GROUP} {' and '.join(strimzi.KINDS)} and "
             f"{jikkou.GROUP} {jikkou.KIND} do",
         )
-    return []

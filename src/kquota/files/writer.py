@@ -1,14 +1,13 @@
 """Quota files written: YAML for people, JSON for programs. Reading gives back exactly what was written."""
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from kquota.files.plain_json import dump_json
+from kquota.files.plain_json import dump_json, flow
 from kquota.files.quota_file import QuotaFile, QuotaFileEntry
-from kquota.quotas import CLIENT_ID, IP, USER, ClientQuotaEntity, format_number
+from kquota.quotas import CLIENT_ID, IP, USER, ClientQuotaEntity
 
 __all__ = ["entry_fields", "write_json", "write_yaml", "yaml_flow"]
 
@@ -86,22 +85,7 @@ def _yaml_entry(entry: QuotaFileEntry) -> str:
 
 def yaml_flow(value: object) -> str:
     """``value`` as YAML on one line, readable again as the same text, numbers, nulls, lists and mappings."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return _yaml_text(value)
-        case int() | float():
-            text = format_number(value)
-            return text if math.isfinite(value) else f'"{text}"'
-        case Mapping():
-            return "{" + ", ".join([f"{_yaml_key(str(key))}: {yaml_flow(item)}" for key, item in value.items()]) + "}"
-        case Sequence():
-            return "[" + ", ".join([yaml_flow(item) for item in value]) + "]"
-        case _:
-            raise TypeError(f"{type(value).__name__} has no YAML form here")
+    return flow(value, _yaml_text, _yaml_key)
 
 
 def _yaml_key(key: str) -> str:

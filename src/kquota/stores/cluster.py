@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Self
+from typing import Final
 
 from kquota.admin import AlterClientQuotasOptions, DescribeClientQuotasOptions, LastDescription, QuotaAdmin
 from kquota.errors import ApiError
 from kquota.quotas import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter, QuotaSnapshot
+from kquota.stores.port import QuotaStore
 from kquota.stores.watch import QuotaWatch, Watches
 
 __all__ = ["ClusterStore"]
@@ -17,7 +18,7 @@ _LOOK_OPTIONS: Final = DescribeClientQuotasOptions(timeout_ms=5_000)
 """A broker that does not answer is given up soon, so that another one is asked."""
 
 
-class ClusterStore:
+class ClusterStore(QuotaStore):
     """A :class:`~kquota.stores.QuotaStore` over :class:`~kquota.admin.QuotaAdmin`.
 
     Types and keys that kquota does not know are sent, and a dry run is one of the brokers' own.
@@ -77,9 +78,3 @@ class ClusterStore:
         """Close all connections. Safe to call twice."""
         self._watches.close()
         self.admin.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()

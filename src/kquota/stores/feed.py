@@ -65,11 +65,16 @@ class QuotaFeed:
         self._driven: list[_Driven] = []
         self._quotas: QuotaSnapshot | None = None
         self._begun_ms = -1.0
-        self._error: KquotaError | None = None
-        self._failing_since_ms: float | None = None
-        self._looks = 0
-        self._changes = 0
-        self._left_aside = 0
+        self.last_error: KquotaError | None = None
+        """Why the last look failed; None where it did not."""
+        self.failing_since_ms: float | None = None
+        """When the first of the looks began that failed in a row, on the clock that never goes back."""
+        self.looks = 0
+        """How many looks there were."""
+        self.changes = 0
+        """How many values were set or removed since the start, those of the start included, and not left aside."""
+        self.left_aside = 0
+        """How many of the last quotas have a key or an entity type that Kafka does not have."""
         # Of the thread alone.
         self._reasons: set[str] = set()
         self._named: set[tuple[str, frozenset[str]]] = set()
@@ -95,7 +100,7 @@ class QuotaFeed:
         until_ms = self._clock.monotonic_ms() + timeout_ms
         with self._state:
             while self._quotas is None:
-                error = self._error
+                error = self.last_error
                 if error is not None and not isinstance(error, RetriableError):
                     raise error
                 left_ms = until_ms - self._clock.monotonic_ms()
@@ -162,31 +167,6 @@ class QuotaFeed:
         """Whether the last quotas are older than they should be."""
         return self.age_ms(now_ms) > self._stale_after_ms
 
-    @property
-    def last_error(self) -> KquotaError | None:
-        """Why the last look failed; None where it did not."""
-        return self._error
-
-    @property
-    def failing_since_ms(self) -> float | None:
-        """When the first of the looks began that failed in a row, on the clock that never goes back."""
-        return self._failing_since_ms
-
-    @property
-    def looks(self) -> int:
-        """How many looks there were."""
-        return self._looks
-
-    @property
-    def changes(self) -> int:
-        """How many values were set or removed since the start, those of the start included, and not left aside."""
-        return self._changes
-
-    @property
-    def left_aside(self) -> int:
-        """How many of the last quotas have a key or an entity type that Kafka does not have."""
-        return self._left_aside
-
     def _run(self) -> None:
         for look in self._watch:
             if isinstance(look.seen, KquotaError):
@@ -194,17 +174,17 @@ class QuotaFeed:
             else:
                 self._saw(look.seen, look)
         with self._state:
-            self._error = self._error or StoreError(
+            self.last_error = self.last_error or StoreError(
                 "the quotas are not followed any more: the feed or its store was closed"
             )
             self._state.notify_all()
 
     def _failed(self, error: KquotaError, begun_ms: float) -> None:
         with self._state:
-            self._error = error
-            if self._failing_since_ms is None:
-                self._failing_since_ms = begun_ms
-            self._looks += 1
+            self.last_error = error
+            if self.failing_since_ms is None:
+                self.failing_since_ms = begun_ms
+            self.looks += 1
             if self._quotas is not None:
                 self._bring_all(self._quotas, None)
             self._state.notify_all()
@@ -224,11 +204,11 @@ class QuotaFeed:
             if len(changes) < len(difference):
                 left_aside = [one for one in difference if not _is_known(one, self._model)]
         with self._state:
-            self._failing_since_ms, self._error = None, None
+            self.failing_since_ms, self.last_error = None, None
             self._quotas, self._begun_ms = quotas, look.begun_ms
-            self._looks += 1
-            self._changes += len(changes or ())
-            self._left_aside += sum((one.before is None) - (one.after is None) for one in left_aside)
+            self.looks += 1
+            self.changes += len(changes or ())
+            self.left_aside += sum((one.before is None) - (one.after is None) for one in left_aside)
             self._bring_all(quotas, None if changes is None else (known, changes))
             self._state.notify_all()
         if self._reasons:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from kquota.clock import Clock
 from kquota.errors import ApiError, InputError, KafkaErrorCode, KquotaError
@@ -21,6 +21,7 @@ from kquota.quotas import (
     QuotaModel,
     QuotaSnapshot,
 )
+from kquota.stores.port import QuotaStore
 from kquota.stores.watch import QuotaWatch, Watches
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _LOOK_EVERY_MS: Final = 250
 _Stamp = tuple[int, int, int, int]
 
 
-class FileStore:
+class FileStore(QuotaStore):
     """A :class:`~kquota.stores.QuotaStore` that nobody can alter, of any file that :func:`read_quota_file` reads.
 
     A file that cannot be used leaves the quotas as they were before. One that is written in place may be found half
@@ -167,9 +168,3 @@ class FileStore:
 
     def _unreadable(self, error: OSError) -> InputError:
         return InputError(f"{self.path}: cannot read the quotas: {error.strerror}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()

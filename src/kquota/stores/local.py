@@ -6,7 +6,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from secrets import token_bytes
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 from kquota.clock import Clock, SystemClock
 from kquota.errors import ApiError, KafkaErrorCode, StoreError
@@ -27,10 +27,10 @@ from kquota.quotas import (
     is_same_value,
 )
 from kquota.stores.host_names import HostNames, Hosts, hosts_of
-from kquota.stores.port import Commit
+from kquota.stores.port import Commit, QuotaStore
 from kquota.stores.watch import QuotaWatch, Watches
 
-__all__ = ["LocalStore", "StoreBackend", "new_identity"]
+__all__ = ["LocalStore", "StoreBackend", "are_same_values", "new_identity"]
 
 _WAIT_MS: Final = 10_000
 _LOOK_EVERY_MS: Final = 250
@@ -75,7 +75,7 @@ class StoreBackend(Protocol):
         """Let go of what is open."""
 
 
-class LocalStore:
+class LocalStore(QuotaStore):
     """Snapshot, pure :func:`~kquota.quotas.decide`, commit; decided once more where somebody else was faster."""
 
     def __init__(
@@ -229,12 +229,6 @@ class LocalStore:
         self._watches.close()
         self._keeper.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
 
 def _with_reason(entity: ClientQuotaEntity, error: ApiError | None, hosts: Hosts) -> ApiError | None:
     """What is refused for a host name that could not be looked up says so."""
@@ -248,12 +242,12 @@ def _unchanged(
     alterations: Iterable[ClientQuotaAlteration], expected: QuotaSnapshot, current: QuotaSnapshot
 ) -> list[ClientQuotaAlteration]:
     """Those of entities whose values are as expected."""
+    return [one for one in alterations if are_same_values(expected.get(one.entity, {}), current.get(one.entity, {}))]
 
-    def is_unchanged(entity: ClientQuotaEntity) -> bool:
-        was, now = expected.get(entity, {}), current.get(entity, {})
-        return was.keys() == now.keys() and all(is_same_value(value, now[key]) for key, value in was.items())
 
-    return [one for one in alterations if is_unchanged(one.entity)]
+def are_same_values(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """Whether the same keys have the same values."""
+    return one.keys() == other.keys() and all(is_same_value(value, other[key]) for key, value in one.items())
 
 
 def _net(changes: Iterable[QuotaChange]) -> tuple[QuotaChange, ...]:

@@ -46,9 +46,11 @@ class QuotaStore(Protocol):
     def close(self) -> None:
         """Let go of what is open. Safe to call twice."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *exception: object) -> None: ...
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from typing import Final
 
 from kquota.clock import Clock, SystemClock
 from kquota.errors import StoreError
-from kquota.quotas import QuotaIndex, QuotaSnapshot, is_same_value
+from kquota.quotas import QuotaIndex, QuotaSnapshot
 from kquota.stores import sqlite_file
+from kquota.stores.local import are_same_values
 from kquota.stores.port import Commit
 from kquota.stores.sqlite_file import Revision, UnreadableRowError, explained, transaction
 
@@ -337,8 +338,4 @@ def _unknown(reason: str) -> StoreError:
 
 
 def _is_same(one: QuotaSnapshot, other: QuotaSnapshot) -> bool:
-    return one.keys() == other.keys() and all(
-        values.keys() == other[entity].keys()
-        and all(is_same_value(value, other[entity][key]) for key, value in values.items())
-        for entity, values in one.items()
-    )
+    return one.keys() == other.keys() and all(are_same_values(values, other[entity]) for entity, values in one.items())

@@ -157,7 +157,7 @@ def test_a_command_may_return_its_exit_code(result: object, code: int, monkeypat
 
 
 def test_a_command_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(COMMANDS, "demo", COMMANDS["demo"]._replace(where="kquota.cli.absent:demo"))
+    monkeypatch.setitem(COMMANDS, "demo", COMMANDS["demo"]._replace(module="kquota.cli.absent"))
     assert run(["demo"]) == 2
     assert capsys.readouterr().err == "kquota: error: this installation has no `kquota demo`\n"
 

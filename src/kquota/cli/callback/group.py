@@ -7,13 +7,13 @@ import sys
 import click
 
 from kquota.cli.callback.outcome import print_json, print_text
-from kquota.cli.options.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
+from kquota.cli.options.broker import BrokerOptions
+from kquota.cli.options.callback_settings import CallbackOptions, import_from_here
 from kquota.cli.options.entity_types import leave_out_added
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.spark import needs_spark
-from kquota.cli.options.targets import QUOTA_FILE, Target, broker_options, read_quotas, target_options
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import QUOTA_FILE, Target, read_quotas, target_options
 from kquota.clock import SystemClock
-from kquota.config import load_broker_config
 from kquota.files import dump_json
 from kquota.metering.cluster_json import cluster_to_json
 
@@ -50,7 +50,7 @@ Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be 
     help="A dataset that `kquota analyze --out` wrote. Its table `requests` is used where it has one "
     "(--keep-requests), otherwise the seconds of `usage`.",
 )
-@callback_options
+@takes(given=CallbackOptions)
 @click.option("--quotas", callback=as_path, metavar="FILE", help=f"{QUOTA_FILE}  [default: those of the dataset]")
 @click.option(
     "--budget-ms",
@@ -60,20 +60,17 @@ Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be 
     metavar="MS",
     help="How long a call may take. More than 1 of 100 calls of a method over it are a fault.",
 )
-@broker_options
+@takes(broker=BrokerOptions)
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 def test(
     *,
     name: str,
     dataset: str,
-    callback_config: str | None,
-    settings: tuple[str, ...],
-    cluster_metadata: str | None,
+    given: CallbackOptions,
     quotas: str | None,
     budget_ms: float,
-    broker_config: str | None,
-    defines: tuple[str, ...],
+    broker: BrokerOptions,
     format: str,
     quiet: bool,
 ) -> int:
@@ -91,22 +88,22 @@ def test(
     from kquota.metering.callback_conformance import ConformanceCheck
     from kquota.metering.loading import load_callback
 
-    broker = load_broker_config(broker_config, defines, has_callback=True)
-    cluster = read_cluster(cluster_metadata)
+    config = broker.load(has_callback=True)
+    cluster = given.cluster()
     import_from_here()
     load_callback(name)
-    with needs_spark():
-        from kquota.pipeline.dataset.dataset import Dataset
-        from kquota.pipeline.dataset.traffic import RecordedTraffic
-        from kquota.pipeline.progress import Progress
+    from kquota.pipeline.dataset.dataset import Dataset
+    from kquota.pipeline.dataset.traffic import RecordedTraffic
+    from kquota.pipeline.progress import Progress
+
     traffic = RecordedTraffic.of(Dataset.open(dataset))
     found = leave_out_added(read_quotas(quotas)) if quotas is not None else traffic.quotas()
     clock = SystemClock()
     check = ConformanceCheck(
         lambda: load_callback(name),
-        callback_settings(broker_config, defines, callback_config, settings),
+        given.load(broker),
         {} if found is None else found.snapshot(),
-        broker,
+        config,
         cluster=cluster,
         monotonic_ms=clock.monotonic_ms,
         budget_ms=budget_ms,

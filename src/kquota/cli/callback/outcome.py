@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kquota.cli.console import plain_cell, wide_console
+from kquota.cli.console import plain_cell, plain_table, wide_console
 from kquota.figures import duration, limit_text
 from kquota.files import dump_json
 from kquota.quotas import MeterKey, format_number
 
 if TYPE_CHECKING:
     from kquota.metering.callback_conformance import ConformanceCheck, MeterOutcome, ThrottleTotals
-    from kquota.metering.callback_probe import Finding
+    from kquota.metering.callback_probe import CallTimes, Finding
 
 __all__ = ["print_json", "print_text"]
 
 _SHOWN_METERS: Final = 20
-_NUMBERS: Final = ("requests", "amount", "limit", "throttled", "longest", "by Kafka's rules", "logged")
 _WIDE: Final = 130
-_ON_WIDE_TERMINALS: Final = ("requests", "amount", "longest")
+_ON_WIDE_TERMINALS: Final = ["requests", "amount", "longest"]
 """Columns that a narrow one has no room for."""
 
 
@@ -134,56 +133,43 @@ def print_text(
 
 
 def _times_table(check: ConformanceCheck) -> Any:
-    from rich.table import Table
+    columns: dict[str, Callable[[tuple[str, CallTimes]], str]] = {
+        "method": lambda one: one[0],
+        "calls": lambda one: f"{one[1].calls:,}",
+        "p50": lambda one: _fine(one[1].percentile_ms(0.5)),
+        "p99": lambda one: _fine(one[1].percentile_ms(0.99)),
+        "longest": lambda one: _fine(one[1].max_ms),
+        f"over {check.budget_ms:g} ms": lambda one: _over_budget(one[1]),
+    }
+    return plain_table(check.times.items(), columns, folded=("method",), title="Calls")
 
-    budget_ms = check.budget_ms
-    table = Table(title="Calls", title_justify="left", box=None, pad_edge=False, header_style="bold")
-    table.add_column("method")
-    for column in ("calls", "p50", "p99", "longest", f"over {budget_ms:g} ms"):
-        table.add_column(column, justify="right")
-    for method, times in check.times.items():
-        table.add_row(
-            method,
-            f"{times.calls:,}",
-            _fine(times.percentile_ms(0.5)),
-            _fine(times.percentile_ms(0.99)),
-            _fine(times.max_ms),
-            f"{times.over_budget:,} ({times.over_budget / times.calls:.2%})" if times.over_budget else "-",
-        )
-    return table
+
+def _over_budget(times: CallTimes) -> str:
+    return f"{times.over_budget:,} ({times.over_budget / times.calls:.2%})" if times.over_budget else "-"
 
 
 def _meters_table(meters: Iterable[MeterOutcome], *, several: bool, is_wide: bool) -> Any:
-    from rich.table import Table
-
-    table = Table(
+    columns: dict[str, Callable[[MeterOutcome], str]] = {
+        "broker": lambda meter: str(meter.broker_id),
+        "meter": lambda meter: _meter_name(meter.tags),
+        "key": lambda meter: meter.quota_type.key,
+        "requests": lambda meter: f"{meter.requests:,}",
+        "amount": lambda meter: f"{meter.amount:,.0f}",
+        "limit": _limit,
+        "throttled": lambda meter: _throttle_text(meter.callback),
+        "longest": lambda meter: duration(meter.callback.longest_ms) if meter.callback.count else "-",
+        "by Kafka's rules": lambda meter: _throttle_text(meter.kafka),
+        "logged": lambda meter: _throttle_text(meter.logged),
+    }
+    left_out = ([] if several else ["broker"]) + ([] if is_wide else _ON_WIDE_TERMINALS)
+    return plain_table(
+        meters,
+        {name: cell for name, cell in columns.items() if name not in left_out},
+        folded=("meter", "key"),
         title="What it would have done: how many requests were throttled, and for how long in all",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        header_style="bold",
+        min_width=10,
+        no_wrap=True,
     )
-    if several:
-        table.add_column("broker", justify="right")
-    for column in ("meter", "key"):
-        table.add_column(column, overflow="fold", min_width=10)
-    for column in _NUMBERS:
-        if is_wide or column not in _ON_WIDE_TERMINALS:
-            table.add_column(column, justify="right", no_wrap=True)
-    for meter in meters:
-        numbers = {
-            "requests": f"{meter.requests:,}",
-            "amount": f"{meter.amount:,.0f}",
-            "limit": _limit(meter),
-            "throttled": _throttle_text(meter.callback),
-            "longest": duration(meter.callback.longest_ms) if meter.callback.count else "-",
-            "by Kafka's rules": _throttle_text(meter.kafka),
-            "logged": _throttle_text(meter.logged),
-        }
-        shown = [text for column, text in numbers.items() if is_wide or column not in _ON_WIDE_TERMINALS]
-        cells = [_meter_name(meter.tags), meter.quota_type.key, *shown]
-        table.add_row(*([str(meter.broker_id)] if several else []), *map(plain_cell, cells))
-    return table
 
 
 def _meter_name(tags: Mapping[str, str]) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from kquota.cli.options.spark import needs_spark
 from kquota.cli.options.taking import option
 
 if TYPE_CHECKING:
@@ -43,6 +42,6 @@ class ArrivalOptions:
 
     def load(self) -> Arrivals:
         """The arrival model; the pipeline is loaded for it."""
-        with needs_spark():
-            from kquota.pipeline.simulation.arrivals import ArrivalModel, Arrivals
+        from kquota.pipeline.simulation.arrivals import ArrivalModel, Arrivals
+
         return Arrivals(ArrivalModel(self.arrivals), self.in_flight)

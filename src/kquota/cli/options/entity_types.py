@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from kquota.cli.running import warn
 from kquota.config import Settings
 from kquota.errors import IllegalArgumentError, InputError
 from kquota.files import QuotaFile
@@ -51,10 +52,9 @@ def kafkas_among(entities: Iterable[ClientQuotaEntity]) -> set[ClientQuotaEntity
     others = [entity.to_text() for entity in sorted(found - kafkas, key=ClientQuotaEntity.sort_key)]
     if others:
         more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-        click.echo(
-            f"kquota: warning: left aside: {'; '.join(others[:_SHOWN])}{more}: recorded traffic names users, client "
-            "ids and addresses alone",
-            err=True,
+        warn(
+            f"left aside: {'; '.join(others[:_SHOWN])}{more}: recorded traffic names users, client ids and addresses "
+            "alone"
         )
     return kafkas
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.spark import needs_spark
 from kquota.cli.options.taking import argument, option
 from kquota.errors import InputError
 
@@ -84,8 +83,8 @@ class LogOptions:
         :raises InputError: the file of topics cannot be used.
         """
         topics = read_topics(self.topics)
-        with needs_spark():
-            from kquota.pipeline.ingest.from_logs import LogSettings
+        from kquota.pipeline.ingest.from_logs import LogSettings
+
         return LogSettings(self.timezone, self.cluster, self.keep_requests, topics)
 
     def reject_limit(self) -> RejectLimit:
@@ -93,16 +92,16 @@ class LogOptions:
 
         :raises InputError: it is neither a number nor a share.
         """
-        with needs_spark():
-            from kquota.pipeline.ingest.reject_limit import RejectLimit
+        from kquota.pipeline.ingest.reject_limit import RejectLimit
+
         return RejectLimit.parse(self.max_rejected)
 
 
 @contextmanager
 def naming_logs() -> Iterator[None]:
     """Around what reads logs: where logs of several brokers were given as those of one, the error says the option."""
-    with needs_spark():
-        from kquota.pipeline.ingest.request_log.overlaps import MixedBrokersError
+    from kquota.pipeline.ingest.request_log.overlaps import MixedBrokersError
+
     try:
         yield
     except MixedBrokersError as error:

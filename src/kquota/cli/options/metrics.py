@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.spark import needs_spark
 from kquota.cli.options.taking import option
 from kquota.errors import InputError
 
@@ -68,9 +67,9 @@ class MetricOptions:
 
         :raises InputError: they do not go together, or the mapping cannot be used.
         """
-        with needs_spark():
-            from kquota.pipeline.ingest.metrics.mapping import parse_metric_rules
-            from kquota.pipeline.ingest.metrics.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
+        from kquota.pipeline.ingest.metrics.mapping import parse_metric_rules
+        from kquota.pipeline.ingest.metrics.metric_files import REPLICA_LABELS, MetricInputs, parse_broker_ids
+
         if self.broker_label is None and self.brokers:
             raise InputError("--broker says which broker a value of a label is: give --broker-label, too")
         try:

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from kquota.cli.options.paths import as_path
+from kquota.cli.options.paths import as_path, reading
 from kquota.errors import InputError
 from kquota.policy import UNOWNED, OwnerMap, OwnerRule, read_owner_rules
 
@@ -28,10 +28,8 @@ def read_owners(path: str | None) -> list[OwnerRule]:
     """
     if path is None:
         return []
-    try:
+    with reading(path, "owners"):
         content = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the owners: {error.strerror}") from None
     return read_owner_rules(content, name=path)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
 from kquota.errors import InputError
 from kquota.files.local_paths import local_path
 
-__all__ = ["as_path"]
+__all__ = ["as_path", "reading"]
 
 
 def as_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -16,3 +19,15 @@ def as_path(ctx: click.Context, param: click.Parameter, value: str | None) -> st
         return None if value is None else local_path(value)
     except InputError as error:
         raise click.BadParameter(str(error), ctx, param) from None
+
+
+@contextmanager
+def reading(path: str, what: str) -> Iterator[None]:
+    """Around what reads a file.
+
+    :raises InputError: it cannot be read; the error says `what` would have been.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the {what}: {error.strerror}") from None

@@ -11,6 +11,7 @@ import click
 
 from kquota.cli.options.entity_types import kafkas_among, leave_out_added
 from kquota.cli.options.targets import Target
+from kquota.cli.running import warn
 from kquota.files import QuotaHistory, QuotasOverTime, QuotaTimeline
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def read_quota_timeline(target: Target, quotas_as_of: str | None) -> QuotasOverT
 
         dated = read_quota_folder(Path(target.quotas))
         for left_out in dated.left_out:
-            click.echo(f"kquota: warning: {left_out}", err=True)
+            warn(left_out)
         return dated
     if target.store is None or quotas_as_of == "now":
         return QuotaTimeline.always(leave_out_added(target.read()))

@@ -1,42 +1,22 @@
-"""How the pipeline runs, and what to say where Spark's packages are not installed."""
+"""How the pipeline runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from kquota.cli.options.paths import as_path
 from kquota.cli.options.taking import option
 from kquota.config import BrokerConfig
-from kquota.errors import KquotaError
 
 if TYPE_CHECKING:
     from kquota.pipeline.dataset.spark_run import JobOptions
 
-__all__ = ["OutOptions", "SparkOptions", "dataset_option", "needs_spark"]
-
-_PACKAGES: Final = ("pyspark", "pyarrow", "numpy", "pandas", "numba")
-
-
-@contextmanager
-def needs_spark() -> Iterator[None]:
-    """Around imports from :mod:`kquota.pipeline`.
-
-    :raises KquotaError: Spark's Python packages are not installed.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _PACKAGES:
-            raise
-        raise KquotaError(
-            f"{error.name} is not installed, and this runs on Spark: pip install 'kquota[spark,report]'"
-        ) from None
+__all__ = ["OutOptions", "SparkOptions", "dataset_option"]
 
 
 def _spark_settings(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
@@ -71,8 +51,8 @@ class SparkOptions:
 
     def job(self, out: str, broker: BrokerConfig | None = None, *, overwrite: bool = False) -> JobOptions:
         """How a job runs that writes to the dataset `out`."""
-        with needs_spark():
-            from kquota.pipeline.dataset.spark_run import JobOptions
+        from kquota.pipeline.dataset.spark_run import JobOptions
+
         return JobOptions(
             Path(out), overwrite, broker or BrokerConfig(), master=self.master, conf=self.conf, quiet=self.quiet
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -28,15 +28,14 @@ if TYPE_CHECKING:
 __all__ = [
     "QUOTA_FILE",
     "Target",
-    "broker_options",
-    "broker_options_for",
+    "check_each_once",
+    "check_filter",
     "check_servers",
     "parse_name",
     "parse_quotas",
     "quotas_option",
     "read_file",
     "read_quotas",
-    "static_default_options",
     "target_options",
 ]
 
@@ -143,7 +142,7 @@ class Target:
             access=changes if writes else reads,
             max_changes=None,
             model=current_model(),
-            warn=lambda text: click.echo(f"kquota: warning: {text}", err=True),
+            warn=warn,
         )
 
     def for_plan(self, store: QuotaStore) -> PlanTarget:
@@ -160,9 +159,7 @@ class Target:
         quota_filter = quota_filter or ClientQuotaFilter.all()
         if self.quotas is not None:
             file = read_quotas(self.quotas)
-            refused = quota_filter.refusal(current_model())
-            if refused is not None:
-                raise InputError(str(refused.message))
+            check_filter(quota_filter)
             return QuotaFile(tuple(entry for entry in file.entries if quota_filter.matches(entry.entity)))
         with self.open() as store:
             found = store.describe(quota_filter)
@@ -269,32 +266,14 @@ def check_servers(text: str, option: str = "--bootstrap-server") -> None:
             raise InputError(f"{option} {text}: write it as host:port, such as localhost:9092")
 
 
-def broker_options_for(what: str) -> Callable[[F], F]:
-    """``--broker-config`` and ``-D``, of which `what` matters to the command."""
+def check_filter(quota_filter: ClientQuotaFilter) -> None:
+    """Refuse what Kafka would, where no broker is asked.
 
-    def decorate(command: F) -> F:
-        command = click.option(
-            "-D",
-            "--define",
-            "defines",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="A broker setting, over those of --broker-config. Repeatable.",
-        )(command)
-        return click.option(
-            "--broker-config", callback=as_path, metavar="FILE", help=f"The broker's server.properties: {what}"
-        )(command)
-
-    return decorate
-
-
-broker_options = broker_options_for("static quota defaults, quota windows, threads.")
-"""What ``load_broker_config`` takes."""
-
-static_default_options = broker_options_for(
-    "quota.producer.default and quota.consumer.default (Kafka before 3.0); nothing else matters here."
-)
-"""For commands that resolve, and measure nothing."""
+    :raises InputError: it cannot be asked for.
+    """
+    refused = quota_filter.refusal(current_model())
+    if refused is not None:
+        raise InputError(str(refused.message))
 
 
 def read_quotas(path: str, *, warns: bool = True) -> QuotaFile:
@@ -315,7 +294,7 @@ def parse_quotas(content: bytes, name: str, *, warns: bool = True) -> QuotaFile:
     file = read_quota_file(content, name=name, model=current_model())
     if warns:
         for left_out in file.left_out:
-            click.echo(f"kquota: warning: {left_out.to_text(name)}", err=True)
+            warn(left_out.to_text(name))
     return file
 
 
@@ -332,6 +311,18 @@ def read_file(path: str) -> tuple[bytes, str]:
         ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot read the quotas: {error.strerror}") from None
+
+
+def check_each_once(names: Iterable[str]) -> None:
+    """Refuse what is given twice.
+
+    :raises InputError: with the first.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"{name} is given twice")
+        seen.add(name)
 
 
 def parse_name(text: str, option: str) -> tuple[str, str]:

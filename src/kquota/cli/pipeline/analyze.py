@@ -6,7 +6,7 @@ from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.logs import LogOptions, naming_logs
 from kquota.cli.options.metrics import MetricOptions
 from kquota.cli.options.quotas_over_time import quotas_as_of_option, read_quota_timeline
-from kquota.cli.options.spark import OutOptions, SparkOptions, needs_spark
+from kquota.cli.options.spark import OutOptions, SparkOptions
 from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import Target, target_options
 from kquota.cli.pipeline.summary import print_analysis
@@ -65,8 +65,8 @@ def analyze(
         )
     config = broker.load()
     quotas = read_quota_timeline(target, quotas_as_of)
-    with needs_spark():
-        from kquota.pipeline import jobs
+    from kquota.pipeline import jobs
+
     with naming_logs():
         analysis = jobs.analyze(
             logs.patterns,

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.spark import SparkOptions, needs_spark
+from kquota.cli.options.spark import SparkOptions
 from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import Target, read_quotas
 from kquota.cli.pipeline.summary import print_analysis
@@ -44,8 +44,8 @@ def demo(*, out: str, spark: SparkOptions) -> None:
     The quotas come from a quota server, to which they are sent first by Kafka's own requests.
     """
     log, quotas = _sample()
-    with needs_spark():
-        from kquota.pipeline import jobs
+    from kquota.pipeline import jobs
+
     with _quota_server() as server:
         count = _apply(quotas, server)
         click.echo(

@@ -8,7 +8,7 @@ from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.logs import LogOptions, naming_logs
 from kquota.cli.options.metrics import MetricOptions
 from kquota.cli.options.quotas_over_time import quotas_as_of_option, read_quota_timeline
-from kquota.cli.options.spark import OutOptions, SparkOptions, dataset_option, needs_spark
+from kquota.cli.options.spark import OutOptions, SparkOptions, dataset_option
 from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import Target, target_options
 from kquota.cli.pipeline.recommend import recommend
@@ -54,8 +54,8 @@ def ingest(
     if not logs.patterns and not metrics:
         raise InputError("no log is given: --log FILE, or a quoted glob; or metrics: --prometheus FILE, --jmx FILE")
     config = broker.load()
-    with needs_spark():
-        from kquota.pipeline import jobs
+    from kquota.pipeline import jobs
+
     with naming_logs():
         analysis = jobs.ingest(
             logs.patterns,
@@ -89,8 +89,8 @@ def resolve(
     """
     config = broker.load()
     quotas = read_quota_timeline(target, quotas_as_of)
-    with needs_spark():
-        from kquota.pipeline import jobs
+    from kquota.pipeline import jobs
+
     found = jobs.resolve(quotas, spark.job(dataset, config))
     if found.removed:
         click.echo(f"removed, since made with other quotas: {', '.join(found.removed)}", err=True)
@@ -107,8 +107,8 @@ Example:
 def utilisation(*, dataset: str, broker: BrokerOptions, spark: SparkOptions) -> None:
     """Usage and clients to utilisation and throttled: how close, who was throttled, and by what."""
     config = broker.load()
-    with needs_spark():
-        from kquota.pipeline import jobs
+    from kquota.pipeline import jobs
+
     print_analysis(jobs.utilisation(spark.job(dataset, config)))
 
 
@@ -121,8 +121,8 @@ Example:
 @takes(spark=SparkOptions)
 def report(*, dataset: str, spark: SparkOptions) -> None:
     """The tables to report.html."""
-    with needs_spark():
-        from kquota.pipeline import jobs
+    from kquota.pipeline import jobs
+
     path = jobs.report(spark.job(dataset))
     click.echo(f"report: {path}")
 

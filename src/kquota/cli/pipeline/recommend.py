@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kquota.cli.console import plain_cell, wide_console
+from kquota.cli.console import plain_table, wide_console
 from kquota.cli.options.arrivals import ArrivalOptions
 from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.owners import check_owners, owners_option, read_owners
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.spark import SparkOptions, dataset_option, needs_spark
+from kquota.cli.options.spark import SparkOptions, dataset_option
 from kquota.cli.options.taking import takes
 from kquota.cli.output import check_writable
 from kquota.cli.pipeline.sweep import NONE_LIMITED, SweepOptions, check_finite, own_quotas, positive_number
@@ -130,9 +131,9 @@ def recommend(
     file = own_quotas(dataset, candidates_of.quotas)
     owner_map = OwnerMap(read_owners(owners), file)
     check_owners(wanted_owners, owner_map)
-    with needs_spark():
-        from kquota.pipeline.advice import sweep_job
-        from kquota.pipeline.advice.curve import Grid
+    from kquota.pipeline.advice import sweep_job
+    from kquota.pipeline.advice.curve import Grid
+
     found = sweep_job.recommend(
         Path(dataset),
         file,
@@ -187,27 +188,23 @@ def _write(found: RecommendationResult, out: str | None, owners: tuple[str, ...]
 
 
 def _table(rows: tuple[Any, ...]) -> Any:
-    from rich.table import Table
+    columns: dict[str, Callable[[Any], str]] = {
+        "owner": lambda row: row.owner,
+        "rule": lambda row: row.entity,
+        "key": lambda row: row.key,
+        "now": lambda row: _limit(row.key, row.value_now),
+        "recommended": lambda row: _limit(row.key, row.value_new),
+        "throttled": lambda row: f"{row.predicted_throttled_share or 0:.2%}",
+        "longest delay": lambda row: duration(row.predicted_max_delay_ms or 0.0),
+        "because": lambda row: row.reason,
+    }
+    if all(row.owner is None for row in rows):
+        del columns["owner"]
+    return plain_table(rows, columns, folded=("owner", "rule", "key", "because"))
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    has_owners = any(row.owner is not None for row in rows)
-    for name in (*(["owner"] if has_owners else []), "rule", "key"):
-        table.add_column(name, overflow="fold")
-    for name in ("now", "recommended", "throttled", "longest delay"):
-        table.add_column(name, justify="right")
-    table.add_column("because", overflow="fold")
-    for row in rows:
-        cells = [
-            row.entity,
-            row.key,
-            "-" if row.value_now is None else limit_text(row.key, row.value_now),
-            "-" if row.value_new is None else limit_text(row.key, row.value_new),
-            f"{row.predicted_throttled_share or 0:.2%}",
-            duration(row.predicted_max_delay_ms or 0.0),
-            row.reason,
-        ]
-        table.add_row(*map(plain_cell, [*([row.owner] if has_owners else []), *cells]))
-    return table
+
+def _limit(key: str, value: float | None) -> str:
+    return "-" if value is None else limit_text(key, value)
 
 
 def _capacity(text: str) -> tuple[str, float]:

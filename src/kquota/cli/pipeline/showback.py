@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from kquota.cli.console import plain_text
 from kquota.cli.options.owners import owners_option, read_owners
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.spark import SparkOptions, needs_spark
+from kquota.cli.options.spark import SparkOptions
 from kquota.cli.options.taking import takes
 from kquota.cli.output import Layout, align, check_writable, write_records
 from kquota.errors import KquotaError
@@ -80,14 +81,10 @@ def showback(
     """Usage by owner and day, with its share of the cluster's and what the owners may use."""
     rules = read_owners(owners)
     check_writable(unowned, "--unowned")
-    with needs_spark():
-        from kquota.pipeline.showback import job
+    from kquota.pipeline.showback import job
+
     found = job.showback(rules, timezone, spark.job(dataset))
-    if format == "text":
-        for line in _text(found.rows):
-            click.echo(line)
-    else:
-        write_records(found.rows, format, Layout(_fields, _COLUMNS, lambda row: [_cells(row)], str))
+    write_records(found.rows, format, Layout(_fields, _COLUMNS, lambda row: [_cells(row)], _text))
     if unowned is not None:
         _write_unowned(unowned, found.unowned)
     for line in _remarks(found, dataset, unowned):
@@ -105,8 +102,9 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _text(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _text(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """A block for each day, and in it for each key the owners, largest first."""
+    rows = list(rows)
     several = len({row["cluster"] for row in rows}) > 1
     for number, ((cluster, date), of_day) in enumerate(groupby(rows, key=lambda row: (row["cluster"], row["date"]))):
         if number:
@@ -117,7 +115,7 @@ def _text(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         lines += [
             (
                 row["key"],
-                _plain(row["owner"]),
+                plain_text(row["owner"]),
                 amount_figure(row["key"], row["amount"]).text + (" (+)" if _is_part(row) else ""),
                 "-" if row["share"] is None else share(row["share"]),
                 "-" if row["limit"] is None else rate_figure(row["key"], row["limit"]).text,
@@ -130,11 +128,6 @@ def _text(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _is_part(row: Mapping[str, Any]) -> bool:
     """Whether the amount is that of some requests only."""
     return row["amount"] is not None and bool(row["unknown_amounts"])
-
-
-def _plain(text: str) -> str:
-    """Text that cannot move the cursor."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def _remarks(found: Showback, dataset: str, unowned_file: str | None) -> Iterator[str]:
@@ -167,7 +160,7 @@ def _remarks(found: Showback, dataset: str, unowned_file: str | None) -> Iterato
 
 def _client(row: Mapping[str, Any]) -> str:
     names = (("user", row["user"]), ("client-id", row["client_id"]), ("ip", row["ip"]))
-    return _plain(" ".join(f"{kind}={name}" for kind, name in names if name)) or "(no user, no client-id)"
+    return plain_text(" ".join(f"{kind}={name}" for kind, name in names if name)) or "(no user, no client-id)"
 
 
 def _write_unowned(path: str, rows: Iterable[Mapping[str, Any]]) -> None:

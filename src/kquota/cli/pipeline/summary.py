@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kquota.cli.console import plain_cell, wide_console
+from kquota.cli.console import broker_column, plain_table, wide_console
 from kquota.cli.options.logs import NAMING_LOGS
 from kquota.cli.options.quotas_over_time import moment, over_time_lines
 from kquota.figures import duration, limit_text
@@ -93,12 +93,13 @@ def _counts(summary: Summary) -> str:
     text = f"{good + rejected + blank:,} lines: {good:,} good, {rejected:,} rejected"
     if blank:
         text += f", {blank:,} blank"
-    left_out = [
-        f"{count:,} {what}"
-        for count, what in ((summary.forwarded, "forwarded duplicates"), (summary.followers, "followers' fetches"))
-        if count
-    ]
+    left_out = _counted((summary.forwarded, "forwarded duplicates"), (summary.followers, "followers' fetches"))
     return text + (f" (not counted: {', '.join(left_out)})" if left_out else "")
+
+
+def _counted(*counts: tuple[int, str]) -> list[str]:
+    """What there is any of, each with its number."""
+    return [f"{count:,} {what}" for count, what in counts if count]
 
 
 def _repeated(logs: Sequence[DuplicateLogFile]) -> Iterator[str]:
@@ -152,26 +153,18 @@ def _metric_lines(metrics: MetricsRead) -> Iterator[str]:
     yield f"{metrics.readings:,} readings of {metrics.meters:,} meters from metrics ({sources}){step}" + (
         f", {metrics.rejected:,} rejected" if metrics.rejected else ""
     )
-    left_out = [
-        f"{getattr(metrics, name):,} {what}"
-        for name, what in (
-            ("covered_by_log", "in times that a request log covers, which is taken there"),
-            ("duplicates", "more than once"),
-            ("without_value", "without a value"),
-        )
-        if getattr(metrics, name)
-    ]
+    left_out = _counted(
+        (metrics.covered_by_log, "in times that a request log covers, which is taken there"),
+        (metrics.duplicates, "more than once"),
+        (metrics.without_value, "without a value"),
+    )
     if left_out:
         yield f"  readings not counted: {'; '.join(left_out)}"
-    left_out = [
-        f"{getattr(metrics, name):,} {what}"
-        for name, what in (
-            ("other_series", f"of {metrics.other_metrics:,} other metrics"),
-            ("untagged", "with neither a user nor a client-id"),
-            ("foreign", "with tags of a callback's own"),
-        )
-        if getattr(metrics, name)
-    ]
+    left_out = _counted(
+        (metrics.other_series, f"of {metrics.other_metrics:,} other metrics"),
+        (metrics.untagged, "with neither a user nor a client-id"),
+        (metrics.foreign, "with tags of a callback's own"),
+    )
     if left_out:
         yield f"  series left out: {'; '.join(left_out)}"
     if metrics.gaps or metrics.resets:
@@ -187,32 +180,19 @@ def _metric_lines(metrics: MetricsRead) -> Iterator[str]:
 
 
 def _meter_table(meters: Sequence[Any]) -> Any:
-    from rich.table import Table
-
-    table = Table(title="Meters, worst first", title_justify="left", box=None, pad_edge=False, header_style="bold")
-    several = len({line.broker_id for line in meters}) > 1
-    if several:
-        table.add_column("broker", justify="right")
-    for name in ("meter", "key"):
-        table.add_column(name, overflow="fold")
-    table.add_column("limit", justify="right")
-    table.add_column("by rule", overflow="fold")
-    for name in ("p95", "max", "over", "throttled", "throttled for"):
-        table.add_column(name, justify="right")
-    for line in meters:
-        cells = [
-            line.meter,
-            line.key,
-            limit_text(line.key, line["limit"]),
-            f"{line.limit_source} (level {line.level})",
-            _share(line.rate_p95, line["limit"]) + (" (+)" if line.unknown_amounts else ""),
-            _share(line.rate_max, line["limit"]) + (" (+)" if line.unknown_amounts else ""),
-            f"{line.seconds_over_100:,} of {line.seconds_active:,} s",
-            _throttled(line) + (" (?)" if line.ambiguous and line.episodes else ""),
-            duration(line.throttle_ms) if line.throttle_ms else "-",
-        ]
-        table.add_row(*([str(line.broker_id)] if several else []), *map(plain_cell, cells))
-    return table
+    columns: dict[str, Callable[[Any], str]] = {
+        **broker_column(meters),
+        "meter": lambda line: line.meter,
+        "key": lambda line: line.key,
+        "limit": lambda line: limit_text(line.key, line["limit"]),
+        "by rule": lambda line: f"{line.limit_source} (level {line.level})",
+        "p95": lambda line: _share(line.rate_p95, line),
+        "max": lambda line: _share(line.rate_max, line),
+        "over": lambda line: f"{line.seconds_over_100:,} of {line.seconds_active:,} s",
+        "throttled": lambda line: _throttled(line) + (" (?)" if line.ambiguous and line.episodes else ""),
+        "throttled for": lambda line: duration(line.throttle_ms) if line.throttle_ms else "-",
+    }
+    return plain_table(meters, columns, folded=("meter", "key", "by rule"), title="Meters, worst first")
 
 
 def _requests(line: Any) -> str:
@@ -225,5 +205,6 @@ def _throttled(line: Any) -> str:
     return f"{line.throttled_requests:,}" if line.throttled_requests else "-"
 
 
-def _share(rate: float | None, limit: float) -> str:
-    return "-" if rate is None else f"{rate / limit * 100:,.0f} %"
+def _share(rate: float | None, line: Any) -> str:
+    text = "-" if rate is None else f"{rate / line['limit'] * 100:,.0f} %"
+    return text + (" (+)" if line.unknown_amounts else "")

@@ -12,7 +12,7 @@ from kquota.cli.options.arrivals import ArrivalOptions
 from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.entity_types import leave_out_added
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.spark import SparkOptions, dataset_option, needs_spark
+from kquota.cli.options.spark import SparkOptions, dataset_option
 from kquota.cli.options.taking import option, takes
 from kquota.cli.options.targets import QUOTA_FILE, read_quotas
 from kquota.errors import IllegalArgumentError, InputError
@@ -86,9 +86,9 @@ def sweep(
     for factor in factors:
         check_finite(factor, "--factor")
     file = own_quotas(dataset, candidates_of.quotas)
-    with needs_spark():
-        from kquota.pipeline.advice import sweep_job
-        from kquota.pipeline.advice.curve import Grid
+    from kquota.pipeline.advice import sweep_job
+    from kquota.pipeline.advice.curve import Grid
+
     found = sweep_job.sweep(
         Path(dataset),
         file,
@@ -110,8 +110,8 @@ def own_quotas(dataset: str, quotas: str | None) -> QuotaFile:
     """
     if quotas is not None:
         return leave_out_added(read_quotas(quotas))
-    with needs_spark():
-        from kquota.pipeline.dataset.dataset import Dataset
+    from kquota.pipeline.dataset.dataset import Dataset
+
     found = Dataset.open(dataset).quotas()
     return QuotaFile(()) if found is None else found.last or QuotaFile(())
 

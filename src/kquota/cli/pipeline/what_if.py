@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kquota.cli.console import plain_cell, wide_console
+from kquota.cli.console import broker_column, plain_table, wide_console
 from kquota.cli.options.arrivals import ArrivalOptions
 from kquota.cli.options.broker import BrokerOptions
-from kquota.cli.options.callback_settings import callback_options, callback_settings, import_from_here, read_cluster
+from kquota.cli.options.callback_settings import CallbackOptions, import_from_here
 from kquota.cli.options.entity_types import leave_out_added
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.spark import SparkOptions, dataset_option, needs_spark
+from kquota.cli.options.spark import SparkOptions, dataset_option
 from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import quotas_option, read_quotas
 from kquota.figures import duration, limit_text
@@ -52,7 +53,7 @@ The old limits are those that the dataset was analysed with, unless --baseline g
     metavar="CALLBACK",
     help="Limits from a quota callback, package.module:Class or an installed one, which is given --quotas.",
 )
-@callback_options
+@takes(given=CallbackOptions)
 @click.option(
     "--out",
     callback=as_path,
@@ -69,9 +70,7 @@ def whatif(
     arrivals: ArrivalOptions,
     only_changed: bool,
     callback: str | None,
-    callback_config: str | None,
-    settings: tuple[str, ...],
-    cluster_metadata: str | None,
+    given: CallbackOptions,
     out: str | None,
     overwrite: bool,
     broker: BrokerOptions,
@@ -85,9 +84,9 @@ def whatif(
     config = broker.load(has_callback=callback is not None)
     new = leave_out_added(read_quotas(quotas))
     old = None if baseline is None else leave_out_added(read_quotas(baseline))
-    with needs_spark():
-        from kquota.pipeline.advice.what_if_job import what_if
-        from kquota.pipeline.simulation.limiters import CallbackSetup
+    from kquota.pipeline.advice.what_if_job import what_if
+    from kquota.pipeline.simulation.limiters import CallbackSetup
+
     setup = None
     if callback is not None:
         import_from_here()
@@ -95,12 +94,12 @@ def whatif(
         setup = CallbackSetup(
             callback,
             str(Path.cwd()),
-            callback_settings(broker.broker_config, broker.defines, callback_config, settings),
+            given.load(broker),
             new.snapshot(),
             config,
-            read_cluster(cluster_metadata),
+            given.cluster(),
         )
-    elif callback_config is not None or settings or cluster_metadata is not None:
+    elif given:
         raise click.UsageError("--callback-config, -C and --cluster-metadata go with --callback.")
     found = what_if(
         Path(dataset),
@@ -154,35 +153,26 @@ def print_what_if(found: WhatIf) -> None:
 
 
 def _table(rows: tuple[Any, ...]) -> Any:
-    from rich.table import Table
+    columns: dict[str, Callable[[Any], str]] = {
+        **broker_column(rows),
+        "meter": lambda row: row.meter,
+        "key": lambda row: row.key,
+        "limit": lambda row: f"{_limit(row.limit_old, row.key)} -> {_limit(row.limit_new, row.key)}",
+        "throttled": lambda row: f"{row.throttled_share:.1%}" if row.throttled_requests else "-",
+        "requests": lambda row: f"{row.throttled_requests:,} x" if row.throttled_requests else "-",
+        "longest delay": lambda row: duration(row.max_delay_ms) if row.max_delay_ms else "-",
+        "delays in all": lambda row: duration(row.total_delay_ms) if row.total_delay_ms else "-",
+        "throughput": lambda row: _percent(row.amount_new, row.amount_old),
+        "": _change,
+        "not known": lambda row: ", ".join(row.unknowns),
+    }
+    return plain_table(rows, columns, folded=("meter", "key", "", "not known"), title="Meters, worst first")
 
-    table = Table(title="Meters, worst first", title_justify="left", box=None, pad_edge=False, header_style="bold")
-    several = len({row.broker_id for row in rows}) > 1
-    if several:
-        table.add_column("broker", justify="right")
-    for name in ("meter", "key"):
-        table.add_column(name, overflow="fold")
-    for name in ("limit", "throttled", "requests", "longest delay", "delays in all", "throughput"):
-        table.add_column(name, justify="right")
-    for name in ("", "not known"):
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        change = "newly throttled" if row.newly_throttled else "no longer throttled" if row.no_longer_throttled else ""
-        taken_over = f"takes over from {row.previous_meters}" if row.previous_meters else ""
-        cells = [
-            row.meter,
-            row.key,
-            f"{_limit(row.limit_old, row.key)} -> {_limit(row.limit_new, row.key)}",
-            f"{row.throttled_share:.1%}" if row.throttled_requests else "-",
-            f"{row.throttled_requests:,} x" if row.throttled_requests else "-",
-            duration(row.max_delay_ms) if row.max_delay_ms else "-",
-            duration(row.total_delay_ms) if row.total_delay_ms else "-",
-            _percent(row.amount_new, row.amount_old),
-            ", ".join(filter(None, (change, taken_over))),
-            ", ".join(row.unknowns),
-        ]
-        table.add_row(*([str(row.broker_id)] if several else []), *map(plain_cell, cells))
-    return table
+
+def _change(row: Any) -> str:
+    change = "newly throttled" if row.newly_throttled else "no longer throttled" if row.no_longer_throttled else ""
+    taken_over = f"takes over from {row.previous_meters}" if row.previous_meters else ""
+    return ", ".join(filter(None, (change, taken_over)))
 
 
 def _limit(limit: float | None, key: str) -> str:

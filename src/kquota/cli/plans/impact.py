@@ -1,46 +1,14 @@
-"""What a plan would have done to recorded traffic: asked of the pipeline, and in words."""
+"""What a plan would have done to recorded traffic, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kquota.cli.options.arrivals import ArrivalOptions
-from kquota.cli.options.spark import SparkOptions, needs_spark
-from kquota.config import BrokerConfig
 from kquota.figures import duration
 from kquota.policy import NO_IMPACT, Impact, Objective, Plan, PlanImpact
 from kquota.printable import printable
-from kquota.quotas import QuotaSnapshot
 
-__all__ = ["check_directory", "exceeded_lines", "impact_lines", "simulate", "summary"]
-
-
-def check_directory(directory: str) -> None:
-    """Refuse what is no dataset, also where there will be nothing to simulate.
-
-    :raises NotADatasetError: it is none.
-    """
-    with needs_spark():
-        from kquota.pipeline.dataset.dataset import Dataset
-    Dataset.open(directory)
-
-
-def simulate(
-    directory: str,
-    plan: Plan,
-    current: QuotaSnapshot,
-    arrivals: ArrivalOptions,
-    config: BrokerConfig,
-    spark: SparkOptions,
-) -> PlanImpact:
-    """Simulate the usage of a dataset under `current` and under what the plan makes of them.
-
-    :raises KquotaError: it could not be simulated.
-    """
-    with needs_spark():
-        from kquota.pipeline.advice.plan_impact import plan_impact
-        from kquota.pipeline.dataset.dataset import Dataset
-    return plan_impact(Dataset.open(directory), plan, current, spark.job(directory, config), arrivals.load())
+__all__ = ["exceeded_lines", "impact_lines", "summary"]
 
 
 def summary(found: PlanImpact) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 import click
@@ -19,11 +18,7 @@ __all__ = ["count_entities", "print_progress", "print_summary", "write_outcomes"
 
 def write_outcomes(found: Sequence[Outcome], format: str) -> int:
     """Print them, and what failed to standard error too; the exit code. Text leaves out what had no change."""
-    if format == "text":
-        rows = [row for one in found if one.changes or one.error or len(found) == 1 for row in _text_rows(one)]
-        sys.stdout.write("".join([line + "\n" for line in align(rows)]))
-    else:
-        write_records(found, format, _LAYOUT)
+    write_records(found, format, _LAYOUT)
     errors = [(one, one.error) for one in found if one.error is not None]
     for one, error in errors:
         click.echo(f"kquota: error: {one.entity.to_text()}: {error}{_hint(one, error)}", err=True)
@@ -83,6 +78,11 @@ def _value(value: float | None) -> str:
     return "-" if value is None else format_number(value)
 
 
+def _text_lines(outcomes: Iterable[Outcome]) -> list[str]:
+    found = list(outcomes)
+    return align([row for one in found if one.changes or one.error or len(found) == 1 for row in _text_rows(one)])
+
+
 def _text_rows(one: Outcome) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     entity = one.entity.to_text()
@@ -117,5 +117,5 @@ _LAYOUT: Layout[Outcome] = Layout(
         ]
         or [(one.entity.to_text(), "", "", "", one.status, "" if one.error is None else str(one.error))]
     ),
-    text=lambda one: one.entity.to_text(),
+    text=_text_lines,
 )

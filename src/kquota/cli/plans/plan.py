@@ -17,7 +17,7 @@ from kquota.cli.options.spark import SparkOptions
 from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import Target, read_quotas, target_options
 from kquota.cli.output import align, check_writable
-from kquota.cli.plans.impact import check_directory, exceeded_lines, impact_lines, simulate, summary
+from kquota.cli.plans.impact import exceeded_lines, impact_lines, summary
 from kquota.cli.plans.outcomes import count_entities
 from kquota.errors import InputError
 from kquota.policy import OBJECTIVES, Objective, Plan, PlannedChange, PlanTarget, write_plan
@@ -95,8 +95,11 @@ def plan(
     objectives = [Objective.parse(text) for text in allowed]
     if dataset is None and objectives:
         raise click.UsageError("--fail-on-impact goes with --dataset URL: there is no impact without traffic.")
+    traffic = None
     if dataset is not None:
-        check_directory(dataset)
+        from kquota.pipeline.dataset.dataset import Dataset
+
+        traffic = Dataset.open(dataset)
         check_writable(out, "--out")
     desired = read_quotas(file).snapshot()
     current: QuotaSnapshot
@@ -107,8 +110,10 @@ def plan(
             current, here = all_quotas(store), target.for_plan(store)
     made = Plan.between(here, current, desired, prune=prune)
     found = None
-    if dataset is not None and made.changes:
-        found = simulate(dataset, made, current, arrivals, config, spark)
+    if dataset is not None and traffic is not None and made.changes:
+        from kquota.pipeline.advice.plan_impact import plan_impact
+
+        found = plan_impact(traffic, made, current, spark.job(dataset, config), arrivals.load())
         made = made.with_impacts(found.impacts)
     if out is not None:
         _write(out, write_plan(made))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import click
 
-from kquota.cli.options.targets import Target, parse_name, target_options
+from kquota.cli.options.targets import Target, check_each_once, parse_name, target_options
 from kquota.cli.output import format_option
 from kquota.cli.plans.outcomes import write_outcomes
 from kquota.errors import ApiError, IllegalArgumentError, InputError
@@ -85,19 +85,16 @@ def alter(
 
 
 def _entity(names: Iterable[str], defaults: Iterable[str]) -> ClientQuotaEntity:
-    parts: dict[str, str | None] = {}
-    given = [*(parse_name(text, "--name") for text in names), *((entity_type, None) for entity_type in defaults)]
-    for entity_type, name in given:
-        if entity_type in parts:
-            raise InputError(f"the {entity_type} is given twice")
-        parts[entity_type] = name
+    named = [parse_name(text, "--name") for text in names]
+    parts = [*named, *((entity_type, None) for entity_type in defaults)]
+    check_each_once(f"the {entity_type}" for entity_type, _ in parts)
     if not parts:
         raise click.UsageError("Say whose values are to change: --name user=alice, or --default user.")
-    return ClientQuotaEntity(parts)
+    return ClientQuotaEntity(dict(parts))
 
 
 def _ops(added: Iterable[str], deleted: Iterable[str]) -> list[Op]:
-    ops: dict[str, Op] = {}
+    ops: list[Op] = []
     for text in added:
         key, equals, value = text.partition("=")
         if not equals or not key:
@@ -106,20 +103,15 @@ def _ops(added: Iterable[str], deleted: Iterable[str]) -> list[Op]:
             number = parse_quantity(value)
         except IllegalArgumentError as error:
             raise InputError(f"--add {text}: {error}") from None
-        _once(ops, Op(key, number))
+        ops.append(Op(key, number))
     for key in deleted:
         if "=" in key:
             raise InputError(f"--delete {key}: only the key is given, such as --delete {key.partition('=')[0]}")
-        _once(ops, Op(key, None))
+        ops.append(Op(key, None))
     if not ops:
         raise click.UsageError("Say what is to change: --add KEY=VALUE or --delete KEY.")
-    return list(ops.values())
-
-
-def _once(ops: dict[str, Op], op: Op) -> None:
-    if op.key in ops:
-        raise InputError(f"{op.key} is given twice")
-    ops[op.key] = op
+    check_each_once(op.key for op in ops)
+    return ops
 
 
 def _only(entity: ClientQuotaEntity) -> ClientQuotaFilter:

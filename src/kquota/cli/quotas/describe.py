@@ -1,10 +1,12 @@
 """``kquota describe``: the entities that match a filter, with their values."""
 
 import sys
+from collections.abc import Iterable
 
 import click
 
-from kquota.cli.options.entity_filter import EntityFilter, filter_options
+from kquota.cli.options.entity_filter import EntityFilter
+from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import Target, target_options
 from kquota.cli.output import Layout, align, format_option, write_records
 from kquota.files import QuotaFile, QuotaFileEntry, write_json, write_yaml
@@ -24,7 +26,7 @@ Examples:
   kquota describe --quotas quotas.yaml --prefix client-id=etl- --format csv"""
 )
 @target_options(files=True)
-@filter_options
+@takes(entity_filter=EntityFilter)
 @format_option
 def describe(
     *,
@@ -44,16 +46,14 @@ def describe(
             sys.stdout.write(write_json(shown))
         case "yaml":
             sys.stdout.write(write_yaml(shown))
-        case "text":
-            sys.stdout.write("".join([line + "\n" for line in align(_text_rows(shown))]))
         case _:
             write_records(shown.entries, format, _LAYOUT)
 
 
-def _text_rows(file: QuotaFile) -> list[list[str]]:
+def _text_rows(entries: Iterable[QuotaFileEntry]) -> list[list[str]]:
     """One row for each value; the entity is at its first."""
     rows = []
-    for entry in file.entries:
+    for entry in entries:
         entity = entry.entity.to_text()
         for name, value in sorted(entry.values.items()):
             key = KAFKA.key(name)
@@ -68,5 +68,5 @@ _LAYOUT: Layout[QuotaFileEntry] = Layout(
     rows=lambda entry: [
         (entry.entity.to_text(), name, format_number(value)) for name, value in sorted(entry.values.items())
     ],
-    text=lambda entry: entry.entity.to_text(),
+    text=lambda entries: align(_text_rows(entries)),
 )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import NamedTuple
 
 import click
 
-from kquota.cli.options.entity_filter import EntityFilter, filter_options
-from kquota.cli.options.targets import Target, target_options
+from kquota.cli.options.entity_filter import EntityFilter
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import Target, check_filter, target_options
 from kquota.cli.output import Layout, align, format_option, write_records
 from kquota.errors import NotSupportedError
 from kquota.quotas import QuotaChange, format_number
@@ -38,7 +38,7 @@ Examples:
 Exit codes: 0 done, 2 something given cannot be used, 6 there is no history: a cluster keeps none."""
 )
 @target_options()
-@filter_options
+@takes(entity_filter=EntityFilter)
 @click.option(
     "--since", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="Only commits after this number."
 )
@@ -54,7 +54,7 @@ def history(
 
     The filters are those of kquota describe. A commit is what was changed in one go.
     """
-    entity_filter.check()
+    check_filter(entity_filter.asked)
     if target.bootstrap_server is not None:
         raise NotSupportedError(
             "a cluster has no history of its quotas; that of kquota serve is in its store: give --store"
@@ -68,13 +68,10 @@ def history(
             for change in commit.changes
             if entity_filter.matches(change.entity)
         )
-        if format == "text":
-            sys.stdout.writelines(line + "\n" for line in _text_lines(found))
-        else:
-            write_records(found, format, _LAYOUT)
+        write_records(found, format, _LAYOUT)
 
 
-def _text_lines(found: Iterator[_Entry]) -> Iterator[str]:
+def _text_lines(found: Iterable[_Entry]) -> Iterator[str]:
     for commit, entries in groupby(found, key=lambda entry: entry.commit):
         yield f"{commit.number}  {_time(commit)}  {commit.principal or '(unknown)'}"
         rows = []
@@ -116,5 +113,5 @@ _LAYOUT: Layout[_Entry] = Layout(
             _value(entry.change.after),
         )
     ],
-    text=lambda entry: entry.change.entity.to_text(),
+    text=_text_lines,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,9 +9,11 @@ from dataclasses import dataclass
 import click
 from click.core import ParameterSource
 
-from kquota.cli.options.targets import QUOTA_FILE, Target, broker_options, read_quotas, target_options
+from kquota.cli.options.broker import BrokerOptions
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import QUOTA_FILE, Target, read_quotas, target_options
 from kquota.cli.output import Layout, format_option, write_records
-from kquota.config import BrokerConfig, load_broker_config
+from kquota.config import BrokerConfig
 from kquota.errors import InputError
 from kquota.files import QuotaFile
 from kquota.policy import Finding, Severity
@@ -49,7 +50,7 @@ Exit codes: 0 nothing that --fail-on names, 1 something, 2 a file or an option c
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("-f", "--file", "more_files", multiple=True, metavar="FILE", help=f"{QUOTA_FILE} Repeatable.")
 @target_options(files=True, required=False)
-@broker_options
+@takes(broker=BrokerOptions)
 @click.option(
     "--fail-on",
     type=click.Choice([severity.value for severity in Severity]),
@@ -63,8 +64,7 @@ def lint(
     files: tuple[str, ...],
     more_files: tuple[str, ...],
     target: Target,
-    broker_config: str | None,
-    defines: tuple[str, ...],
+    broker: BrokerOptions,
     fail_on: str,
     format: str,
 ) -> int:
@@ -74,18 +74,15 @@ def lint(
     Quotas come from files, or from a cluster or a store. What a limit comes to depends on the broker's settings: window
     sizes, threads, the largest batch. Those of Kafka are taken where none are given.
     """
-    broker = load_broker_config(broker_config, defines)
+    config = broker.load()
     paths = (*files, *more_files)
     if paths:
         _check_alone()
-        findings, is_read = _of_files(paths, broker)
+        findings, is_read = _of_files(paths, config)
     else:
         target.check(files=True)
-        findings, is_read = _of_target(target, broker), True
-    if format == "text":
-        sys.stdout.write("".join([f"{_text(one)}\n" for one in findings]))
-    else:
-        write_records(findings, format, _LAYOUT)
+        findings, is_read = _of_target(target, config), True
+    write_records(findings, format, _LAYOUT)
     if findings or is_read:
         _sum_up(findings)
     if not is_read:
@@ -171,5 +168,5 @@ _LAYOUT: Layout[LocatedFinding] = Layout(
     fields=_fields,
     header=("place", "rule", "severity", "entity", "key", "message"),
     rows=lambda located: [_row(located)],
-    text=_text,
+    text=lambda findings: map(_text, findings),
 )

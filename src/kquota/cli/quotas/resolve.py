@@ -3,18 +3,20 @@
 import csv
 import io
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import TextIO
 
 import click
 
+from kquota.cli.options.broker import BrokerOptions, StaticDefaultOptions
 from kquota.cli.options.entity_types import current_model
-from kquota.cli.options.targets import Target, parse_name, static_default_options, target_options
+from kquota.cli.options.paths import reading
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import Target, parse_name, target_options
 from kquota.cli.output import Layout, align, format_option, write_records
-from kquota.cli.quotas.resolving import Client, resolving
-from kquota.config import load_broker_config
+from kquota.cli.quotas.resolving import Answer, Client, resolving
 from kquota.errors import InputError
 from kquota.printable import printable
 from kquota.quotas import (
@@ -34,12 +36,6 @@ __all__ = ["resolve"]
 
 _NEEDED = {USER, CLIENT_ID}
 """The columns that a file of clients always has; ``ip`` and added types as it likes."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    client: Client
-    quotas: Mapping[str, ResolvedQuota]
 
 
 @click.command(
@@ -67,7 +63,7 @@ Examples:
     "input.",
 )
 @click.option("--explain", is_flag=True, help="List every rule that matches, the one that binds first, and the meter.")
-@static_default_options
+@takes(broker=StaticDefaultOptions)
 @format_option
 def resolve(
     *,
@@ -75,8 +71,7 @@ def resolve(
     names: tuple[str, ...],
     clients_file: str | None,
     explain: bool,
-    broker_config: str | None,
-    defines: tuple[str, ...],
+    broker: BrokerOptions,
     format: str,
 ) -> None:
     """Say which limit binds a client, for every quota key, and which rule it comes from.
@@ -88,20 +83,15 @@ def resolve(
     if target.quotas == clients_file == "-":
         raise click.UsageError("Standard input cannot be both --quotas and --from.")
     one = None if clients_file is not None else _client_of(names, is_cluster=target.bootstrap_server is not None)
-    broker = load_broker_config(broker_config, defines)
+    static_defaults = broker.load().static_defaults
     types = dict.fromkeys((*current_model().entity_types, *(() if one is None else one.names)))
     layout = Layout(
         fields=_fields,
         header=(*types, *_HEADER),
         rows=lambda answer: _rows(answer, types),
-        text=_explained if explain else _summary,
+        text=partial(_blocks, _explained if explain else _summary),
     )
-    with resolving(target, broker.static_defaults) as resolved:
-
-        def answers(clients: Iterable[Client]) -> Iterator[_Answer]:
-            for client, quotas in resolved(clients):
-                yield _Answer(client, quotas)
-
+    with resolving(target, static_defaults) as answers:
         if one is not None:
             write_records(answers([one]), format, layout)
         else:
@@ -137,10 +127,8 @@ def _opened(path: str) -> Iterator[tuple[TextIO, str]]:
         finally:
             wrapper.detach()
         return
-    try:
+    with reading(path, "clients"):
         stream = open(path, encoding="utf-8-sig", newline="")  # noqa: PTH123, SIM115 - closed below
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the clients: {error.strerror}") from None
     with stream:
         yield stream, path
 
@@ -179,7 +167,7 @@ def _source(source: ClientQuotaEntity | StaticSource | None) -> object:
     return dict(source.entries) if isinstance(source, ClientQuotaEntity) else None if source is None else source.value
 
 
-def _fields(answer: _Answer) -> dict[str, object]:
+def _fields(answer: Answer) -> dict[str, object]:
     return {
         "client": answer.client.fields(),
         "quotas": {
@@ -202,7 +190,7 @@ _HEADER = ("key", "value", "source", "level", "meter", "overridden")
 """After the columns of the client, one for each entity type."""
 
 
-def _rows(answer: _Answer, types: Iterable[str]) -> Iterator[tuple[str, ...]]:
+def _rows(answer: Answer, types: Iterable[str]) -> Iterator[tuple[str, ...]]:
     client = [answer.client.names.get(entity_type, "") for entity_type in types]
     for key, quota in answer.quotas.items():
         yield (
@@ -239,7 +227,13 @@ def _amount(quota: ResolvedQuota, value: float) -> str:
     return f"{format_number(value)} {key.unit}" if key is not None else format_number(value)
 
 
-def _summary(answer: _Answer) -> str:
+def _blocks(block: Callable[[Answer], list[str]], answers: Iterable[Answer]) -> Iterator[str]:
+    """The lines of each answer, with an empty one between two."""
+    for number, answer in enumerate(answers):
+        yield from ([""] if number else []) + block(answer)
+
+
+def _summary(answer: Answer) -> list[str]:
     rows = [
         (key, "no limit")
         if quota.value is None or quota.level is None or quota.source is None or quota.meter is None
@@ -252,10 +246,10 @@ def _summary(answer: _Answer) -> str:
         )
         for key, quota in answer.quotas.items()
     ]
-    return "\n".join([_title(answer.client), *align(rows, indent="  ")])
+    return [_title(answer.client), *align(rows, indent="  ")]
 
 
-def _explained(answer: _Answer) -> str:
+def _explained(answer: Answer) -> list[str]:
     lines = [_title(answer.client)]
     for key, quota in answer.quotas.items():
         if quota.value is None or quota.level is None or quota.source is None or quota.meter is None:
@@ -269,7 +263,7 @@ def _explained(answer: _Answer) -> str:
         lines.append(f"  {printable(key)}: {_amount(quota, quota.value)}")
         lines += align(rules, indent="    ")
         lines.append(f"    counted on {quota.meter.to_text()}: {_shared_by(quota.meter)}")
-    return "\n".join(lines)
+    return lines
 
 
 def _shared_by(meter: MeterKey) -> str:

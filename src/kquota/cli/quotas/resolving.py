@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ from kquota.quotas import CLIENT_ID, IP, KAFKA, USER, Candidate, ClientQuotaEnti
 if TYPE_CHECKING:
     from kquota.admin import QuotaAdmin, Value
 
-__all__ = ["Client", "Resolving", "resolving"]
+__all__ = ["Answer", "Client", "resolving"]
 
 _AT_ONCE: Final = 10_000
 """Clients in one call: a cluster that cannot resolve is described for each."""
@@ -37,8 +38,16 @@ class Client:
         return {kind: name for kind, name in self.names.items() if name}
 
 
-Resolving = Callable[[Iterable[Client]], Iterator[tuple[Client, Mapping[str, ResolvedQuota]]]]
-"""Each client with its quotas by key, in order, as they come."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A client with its quotas by key."""
+
+    client: Client
+    quotas: Mapping[str, ResolvedQuota]
+
+
+Resolving = Callable[[Iterable[Client]], Iterator[Answer]]
+"""The answers for clients, in order, as they come."""
 
 
 @contextmanager
@@ -53,35 +62,30 @@ def resolving(target: Target, static_defaults: Mapping[str, float]) -> Iterator[
     cluster = None if static_defaults else target.cluster()
     if cluster is None:
         snapshot = target.read().snapshot()
-        yield _here(QuotaResolver(snapshot, static_defaults=static_defaults, model=current_model()))
+        resolver = QuotaResolver(snapshot, static_defaults=static_defaults, model=current_model())
+        yield partial(_resolved_here, resolver)
     else:
         with cluster:
-            yield _there(cluster.admin)
+            yield partial(_resolved_there, cluster.admin)
 
 
-def _here(resolver: QuotaResolver) -> Resolving:
-    def resolve(clients: Iterable[Client]) -> Iterator[tuple[Client, Mapping[str, ResolvedQuota]]]:
-        for client in clients:
-            found = resolver.resolve_client(client.named())
-            if isinstance(found, ApiError):
-                raise found.to_exception()
-            yield client, found
-
-    return resolve
+def _resolved_here(resolver: QuotaResolver, clients: Iterable[Client]) -> Iterator[Answer]:
+    for client in clients:
+        found = resolver.resolve_client(client.named())
+        if isinstance(found, ApiError):
+            raise found.to_exception()
+        yield Answer(client, found)
 
 
-def _there(admin: QuotaAdmin) -> Resolving:
-    def resolve(clients: Iterable[Client]) -> Iterator[tuple[Client, Mapping[str, ResolvedQuota]]]:
-        left = iter(clients)
-        while batch := list(islice(left, _AT_ONCE)):
-            # A client without any name cannot be asked about, and has no limit; one that is given twice is asked once.
-            entities = dict.fromkeys(ClientQuotaEntity(client.named()) for client in batch)
-            entities.pop(ClientQuotaEntity({}), None)
-            found = admin.resolve_client_quotas(entities).config() if entities else {}
-            for client in batch:
-                yield client, _by_key(client, found.get(ClientQuotaEntity(client.named()), {}))
-
-    return resolve
+def _resolved_there(admin: QuotaAdmin, clients: Iterable[Client]) -> Iterator[Answer]:
+    left = iter(clients)
+    while batch := list(islice(left, _AT_ONCE)):
+        # A client without any name cannot be asked about, and has no limit; one that is given twice is asked once.
+        entities = dict.fromkeys(ClientQuotaEntity(client.named()) for client in batch)
+        entities.pop(ClientQuotaEntity({}), None)
+        found = admin.resolve_client_quotas(entities).config() if entities else {}
+        for client in batch:
+            yield Answer(client, _by_key(client, found.get(ClientQuotaEntity(client.named()), {})))
 
 
 def _by_key(client: Client, values: Mapping[str, Value]) -> dict[str, ResolvedQuota]:

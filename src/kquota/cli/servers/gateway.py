@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kquota.cli.options.callback_settings import callback_settings, import_from_here
+from kquota.cli.options.broker import BrokerOptions, broker_options
+from kquota.cli.options.callback_settings import import_from_here
 from kquota.cli.options.paths import as_path
-from kquota.cli.options.targets import broker_options_for, check_servers
+from kquota.cli.options.taking import takes
+from kquota.cli.options.targets import check_servers
+from kquota.cli.servers.serve import log_format_option
 from kquota.errors import KquotaError
 
 if TYPE_CHECKING:
@@ -83,14 +86,12 @@ Then, with Kafka's own tools:
 @click.option("--shadow", is_flag=True, help="Compute and export everything, and throttle nobody.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics (Prometheus), /healthz and /readyz there.")
 @click.option("--insecure", is_flag=True, help="Take connections from other machines although nobody has to log in.")
-@click.option(
-    "--log-format",
-    type=click.Choice(["console", "json"]),
-    default="console",
-    show_default=True,
-    help="How events are written to standard error.",
+@log_format_option
+@takes(
+    broker=broker_options(
+        "quota windows, static quota defaults, a quota callback, connection limits, gateway.* settings."
+    )
 )
-@broker_options_for("quota windows, static quota defaults, a quota callback, connection limits, gateway.* settings.")
 def gateway(
     *,
     upstream: str,
@@ -104,8 +105,7 @@ def gateway(
     metrics: str | None,
     insecure: bool,
     log_format: str,
-    broker_config: str | None,
-    defines: tuple[str, ...],
+    broker: BrokerOptions,
 ) -> None:
     """Enforce Kafka's quotas in front of any Kafka cluster, for unmodified clients.
 
@@ -136,9 +136,9 @@ def gateway(
         is_shadow=shadow,
         metrics=metrics,
         insecure=insecure,
-        broker_config=broker_config,
-        defines=defines,
-        settings=callback_settings(broker_config, defines, None, ()),
+        broker_config=broker.broker_config,
+        defines=broker.defines,
+        settings=broker.for_callback(),
     )
 
     async def work() -> None:

@@ -5,11 +5,20 @@ import sys
 
 import click
 
+from kquota.cli.options.broker import BrokerOptions, broker_options
 from kquota.cli.options.entity_types import current_model
-from kquota.cli.options.targets import broker_options_for
+from kquota.cli.options.taking import takes
 from kquota.errors import KquotaError
 
-__all__ = ["serve"]
+__all__ = ["log_format_option", "serve"]
+
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["console", "json"]),
+    default="console",
+    show_default=True,
+    help="How events are written to standard error.",
+)
 
 
 @click.command(
@@ -45,22 +54,15 @@ Then, with Kafka's own tool:
     show_default=True,
     help="sqlite:///relative.db, sqlite:////absolute.db or memory:",
 )
-@click.option(
-    "--log-format",
-    type=click.Choice(["console", "json"]),
-    default="console",
-    show_default=True,
-    help="How events are written to standard error.",
-)
-@broker_options_for("static quota defaults, and what clients may use; docs/serve.md has the settings.")
+@log_format_option
+@takes(broker=broker_options("static quota defaults, and what clients may use; docs/serve.md has the settings."))
 def serve(
     listen: str,
     advertise: str | None,
     insecure: bool,  # noqa: FBT001 (a flag of the command line)
     store: str,
     log_format: str,
-    broker_config: str | None,
-    defines: tuple[str, ...],
+    broker: BrokerOptions,
 ) -> None:
     """Answer Kafka's quota APIs: describe, alter and resolve, for unmodified Kafka tools.
 
@@ -78,7 +80,7 @@ def serve(
         from kquota.server.app import ServerSettings, run
     except ModuleNotFoundError as error:
         raise KquotaError(f"{error.name} is not installed: pip install 'kquota[server]'") from error
-    from kquota.config import load_broker_config, load_connection_limits
+    from kquota.config import load_connection_limits
     from kquota.stores import open_store
     from kquota.stores.url import sqlite_path
 
@@ -86,8 +88,8 @@ def serve(
         listen=Address.parse(listen, "--listen"),
         advertise=Address.parse(advertise, "--advertise") if advertise else None,
         insecure=insecure,
-        limits=load_connection_limits(broker_config, defines),
-        static_defaults=tuple(load_broker_config(broker_config, defines).static_defaults.items()),
+        limits=load_connection_limits(broker.broker_config, broker.defines),
+        static_defaults=tuple(broker.load().static_defaults.items()),
     )
     writer = configure_log(sys.stderr, as_json=log_format == "json")
     log = structlog.get_logger("kquota.server")

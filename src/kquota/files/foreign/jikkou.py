@@ -7,10 +7,9 @@ is marked to be deleted or ignored is left out.
 from collections.abc import Mapping
 from typing import Final
 
-from kquota.files.checker import Checker, Field
-from kquota.files.foreign.resources import Resource, camel_case, inner, path, text_at, values_of
+from kquota.files.checker import Fields, Part
+from kquota.files.foreign.resources import Resource, camel_case, inner, values_of
 from kquota.files.nodes import Scalar
-from kquota.files.quota_file import QuotaFileEntry
 from kquota.quotas import CLIENT_ID, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, USER
 
 __all__ = ["GROUP", "KIND", "read"]
@@ -32,66 +31,61 @@ _IS_NAMED: Final[Mapping[str, Mapping[str, bool]]] = {
 """The parts of the entity of each type, and whether they are names or defaults."""
 
 
-def read(found: list[Resource], checker: Checker) -> list[QuotaFileEntry]:
+def read(found: list[Resource]) -> None:
     """The entries of all `found`."""
-    entries = [_entry(one, checker) for one in found]
-    return [entry for entry in entries if entry is not None]
+    for one in found:
+        _read(one)
 
 
-def _entry(one: Resource, checker: Checker) -> QuotaFileEntry | None:
-    checker.only(one.fields, _TOP_LEVEL, one.where)
-    metadata = inner(one.fields, "metadata", one.where, checker)
-    annotations = inner(metadata, "annotations", path(one.where, "metadata"), checker)
+def _read(one: Resource) -> None:
+    part, problems = one.part, one.part.checker.problems
+    part.only(one.fields, _TOP_LEVEL)
+    annotations = inner(inner(one.fields, "metadata"), "annotations")
     for mark in _MARKS:
         if mark in annotations and _is_true(annotations[mark]):
-            checker.leave_out(annotations[mark].key, one.where, f"not carried over: it is marked {mark}")
-            return None
-    before = len(checker.problems)
-    where = path(one.where, "spec")
-    if not checker.required(one.fields, ("spec",), one.node, one.where):
-        return None
-    spec_node = one.fields["spec"].value
-    spec = inner(one.fields, "spec", one.where, checker)
-    checker.only(spec, ("type", "entity", "configs"), where)
-    if len(checker.problems) > before or not checker.required(spec, ("type", "configs"), spec_node, where):
-        return None
-    names = _names(spec, where, checker)
-    configs = inner(spec, "configs", where, checker)
-    checker.only(configs, map(camel_case, _KEYS), path(where, "configs"))
-    values = values_of(configs, _KEYS, path(where, "configs"), checker)
-    if len(checker.problems) > before or not values:
-        return None
-    entity = checker.entity(names, spec_node, where)
-    return None if entity is None else checker.entry(entity, values, one.node, one.where)
+            part.leave_out(f"not carried over: it is marked {mark}", at=annotations[mark].key)
+            return
+    before = len(problems)
+    if not part.required(one.fields, "spec"):
+        return
+    whole = one.fields["spec"]
+    spec = whole.fields(only=("type", "entity", "configs"))
+    if len(problems) > before or not whole.required(spec, "type", "configs"):
+        return
+    names = _names(whole, spec)
+    values = values_of(inner(spec, "configs", only=map(camel_case, _KEYS)), _KEYS)
+    if len(problems) > before or not values:
+        return
+    entity = whole.entity(names)
+    if entity is not None:
+        part.add(entity, values)
 
 
-def _names(spec: Mapping[str, Field], where: str, checker: Checker) -> dict[str, str | None]:
-    kind = text_at(spec, "type", where, checker)
+def _names(whole: Part, spec: Fields) -> dict[str, str | None]:
+    of_type = spec["type"]
+    kind = of_type.text()
     is_named = _IS_NAMED.get(kind or "")
     if is_named is None:
         if kind is not None:
-            reason = f"there is no type {kind!r} (there are {', '.join(_IS_NAMED)})"
-            checker.report(spec["type"].value, path(where, "type"), reason)
+            of_type.report(f"there is no type {kind!r} (there are {', '.join(_IS_NAMED)})")
         return {}
-    place = path(where, "entity")
-    entity = inner(spec, "entity", where, checker)
-    checker.only(entity, _FIELDS.values(), place)
+    entity = inner(spec, "entity", only=_FIELDS.values())
     names: dict[str, str | None] = {}
     for entity_type, name in _FIELDS.items():
         field = entity.get(name)
-        is_empty = field is None or (isinstance(field.value, Scalar) and (field.value.is_null or not field.value.text))
+        is_empty = field is None or (isinstance(field.node, Scalar) and (field.node.is_null or not field.node.text))
         if is_named.get(entity_type) is True:
             if field is None or is_empty:
-                checker.report(spec["type"].value, place, f"{name} is missing: {kind} needs its name")
+                whole.below("entity").report(f"{name} is missing: {kind} needs its name", at=of_type.node)
             else:
-                names[entity_type] = checker.text(field.value, path(place, name))
+                names[entity_type] = field.text()
         elif field is not None and not is_empty:
             what = "is for a default" if entity_type in is_named else "does not use it"
-            checker.report(field.value, path(place, name), f"{name} is set, and {kind} {what}; leave it out")
+            field.report(f"{name} is set, and {kind} {what}; leave it out")
         elif entity_type in is_named:
             names[entity_type] = None
     return names
 
 
-def _is_true(field: Field) -> bool:
-    return isinstance(field.value, Scalar) and field.value.text.lower() == "true"
+def _is_true(field: Part) -> bool:
+    return isinstance(field.node, Scalar) and field.node.text.lower() == "true"

@@ -9,11 +9,10 @@ whose name holds ``', client-id '`` once is taken for a user with a client id. C
 
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from kquota.files.checker import Checker, Field
+from kquota.files.checker import Checker, Part
 from kquota.files.nodes import Scalar
-from kquota.files.quota_file import QuotaFileEntry
 from kquota.quotas import CLIENT_ID, IP, USER
 
 __all__ = ["is_described", "read"]
@@ -33,54 +32,44 @@ _NOTICES: Final = (
 )
 
 
-class _Record(NamedTuple):
-    """What is said about one entity, on one line but for names with line breaks."""
-
-    line: int
-    text: str
-
-
 def is_described(text: str) -> bool:
     """Whether some line begins as the tool's do, which none of YAML or JSON can."""
     return _BEGINS.search(text) is not None
 
 
-def read(text: str, checker: Checker) -> list[QuotaFileEntry]:
+def read(text: str, checker: Checker) -> None:
     """The entries of all that was described."""
-    entries: list[QuotaFileEntry] = []
     for record in _records(text):
-        node = Scalar(record.line, 1, record.text)
+        whole = Part(checker, record, "")
         parts = _RECORD.fullmatch(record.text.removesuffix("\r"))
         if parts is None:
-            reason = (
+            whole.report(
                 f"this is not what kafka-configs --describe prints about users, clients or ips: {_short(record.text)}"
             )
-            checker.report(node, "", reason)
             continue
         if parts[1].startswith("SCRAM"):
             continue
-        names = _names(parts[2], node, checker)
-        entity = None if names is None else checker.entity(names, node, "")
+        names = _names(parts[2], whole)
+        entity = None if names is None else whole.entity(names)
         values: dict[str, float] = {}
         pairs = parts[3].strip()
         for pair in re.split(", ?", pairs) if pairs else []:
             if _CREDENTIAL.match(pair):
                 continue
             key, _, number = pair.partition("=")
-            key_node, number_node = Scalar(record.line, 1, key), Scalar(record.line, 1, number)
+            field = Part(checker, Scalar(record.line, 1, number), key)
             if key in values:
-                checker.report(node, key, f"{key} appears twice")
+                field.report(f"{key} appears twice")
                 continue
-            value = checker.value(key, Field(key_node, number_node), key, entity)
+            value = field.value(key, entity)
             if value is not None:
                 values[key] = value
         if entity is not None and values:
-            entries.append(checker.entry(entity, values, node, ""))
-    return entries
+            whole.add(entity, values)
 
 
-def _records(text: str) -> Iterator[_Record]:
-    """Each entity's text: a line, or several where a name holds line breaks."""
+def _records(text: str) -> Iterator[Scalar]:
+    """What is said about each entity: a line, or several where a name holds line breaks."""
     first, lines = 0, list[str]()
     for number, line in enumerate(text.split("\n"), 1):
         is_begun = bool(lines) and _BEGINS.match(lines[0]) is not None and not _END.fullmatch(lines[-1].rstrip("\r"))
@@ -88,13 +77,13 @@ def _records(text: str) -> Iterator[_Record]:
             lines.append(line)
             continue
         if lines:
-            yield _Record(first, "\n".join(lines))
+            yield Scalar(first, 1, "\n".join(lines))
         first, lines = number, [line] if line.strip() and line.strip() not in _NOTICES else []
     if lines:
-        yield _Record(first, "\n".join(lines))
+        yield Scalar(first, 1, "\n".join(lines))
 
 
-def _names(text: str, node: Scalar, checker: Checker) -> dict[str, str | None] | None:
+def _names(text: str, whole: Part) -> dict[str, str | None] | None:
     """The parts of an entity; None where there is not exactly one way to read them, which is reported."""
     pairs = []
     for found in _NEXT_PART.finditer(text) if text.endswith(("'", "default client-id")) else ():
@@ -106,7 +95,7 @@ def _names(text: str, node: Scalar, checker: Checker) -> dict[str, str | None] |
                 f"this can be read in several ways, because a name holds quotes: {_short(text)}; write the entity in a "
                 "quota file of kquota"
             )
-            checker.report(node, "", reason)
+            whole.report(reason)
             return None
     for default in ("the default user-principal, ", "default user-principal, "):
         client_id = _part(text.removeprefix(default)) if text.startswith(default) else None
@@ -115,7 +104,7 @@ def _names(text: str, node: Scalar, checker: Checker) -> dict[str, str | None] |
     names = pairs[0] if pairs else _part(text)
     if names is None:
         reason = f"this is no user-principal, client-id or ip, or a user-principal with a client-id: {_short(text)}"
-        checker.report(node, "", reason)
+        whole.report(reason)
     return names
 
 

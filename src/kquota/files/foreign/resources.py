@@ -1,23 +1,22 @@
 """Resources as Kubernetes has them: an ``apiVersion``, a ``kind``, one in each document or several in a list."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kquota.files import nodes
-from kquota.files.checker import Checker, Field
+from kquota.files.checker import Checker, Fields, Part, text_at
 from kquota.files.nodes import Document, Node, Scalar
 
-__all__ = ["Resource", "are_resources", "camel_case", "inner", "path", "resources", "text_at", "values_of"]
+__all__ = ["Resource", "are_resources", "camel_case", "inner", "resources", "values_of"]
 
 
 class Resource(NamedTuple):
-    """One resource, its fields unread; ``where`` is its path in the file."""
+    """One resource, its fields unread."""
 
     api_version: str
     kind: str
-    fields: dict[str, Field]
-    node: Node
-    where: str
+    fields: Fields
+    part: Part
 
     @property
     def group(self) -> str:
@@ -35,54 +34,37 @@ def are_resources(root: Node) -> bool:
 
 def resources(documents: Iterable[Document], checker: Checker) -> list[Resource]:
     """All resources of the file, those in a ``List`` (or a ``KafkaUserList`` and the like) one by one."""
-    found: list[Resource] = []
-    for document in documents:
-        if isinstance(document.root, nodes.Sequence):
-            for i, item in enumerate(document.root.items):
-                found += _flat(item, f"[{i}]", checker)
-        else:
-            found += _flat(document.root, "", checker)
-    return found
+    roots = [Part(checker, document.root, "") for document in documents]
+    parts = [part for one in roots for part in (one.items("") if isinstance(one.node, nodes.Sequence) else [one])]
+    return [resource for part in parts for resource in _flat(part)]
 
 
-def _flat(node: Node, where: str, checker: Checker, api_version: str = "", kind: str = "") -> Iterator[Resource]:
-    """`node` and what it lists; `api_version` and `kind` are those that the items of its list need not repeat."""
-    fields = checker.mapping(node, where, "a resource with apiVersion and kind")
-    if not isinstance(node, nodes.Mapping):
+def _flat(part: Part, api_version: str = "", kind: str = "") -> Iterator[Resource]:
+    """A resource and what it lists; `api_version` and `kind` are those that the items of its list need not repeat."""
+    fields = part.fields("a resource with apiVersion and kind")
+    if not isinstance(part.node, nodes.Mapping):
         return
-    before = len(checker.problems)
+    before = len(part.checker.problems)
     if "apiVersion" in fields or not api_version:
-        checker.required(fields, ("apiVersion",), node, where)
-        api_version = text_at(fields, "apiVersion", where, checker) or ""
+        part.required(fields, "apiVersion")
+        api_version = text_at(fields, "apiVersion") or ""
     if "kind" in fields or not kind:
-        checker.required(fields, ("kind",), node, where)
-        kind = text_at(fields, "kind", where, checker) or ""
-    if len(checker.problems) > before:
+        part.required(fields, "kind")
+        kind = text_at(fields, "kind") or ""
+    if len(part.checker.problems) > before:
         return
-    items = fields["items"].value if "items" in fields else None
-    if not kind.endswith("List") or not isinstance(items, nodes.Sequence):
-        yield Resource(api_version, kind, fields, node, where)
+    items = fields.get("items")
+    if not kind.endswith("List") or items is None or not isinstance(items.node, nodes.Sequence):
+        yield Resource(api_version, kind, fields, part)
         return
     of_items = ("", "") if kind == "List" else (api_version, kind.removesuffix("List"))
-    for i, item in enumerate(items.items):
-        yield from _flat(item, f"{path(where, 'items')}[{i}]", checker, *of_items)
+    for item in items.items("a list"):
+        yield from _flat(item, *of_items)
 
 
-def inner(fields: Mapping[str, Field], name: str, where: str, checker: Checker) -> dict[str, Field]:
+def inner(fields: Fields, name: str, *, only: Iterable[str] | None = None) -> Fields:
     """The fields of the mapping under `name`; none where it is not there."""
-    if name not in fields:
-        return {}
-    return checker.mapping(fields[name].value, path(where, name), "a mapping")
-
-
-def text_at(fields: Mapping[str, Field], name: str, where: str, checker: Checker) -> str | None:
-    """The text of a field; None where there is none."""
-    return checker.text(fields[name].value, path(where, name)) if name in fields else None
-
-
-def path(where: str, name: str) -> str:
-    """The path of what stands under `name`."""
-    return f"{where}.{name}" if where else name
+    return fields[name].fields(only=only) if name in fields else {}
 
 
 def camel_case(key: str) -> str:
@@ -91,11 +73,7 @@ def camel_case(key: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-def values_of(fields: Mapping[str, Field], keys: Iterable[str], where: str, checker: Checker) -> dict[str, float]:
+def values_of(fields: Fields, keys: Iterable[str]) -> dict[str, float]:
     """The values of those `keys` that are set."""
-    values = {
-        key: checker.value(key, fields[name], f"{where}.{name}", None)
-        for key in keys
-        if (name := camel_case(key)) in fields
-    }
+    values = {key: fields[name].value(key, None) for key in keys if (name := camel_case(key)) in fields}
     return {key: value for key, value in values.items() if value is not None}

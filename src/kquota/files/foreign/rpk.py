@@ -5,12 +5,12 @@ An entity is a list of parts with a type and a name, values are a list of a key 
 ``client-id-prefix`` is left out: Kafka has no quotas by prefix.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from kquota.files import nodes
-from kquota.files.checker import Checker, Field
-from kquota.files.nodes import Node, Scalar, kind
-from kquota.files.quota_file import QuotaFileEntry
+from kquota.files.checker import Part
+from kquota.files.nodes import Node, Scalar
 from kquota.quotas import ClientQuotaEntity
 
 __all__ = ["is_rpk", "read"]
@@ -19,17 +19,17 @@ PREFIX: Final = "client-id-prefix"
 DEFAULT: Final = "<default>"
 
 
-def is_rpk(root: Node, checker: Checker) -> bool:
+def is_rpk(root: Part) -> bool:
     """Whether the entities under ``quotas`` are lists, as rpk has them, and not mappings, as we have them.
 
     Where some are the one and some the other, that is reported.
     """
-    entities = list(_entities(root))
+    entities = list(_entities(root.node))
     lists = [node for node in entities if isinstance(node, nodes.Sequence)]
     mappings = [node for node in entities if isinstance(node, nodes.Mapping)]
     if lists and mappings:
         reason = "entries of two formats: this entity is a list, as rpk has it, others are mappings, as kquota has them"
-        checker.report(lists[0], "quotas", reason)
+        root.below("quotas").report(reason, at=lists[0])
     return bool(lists) and not mappings
 
 
@@ -45,82 +45,64 @@ def _under(node: Node, name: str) -> Node | None:
     return next((value for key, value in node.pairs if isinstance(key, Scalar) and key.text == name), None)
 
 
-def read(root: Node, checker: Checker) -> list[QuotaFileEntry]:
+def read(root: Part) -> None:
     """The entries of an export of rpk."""
-    fields = checker.mapping(root, "", "a mapping with the list quotas")
-    checker.only(fields, ("quotas",), "")
-    quotas = fields["quotas"].value
-    entries = [
-        _entry(item, f"quotas[{i}]", checker)
-        for i, item in enumerate(quotas.items if isinstance(quotas, nodes.Sequence) else [])
-    ]
-    return [entry for entry in entries if entry is not None]
+    for item in root.fields(only=("quotas",))["quotas"].items("a list"):
+        _read(item)
 
 
-def _entry(node: Node, where: str, checker: Checker) -> QuotaFileEntry | None:
-    fields = checker.mapping(node, where, "an entry with entity and values")
-    checker.only(fields, ("entity", "values"), where)
-    if not checker.required(fields, ("entity", "values"), node, where):
-        return None
-    before = len(checker.problems)
-    names = _names(fields["entity"].value, f"{where}.entity", checker)
-    if len(checker.problems) > before:
-        return None
+def _read(part: Part) -> None:
+    fields = part.fields("an entry with entity and values", only=("entity", "values"))
+    if not part.required(fields, "entity", "values"):
+        return
+    before = len(part.checker.problems)
+    names = _names(fields["entity"])
+    if len(part.checker.problems) > before:
+        return
     if PREFIX in names:
-        reason = (
+        part.leave_out(
             f"not carried over: Kafka has no quotas by prefix ({PREFIX} {names[PREFIX]!r}); write an entry for each "
             "client id that begins so"
         )
-        checker.leave_out(node, where, reason)
-        return None
-    entity = checker.entity(names, fields["entity"].value, f"{where}.entity")
-    values = _values(fields["values"].value, f"{where}.values", entity, checker)
-    return None if entity is None else checker.entry(entity, values, node, where)
+        return
+    entity = fields["entity"].entity(names)
+    values = _values(fields["values"], entity)
+    if entity is not None:
+        part.add(entity, values)
 
 
-def _names(node: Node, where: str, checker: Checker) -> dict[str, str | None]:
+def _names(whole: Part) -> dict[str, str | None]:
     names: dict[str, str | None] = {}
-    for i, part in enumerate(_items(node, where, "a list of parts with name and type", checker)):
-        place = f"{where}[{i}]"
-        fields = checker.mapping(part, place, "a part with name and type")
-        checker.only(fields, ("name", "type"), place)
-        if not checker.required(fields, ("name", "type"), part, place):
+    for part in whole.items("a list of parts with name and type"):
+        fields = part.fields("a part with name and type", only=("name", "type"))
+        if not part.required(fields, "name", "type"):
             continue
-        entity_type = checker.text(fields["type"].value, f"{place}.type")
-        name = checker.text(fields["name"].value, f"{place}.name")
+        entity_type = fields["type"].text()
+        name = fields["name"].text()
         if entity_type is not None and entity_type in names:
-            checker.report(fields["type"].value, place, f"{entity_type} appears twice")
+            part.report(f"{entity_type} appears twice", at=fields["type"].node)
         elif entity_type is not None and name is not None:
             names[entity_type] = None if name == DEFAULT else name
     return names
 
 
-def _values(node: Node, where: str, entity: ClientQuotaEntity | None, checker: Checker) -> dict[str, float]:
+def _values(whole: Part, entity: ClientQuotaEntity | None) -> dict[str, float]:
     values: dict[str, float] = {}
-    items = _items(node, where, "a list of values with key and values", checker)
-    if isinstance(node, nodes.Sequence) and not items:
-        checker.report(node, where, "there are no values; leave the entry out")
-    for i, item in enumerate(items):
-        place = f"{where}[{i}]"
-        fields = checker.mapping(item, place, "a value with key and values")
-        checker.only(fields, ("key", "values"), place)
-        if not checker.required(fields, ("key", "values"), item, place):
+    items = whole.items("a list of values with key and values")
+    if isinstance(whole.node, nodes.Sequence) and not items:
+        whole.report("there are no values; leave the entry out")
+    for part in items:
+        fields = part.fields("a value with key and values", only=("key", "values"))
+        if not part.required(fields, "key", "values"):
             continue
-        key_node = fields["key"].value
-        key = checker.text(key_node, f"{place}.key")
+        key_node = fields["key"].node
+        key = fields["key"].text()
         if key is None or not isinstance(key_node, Scalar):
             continue
         if key in values:
-            checker.report(key_node, place, f"{key} appears twice")
+            part.report(f"{key} appears twice", at=key_node)
             continue
-        value = checker.value(key, Field(key_node, fields["values"].value), place, entity)
+        value = replace(part, node=fields["values"].node, key=key_node).value(key, entity)
         if value is not None:
             values[key] = value
     return values
-
-
-def _items(node: Node, where: str, expected: str, checker: Checker) -> list[Node]:
-    if isinstance(node, nodes.Sequence):
-        return node.items
-    checker.report(node, where, f"{expected} is expected, not {kind(node)}")
-    return []
