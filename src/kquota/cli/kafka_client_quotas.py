@@ -15,6 +15,7 @@ import click
 
 from kquota import __version__
 from kquota.cli.options.broker import BrokerOptions, StaticDefaultOptions
+from kquota.cli.options.entity_filter import EntityFilter
 from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import Target, check_each_once
 from kquota.cli.running import run as run_command
@@ -23,8 +24,6 @@ from kquota.printable import printable
 from kquota.quotas import (
     ClientQuotaAlteration,
     ClientQuotaEntity,
-    ClientQuotaFilter,
-    ClientQuotaFilterComponent,
     StaticSource,
     format_number,
     parse_quantity,
@@ -133,17 +132,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _describe(target: Target, named: Names, of_default: Sequence[str], begins: Names) -> int:
-    quota_filter = ClientQuotaFilter.contains(
-        [
-            *(ClientQuotaFilterComponent.of_entity(kind, name) for kind, name in named.items()),
-            *(ClientQuotaFilterComponent.of_default_entity(kind) for kind in of_default),
-            *(ClientQuotaFilterComponent.of_entity_type(kind) for kind in begins),
-        ]
-    )
+    wanted = EntityFilter(tuple(named.items()), tuple(of_default), (), tuple(begins.items()), strict=False)
     blocks = []
-    for entry in target.read(quota_filter).entries:
-        found = [(entry.entity.entries.get(kind), text) for kind, text in begins.items()]
-        if all(name is not None and name.startswith(text) for name, text in found):
+    for entry in target.read(wanted.asked).entries:
+        if wanted.has_prefixes(entry.entity):
             lines = [f"{printable(key)}={format_number(value)}" for key, value in sorted(entry.values.items())]
             blocks.append("\n".join([_shown(entry.entity), *lines]) + "\n")
     sys.stdout.write("\n".join(blocks))

@@ -109,10 +109,7 @@ class LocalStore(QuotaStore):
         return self._keeper.read().describe(quota_filter, model=self.model)
 
     def index(self) -> QuotaIndex:
-        """All quotas as they are now. Cheap, and never waits for a commit.
-
-        :raises StoreError: they cannot be read.
-        """
+        """As :meth:`Servable.index`."""
         return self._keeper.read()
 
     def alter(
@@ -124,12 +121,7 @@ class LocalStore(QuotaStore):
         hosts: Hosts | None = None,
         wait_ms: int | None = None,
     ) -> Mapping[ClientQuotaEntity, ApiError | None]:
-        """As :meth:`QuotaStore.alter`.
-
-        :param hosts: what was found of the host names given as ip.
-        :param wait_ms: for how long to wait for those who commit before; ten seconds if nothing is said.
-        :raises StoreError: nothing was changed; or that is unknown, if it says so.
-        """
+        """As :meth:`Servable.alter`."""
         asked = list(alterations)
         hosts = self._hosts(asked) if hosts is None else hosts
         if validate_only:
@@ -218,10 +210,7 @@ class LocalStore(QuotaStore):
         return self._keeper.history(since=since)
 
     def maintain(self) -> None:
-        """Do now and then what no request waits for, and look whether all is well.
-
-        :raises StoreError: it is not.
-        """
+        """As :meth:`Servable.maintain`."""
         self._keeper.maintain()
 
     def close(self) -> None:

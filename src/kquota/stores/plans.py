@@ -106,12 +106,12 @@ class PreparedChanges:
         return to_outcomes(self.entities, self.changes, results, dry_run=dry_run)
 
 
-def all_quotas(store: QuotaStore) -> QuotaSnapshot:
-    """Everything that is set.
+def all_quotas(store: QuotaStore, quota_filter: ClientQuotaFilter | None = None) -> QuotaSnapshot:
+    """Everything that is set, or what of it matches.
 
     :raises KquotaError: it could not be asked, or was refused.
     """
-    found = store.describe(ClientQuotaFilter.all())
+    found = store.describe(quota_filter or ClientQuotaFilter.all())
     if isinstance(found, ApiError):
         raise found.to_exception()
     return found

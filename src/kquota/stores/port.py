@@ -125,7 +125,7 @@ class Servable(Protocol):
         """As :meth:`QuotaStore.alter`.
 
         :param hosts: what was found of the host names given as ip.
-        :param wait_ms: for how long to wait for those who commit before.
+        :param wait_ms: for how long to wait for those who commit before; ten seconds if nothing is said.
         :raises StoreError: nothing was changed; or that is unknown, if it says so.
         """
 

@@ -38,14 +38,12 @@ def check_owners(names: Iterable[str], owners: OwnerMap) -> None:
 
     :raises InputError: with the names that there are.
     """
-    known = owners.owners | {UNOWNED}
-    unknown = next((name for name in names if not owners or name not in known), None)
-    if unknown is None:
-        return
-    if not owners:
-        raise InputError(
-            f"--owner {unknown}: no owners are known: give --owners FILE, or quotas in which entries have an `owner`"
-        )
-    names = sorted(owners.owners)
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    raise InputError(f"--owner {unknown}: there is no such owner; there are {', '.join(names[:_SHOWN])}{more}")
+    known = sorted(owners.owners)
+    for name in names:
+        if not owners:
+            raise InputError(
+                f"--owner {name}: no owners are known: give --owners FILE, or quotas in which entries have an `owner`"
+            )
+        if name not in (*known, UNOWNED):
+            more = f" and {len(known) - _SHOWN:,} more" if len(known) > _SHOWN else ""
+            raise InputError(f"--owner {name}: there is no such owner; there are {', '.join(known[:_SHOWN])}{more}")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -19,19 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["moment", "over_time_lines", "quotas_as_of_option", "read_quota_timeline"]
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _SHOWN_CHANGES: Final = 5
 
 
-def quotas_as_of_option(command: F) -> F:
-    """``--quotas-as-of``: what :func:`read_quota_timeline` takes."""
-    return click.option(
-        "--quotas-as-of",
-        type=click.Choice(["log", "now"]),
-        help="Of a store's quotas, judge the log by those in force when it was written, or by those in force now.  "
-        "[default: log, but now for a log from before the store's history]",
-    )(command)
+quotas_as_of_option = click.option(
+    "--quotas-as-of",
+    type=click.Choice(["log", "now"]),
+    help="Of a store's quotas, judge the log by those in force when it was written, or by those in force now.  "
+    "[default: log, but now for a log from before the store's history]",
+)
+"""What :func:`read_quota_timeline` takes."""
 
 
 def read_quota_timeline(target: Target, quotas_as_of: str | None) -> QuotasOverTime:

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from kquota.cli.options.entity_types import current_model
 from kquota.cli.options.paths import as_path
 from kquota.cli.running import warn
-from kquota.errors import ApiError, InputError
+from kquota.errors import InputError
 from kquota.files import QuotaFile, read_quota_file
 from kquota.policy import PlanTarget, is_plan
 from kquota.quotas import ClientQuotaFilter
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kquota.stores.cluster import ClusterStore
 
 __all__ = [
+    "PLACES",
     "QUOTA_FILE",
     "Target",
     "check_each_once",
@@ -49,6 +50,10 @@ QUOTA_FILE: Final = (
 quotas_option = click.option("--quotas", callback=as_path, metavar="FILE", required=True, help=QUOTA_FILE)
 
 
+PLACES: Final = {"bootstrap_server": "--bootstrap-server", "store": "--store", "quotas": "--quotas"}
+"""The options that say where quotas are, by their names in :class:`Target`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Whose quotas: exactly one of a cluster, a store and a file."""
@@ -66,15 +71,7 @@ class Target:
 
         :raises click.UsageError: with what may be given.
         """
-        given = [
-            option
-            for option, value in (
-                ("--bootstrap-server", self.bootstrap_server),
-                ("--store", self.store),
-                ("--quotas", self.quotas),
-            )
-            if value is not None
-        ]
+        given = [option for name, option in PLACES.items() if getattr(self, name) is not None]
         if not given:
             choices = ["--bootstrap-server HOST:PORT", "--store URL", *(["--quotas FILE"] if files else [])]
             raise click.UsageError(f"Say where the quotas are: {', '.join(choices[:-1])} or {choices[-1]}.")
@@ -161,11 +158,10 @@ class Target:
             file = read_quotas(self.quotas)
             check_filter(quota_filter)
             return QuotaFile(tuple(entry for entry in file.entries if quota_filter.matches(entry.entity)))
+        from kquota.stores.plans import all_quotas
+
         with self.open() as store:
-            found = store.describe(quota_filter)
-        if isinstance(found, ApiError):
-            raise found.to_exception()
-        return QuotaFile.of(found)
+            return QuotaFile.of(all_quotas(store, quota_filter))
 
 
 def target_options(
@@ -183,7 +179,7 @@ def target_options(
         def with_target(**options: Any) -> Any:
             source = click.get_current_context().get_parameter_source("properties")
             target = Target(
-                **_closest({name: options.pop(name) for name in _PLACES if name in options}),
+                **_closest({name: options.pop(name) for name in (*_OF_CLUSTER, "store", "quotas") if name in options}),
                 are_properties_typed=source is ParameterSource.COMMANDLINE,
             )
             if required:
@@ -227,7 +223,6 @@ _STORE: Final = click.option(
     metavar="URL",
     help="A store of kquota serve, read without it: sqlite:///relative.db or sqlite:////absolute.db",
 )
-_PLACES: Final = ("bootstrap_server", "command_config", "properties", "store", "quotas")
 _OF_CLUSTER: Final = ("bootstrap_server", "command_config", "properties")
 
 

@@ -75,7 +75,7 @@ def _hint(one: Outcome, error: ApiError) -> str:
 
 
 def _value(value: float | None) -> str:
-    return "-" if value is None else format_number(value)
+    return "" if value is None else format_number(value)
 
 
 def _text_lines(outcomes: Iterable[Outcome]) -> list[str]:
@@ -88,7 +88,7 @@ def _text_rows(one: Outcome) -> list[tuple[str, ...]]:
     entity = one.entity.to_text()
     for change in one.changes:
         status = "valid" if one.dry_run and one.error is None else one.status
-        rows.append((entity, change.key, f"{_value(change.before)} -> {_value(change.after)}", status))
+        rows.append((entity, change.key, f"{_value(change.before) or '-'} -> {_value(change.after) or '-'}", status))
         entity = ""
     return rows or [(entity, "", "", one.status)]
 
@@ -103,19 +103,9 @@ _LAYOUT: Layout[Outcome] = Layout(
         "changes": {change.key: {"before": change.before, "after": change.after} for change in one.changes},
     },
     header=("entity", "key", "before", "after", "status", "error"),
-    rows=lambda one: (
-        [
-            (
-                one.entity.to_text(),
-                change.key,
-                "" if change.before is None else format_number(change.before),
-                "" if change.after is None else format_number(change.after),
-                one.status,
-                "" if one.error is None else str(one.error),
-            )
-            for change in one.changes
-        ]
-        or [(one.entity.to_text(), "", "", "", one.status, "" if one.error is None else str(one.error))]
-    ),
+    rows=lambda one: [
+        (one.entity.to_text(), *change, one.status, "" if one.error is None else str(one.error))
+        for change in [(c.key, _value(c.before), _value(c.after)) for c in one.changes] or [("", "", "")]
+    ],
     text=_text_lines,
 )

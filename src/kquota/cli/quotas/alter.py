@@ -9,7 +9,7 @@ import click
 from kquota.cli.options.targets import Target, check_each_once, parse_name, target_options
 from kquota.cli.output import format_option
 from kquota.cli.plans.outcomes import write_outcomes
-from kquota.errors import ApiError, IllegalArgumentError, InputError
+from kquota.errors import IllegalArgumentError, InputError
 from kquota.quotas import (
     ClientQuotaAlteration,
     ClientQuotaEntity,
@@ -20,6 +20,7 @@ from kquota.quotas import (
     parse_quantity,
 )
 from kquota.stores.changes import local_principal, to_outcomes
+from kquota.stores.plans import all_quotas
 
 __all__ = ["alter"]
 
@@ -71,10 +72,7 @@ def alter(
     entity = _entity(names, defaults)
     ops = _ops(added, deleted)
     with target.open(writes=not dry_run, creates=bool(added)) as store:
-        current = store.describe(_only(entity))
-        if isinstance(current, ApiError):
-            raise current.to_exception()
-        values = current.get(entity, {})
+        values = all_quotas(store, _only(entity)).get(entity, {})
         results = store.alter([ClientQuotaAlteration(entity, ops)], validate_only=dry_run, principal=local_principal())
     changes = [
         QuotaChange(entity, op.key, values.get(op.key), op.value)

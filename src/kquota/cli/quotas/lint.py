@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.taking import takes
-from kquota.cli.options.targets import QUOTA_FILE, Target, read_quotas, target_options
+from kquota.cli.options.targets import PLACES, QUOTA_FILE, Target, read_quotas, target_options
 from kquota.cli.output import Layout, format_option, write_records
 from kquota.config import BrokerConfig
 from kquota.errors import InputError
@@ -93,7 +93,7 @@ def lint(
 def _check_alone() -> None:
     """Refuse another place beside files, if it was asked for here and not in the environment."""
     context = click.get_current_context()
-    for name, option in (("bootstrap_server", "--bootstrap-server"), ("store", "--store"), ("quotas", "--quotas")):
+    for name, option in PLACES.items():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"Give files or {option}: quotas are read from one place.")
 
