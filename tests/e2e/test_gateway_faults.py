@@ -355,7 +355,7 @@ def test_two_brokers_on_one_port_are_named_and_nothing_is_left_open(run: Run) ->
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         upstream = Upstream([(1, "127.0.0.1", 9), (3, "127.0.0.1", 9)])
-        with pytest.raises(KquotaError, match=f"brokers 1 and 3 both have port {port}: give more --node-ports"):
+        with pytest.raises(KquotaError, match=f"brokers 1 and 3 both have port {port}: give more `node_ports`"):
             async with gateway_of(upstream, node_ports=NodePorts(port, 1)):
                 pass
         await asyncio.sleep(0)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -350,17 +348,3 @@ def test_each_topic_has_its_own_error(broker: Callable[[str], Broker], version: 
         ]  # fmt: skip
         gone = admin.topics.delete_topics(more)
         assert codes(gone.values()) == [0, KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
-
-
-def test_the_example_of_the_documentation(
-    kafka: Broker, operator: QuotaAdmin, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It runs, and prints what it says that it prints, but for the milliseconds."""
-    page = (Path(__file__).parents[2] / "docs" / "topics.md").read_text(encoding="utf-8")
-    [program] = re.findall("```python\n(.*?)```", page, re.DOTALL)
-    [printed] = re.findall("```text\n(.*?)```", page, re.DOTALL)
-    with quota(operator, ClientQuotaEntity({"client-id": "provisioner"}), 1.0):
-        exec(program.replace("localhost:9092", kafka.plaintext), {"__name__": "example"})
-    operator.topics.delete_topics(["orders"]).all()
-    said, promised = (re.sub(r"\d+ ms", "N ms", text) for text in (capsys.readouterr().out, printed))
-    assert said == promised

@@ -198,7 +198,7 @@ def test_what_cannot_be_told_apart_is_refused(files: Path, capsys: pytest.Captur
     for arguments, message in (
         (["--prometheus", files / "range" / "a.json"], "give --broker-label pod"),
         (["--prometheus", files / "strimzi.json"], "Strimzi"),
-        (["--prometheus", files / "hosts.json", "--broker-label", "instance"], "--broker '10.0.0.1:9404=N'"),
+        (["--prometheus", files / "hosts.json", "--broker-label", "instance"], "Say it with --broker 10.0.0.1:9404=N"),
         (["--prometheus", files / "hosts.json", "--broker", "a=1"], "give --broker-label"),
         (["--prometheus", files / "nowhere*"], "no such file"),
         (["--prometheus", files / "hosts.json", "--metrics-mapping", files / "no.toml"], "--metrics-mapping"),

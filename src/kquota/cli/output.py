@@ -72,6 +72,8 @@ def write_records(records: Iterable[T], format: str, layout: Layout[T]) -> None:
         case _:
             for line in layout.text(records):
                 write(line + "\n")
+    # What is said of the records on standard error comes after them, also where both go to one file.
+    sys.stdout.flush()
 
 
 def check_writable(path: str | None, option: str) -> None:
