@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from shlex import quote
 from statistics import median
 from typing import TYPE_CHECKING, Final, Self
 
@@ -177,7 +178,8 @@ def _check(manifests: Sequence[MetricManifest], files: Sequence[MetricFile], opt
     unknown = sorted({value for one in manifests for value in one.unknown_brokers})
     if unknown:
         raise InputError(
-            f"`broker_label` {label}: which broker is {unknown[0]!r}? Say it with `broker_ids` {quote(f'{unknown[0]}=N')}"
+            f"`broker_label` {label}: which broker is {unknown[0]!r}? Say it with `broker_ids` "
+            + quote(f"{unknown[0]}=N")
             + (f", and the same of {', '.join(unknown[1:_SHOWN])}" if len(unknown) > 1 else "")
         )
     values: dict[int, str] = {}
