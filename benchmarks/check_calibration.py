@@ -23,7 +23,7 @@ import pandas as pd
 from kquota.config import BrokerConfig
 from kquota.files import QuotaTimeline, read_quota_file
 from kquota.pipeline.calibration.broker_replay import is_close
-from kquota.pipeline.calibration.replayed_waits import EMPTY_ANSWER_BYTES, to_replayed_throttles
+from kquota.pipeline.calibration.replayed_throttles import EMPTY_ANSWER_BYTES, to_replayed_throttles
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.tables import CALIBRATION, CLIENTS, REQUESTS
 from kquota.pipeline.jobs import JobOptions, LogSettings, RejectLimit, analyze

@@ -166,7 +166,7 @@ def a_calibrated_meter(**changes: Any) -> Row:
         **METER,
         "broker_id": 1,
         "is_estimate": False,
-        "waits": 40,
+        "compared": 40,
         "within_5ms_or_5pct": 0.975,
         "within_as_logged": 0.95,
         "false_negatives": 1,
@@ -202,8 +202,8 @@ def a_calibration(*rows: Row, estimates: Sequence[Row] = (), **sums: int) -> lis
     for of_kind in (rows, estimates):
         all_meters = {
             "all_total": len(of_kind),
-            "all_waits": sum(one.waits for one in of_kind),
-            "all_close": sum(round((one.within_5ms_or_5pct or 0) * one.waits) for one in of_kind),
+            "all_compared": sum(one.compared for one in of_kind),
+            "all_close": sum(round((one.within_5ms_or_5pct or 0) * one.compared) for one in of_kind),
             "all_throttle_ms_logged": sum(one.throttle_ms_logged for one in of_kind),
             "all_throttle_ms_predicted": sum(one.throttle_ms_predicted for one in of_kind),
             "all_not_compared": sum(one.not_compared for one in of_kind),

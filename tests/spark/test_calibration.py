@@ -8,7 +8,7 @@ from kquota.config import BrokerConfig
 from kquota.metering.meters import RateMeter
 from kquota.metering.statistics import Windows
 from kquota.pipeline.calibration.broker_replay import is_close
-from kquota.pipeline.calibration.replayed_waits import to_calibration, to_replayed_throttles
+from kquota.pipeline.calibration.replayed_throttles import to_calibration, to_replayed_throttles
 from kquota.pipeline.dataset.tables import CALIBRATION, CLIENTS, REQUESTS
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kquota.config import BrokerConfig
 from kquota.metering.meters import BucketMeter, RateMeter
 from kquota.metering.statistics import Windows
-from kquota.pipeline.calibration.replayed_waits import to_calibration, to_replayed_throttles
+from kquota.pipeline.calibration.replayed_throttles import to_calibration, to_replayed_throttles
 from kquota.pipeline.limits.clients import CLIENT_TEXT, KAFKA_METER, Period, with_limits, with_limits_over_time
 from kquota.pipeline.limits.periods import IS_LATEST, VALID_FROM_MS, VALID_TO_MS
 from kquota.pipeline.limits.totals import to_client_totals

@@ -54,7 +54,7 @@ def print_analysis(analysis: Analysis) -> None:
             f"{summary.unknown_amounts:,} requests have an unknown amount: deleting and growing topics costs their "
             "partitions, which the log does not always have (see --topics)."
         )
-    if summary.calibration is not None and summary.calibration.waits:
+    if summary.calibration is not None and summary.calibration.compared:
         console.print(_calibration(summary.calibration))
     console.print(f"\ntables: {analysis.dataset.url}")
     if analysis.dataset.has("report"):
@@ -138,10 +138,10 @@ def _ambiguous_hour(log: AmbiguousHour) -> str:
 
 
 def _calibration(calibration: CalibrationTotals) -> str:
-    close, waits = calibration.within_5ms_or_5pct, calibration.waits
+    close, compared = calibration.within_5ms_or_5pct, calibration.compared
     return (
-        f"calibration: Kafka's arithmetic on this log gives {close:,} of {waits:,} throttle times "
-        f"({close / waits:.1%}) within 5 ms or 5 %: {duration(calibration.throttle_ms_predicted)} in all, logged "
+        f"calibration: Kafka's arithmetic on this log gives {close:,} of {compared:,} throttle times "
+        f"({close / compared:.1%}) within 5 ms or 5 %: {duration(calibration.throttle_ms_predicted)} in all, logged "
         f"{duration(calibration.throttle_ms_logged)}"
     )
 

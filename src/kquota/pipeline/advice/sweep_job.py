@@ -31,7 +31,7 @@ from kquota.pipeline.dataset.tables import CURVE, RECOMMENDATIONS, USAGE
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
 from kquota.pipeline.simulation.recording import Recording, recording_spans
-from kquota.pipeline.spark.persisted_frames import keep
+from kquota.pipeline.spark.persisted_frames import persist
 from kquota.pipeline.utilisation.rates import to_utilisation
 from kquota.policy import UNOWNED, Objective, OwnerMap
 from kquota.quotas import (
@@ -93,7 +93,7 @@ def _measured(run: Run, quotas: QuotaFile, arrivals: Arrivals, unlimited_by: str
         defaults = run.broker.static_defaults
         clients = recorded_clients(run)
         meters = to_meters(clients, quotas.snapshot(), static_defaults=defaults, unlimited_by=unlimited_by)
-        return keep(meters), Recording(arrivals, run.broker, recording_spans(run.source(USAGE.name)))
+        return persist(meters), Recording(arrivals, run.broker, recording_spans(run.source(USAGE.name)))
 
 
 def sweep(
@@ -139,18 +139,20 @@ def recommend(
     """Find the limits to set, into the table `recommendations` of the dataset, and as a quota file."""
     with spark_run(options, RECOMMEND_STEP, Dataset.open(usage)) as run:
         meters, recording = _measured(run, quotas, arrivals, unlimited_by)
-        meters = keep(with_rules(meters.where(F.col("key").isin(*goal.keys)), owners))
+        meters = persist(with_rules(meters.where(F.col("key").isin(*goal.keys)), owners))
         kept = None
         if goal.owners:
             is_chosen = F.col("owner").isin(*goal.owners)
             kept = unchanged_limits(run.frame(USAGE.name), meters.where(~is_chosen))
             meters = meters.where(is_chosen)
         with run.stage("search for limits"):
-            needed = keep(_needed(run, meters, recording, goal, grid))
+            needed = persist(_needed(run, meters, recording, goal, grid))
             values = rule_values(needed, meters)
-            values = keep(cut_to_capacity(values, needed, meters, goal.capacity or {}, kept))
+            values = persist(cut_to_capacity(values, needed, meters, goal.capacity or {}, kept))
         with run.stage("simulate the recommended limits"):
-            simulated = keep(simulate_cell_frames(run.source(USAGE.name), keep(with_values(meters, values)), recording))
+            simulated = persist(
+                simulate_cell_frames(run.source(USAGE.name), persist(with_values(meters, values)), recording)
+            )
             run.write(RECOMMENDATIONS.name, to_recommendations(values, simulated, meters, goal.reason()))
             table = run.frame(RECOMMENDATIONS.name)
             rows = tuple(table.orderBy(F.col("owner") == UNOWNED, "owner", "entity", "key").collect())

@@ -33,7 +33,7 @@ from kquota.pipeline.simulation.request_frames import (
     simulate_callback_frames,
     simulate_request_frames,
 )
-from kquota.pipeline.spark.persisted_frames import keep
+from kquota.pipeline.spark.persisted_frames import persist
 from kquota.quotas import QuotaSnapshot
 
 if TYPE_CHECKING:
@@ -162,9 +162,9 @@ def simulate_both(
     """
     usage = run.source(USAGE.name)
     with run.stage("resolve both quotas"):
-        bindings = keep(to_bindings(recorded_clients(run), old, new, static_defaults=run.broker.static_defaults))
+        bindings = persist(to_bindings(recorded_clients(run), old, new, static_defaults=run.broker.static_defaults))
         if only_changed:
-            bindings = keep(changed(bindings))
+            bindings = persist(changed(bindings))
         recording = Recording(arrivals, run.broker, recording_spans(usage))
     # Where a part of the usage is from metrics, only cells have all of it.
     has_all_requests = run.has(REQUESTS.name) and run.summary.metrics is None
@@ -176,12 +176,12 @@ def simulate_both(
             requests = run.frame(REQUESTS.name)
             current = simulate_request_frames(requests, with_old_limits(bindings), recording)
             if callback is None:
-                candidate = keep(simulate_request_frames(requests, bindings, recording))
+                candidate = persist(simulate_request_frames(requests, bindings, recording))
             else:
-                by_callback = keep(simulate_callback_frames(requests, callback, recording))
+                by_callback = persist(simulate_callback_frames(requests, callback, recording))
                 candidate = by_callback.drop("members")
-                bindings = keep(callback_bindings(by_callback, bindings))
+                bindings = persist(callback_bindings(by_callback, bindings))
         table = to_what_if(bindings, candidate, current, model=arrivals.model, grain=grain, is_recorded=is_recorded)
-        table = keep(table)
+        table = persist(table)
         table.count()
     return WhatIfFrames(table, candidate, bindings, recording, grain)

@@ -38,7 +38,7 @@ from kquota.metering.meters import BucketMeter
 from kquota.metering.statistics import SampledRate, Windows
 from kquota.metering.throttling import LONGEST_MS, rate_throttle_ms
 
-__all__ = ["CLOSE_MS", "CLOSE_SHARE", "BucketReplay", "LoggedRequest", "RateReplay", "SettledThrottle", "is_close"]
+__all__ = ["CLOSE_MS", "CLOSE_SHARE", "BucketReplay", "ComparedThrottle", "LoggedRequest", "RateReplay", "is_close"]
 
 CLOSE_MS: Final = 5
 CLOSE_SHARE: Final = 0.05
@@ -56,7 +56,7 @@ MOST_PENALTY: Final = 3.0
 WAIT_PARTS: Final = 16
 """The time that a request waited for the controller is divided into this many parts."""
 THROTTLES_AHEAD: Final = 20
-"""This many throttle times of a meter are read before the first of them is settled."""
+"""This many throttle times of a meter are read before the first of them is decided."""
 _FAR_OFF_MS: Final = 100
 _REMEMBERED: Final = 0.9
 
@@ -84,7 +84,7 @@ class LoggedRequest(NamedTuple):
     """The limit in force at its time; None: that of the replay."""
 
 
-class SettledThrottle(NamedTuple):
+class ComparedThrottle(NamedTuple):
     """The throttle time that the broker logged for a request, and those that the replay calculates."""
 
     broker_id: int
@@ -103,9 +103,9 @@ def is_close(predicted_ms: float, logged_ms: float) -> bool:
 
 
 class _Throttles(NamedTuple):
-    """Throttle times of a hypothesis that are not settled yet, the last first; what is before a fork is shared."""
+    """Throttle times of a hypothesis that are not decided yet, the last first; what is before a fork is shared."""
 
-    last: SettledThrottle
+    last: ComparedThrottle
     before: _Throttles | None
 
 
@@ -134,13 +134,13 @@ class RateReplay:
         """
         self._limit = limit
         self._follow = follow
-        self._settled_after_ms = 2 * (windows.span_ms + windows.size_ms)
+        self._decided_after_ms = 2 * (windows.span_ms + windows.size_ms)
         self._plain = SampledRate(windows)
         self._hypotheses = [_Hypothesis(SampledRate(windows), 0.0, 0.0, None)]
         self._buffered: list[tuple[LoggedRequest, int]] = []
 
-    def feed(self, request: LoggedRequest) -> Iterator[SettledThrottle]:
-        """Count a request; gives the throttle times that are settled by it, of this request or of earlier ones.
+    def feed(self, request: LoggedRequest) -> Iterator[ComparedThrottle]:
+        """Count a request; gives the throttle times that are decided by it, of this request or of earlier ones.
 
         Requests without a throttle time, logged or predicted, are left out.
         """
@@ -155,13 +155,13 @@ class RateReplay:
             yield from self._count_buffered()
         self._buffered.append((request, unguided_ms))
 
-    def finish(self) -> Iterator[SettledThrottle]:
-        """The throttle times that are not settled yet."""
+    def finish(self) -> Iterator[ComparedThrottle]:
+        """The throttle times that are not decided yet."""
         if self._buffered:
             yield from self._count_buffered()
-        yield from self._settle(self._hypotheses[0])
+        yield from self._decide(self._hypotheses[0])
 
-    def _count_buffered(self) -> Iterator[SettledThrottle]:
+    def _count_buffered(self) -> Iterator[ComparedThrottle]:
         buffered, self._buffered = self._buffered, []
         orders = _orders(buffered)
         last_ms = buffered[-1][0].at_ms
@@ -173,10 +173,10 @@ class RateReplay:
         ]
         if len(hypotheses) > 1:
             hypotheses = self._likely(hypotheses)
-            if last_ms - max(hypothesis.forked_ms for hypothesis in hypotheses) > self._settled_after_ms:
+            if last_ms - max(hypothesis.forked_ms for hypothesis in hypotheses) > self._decided_after_ms:
                 del hypotheses[1:]
         if len(hypotheses) == 1:
-            yield from self._settle(hypotheses[0])
+            yield from self._decide(hypotheses[0])
         self._hypotheses = hypotheses
 
     def _continued(
@@ -224,13 +224,13 @@ class RateReplay:
                 found.setdefault(hypothesis.rate.state(), hypothesis)
         return list(found.values())
 
-    def _settle(self, hypothesis: _Hypothesis) -> Iterator[SettledThrottle]:
-        settled = []
+    def _decide(self, hypothesis: _Hypothesis) -> Iterator[ComparedThrottle]:
+        decided = []
         throttles, hypothesis.throttles = hypothesis.throttles, None
         while throttles is not None:
-            settled.append(throttles.last)
+            decided.append(throttles.last)
             throttles = throttles.before
-        return reversed(settled)
+        return reversed(decided)
 
 
 class BucketReplay:
@@ -247,8 +247,8 @@ class BucketReplay:
         self._penalties = [0.0 for _ in self._meters]
         self._buffered: deque[tuple[LoggedRequest, list[int]]] = deque()
 
-    def feed(self, request: LoggedRequest, *, strict: bool, controller_ms: float) -> Iterator[SettledThrottle]:
-        """Take the request's tokens; gives the throttle times that are settled by it.
+    def feed(self, request: LoggedRequest, *, strict: bool, controller_ms: float) -> Iterator[ComparedThrottle]:
+        """Take the request's tokens; gives the throttle times that are decided by it.
 
         :param controller_ms: for how long it waited for the controller, after `at_ms`.
         """
@@ -264,12 +264,12 @@ class BucketReplay:
         if len(self._buffered) > THROTTLES_AHEAD:
             yield self._oldest()
 
-    def finish(self) -> Iterator[SettledThrottle]:
-        """The throttle times that are not settled yet."""
+    def finish(self) -> Iterator[ComparedThrottle]:
+        """The throttle times that are not decided yet."""
         while self._buffered:
             yield self._oldest()
 
-    def _oldest(self) -> SettledThrottle:
+    def _oldest(self) -> ComparedThrottle:
         request, predicted = self._buffered.popleft()
         return _throttle(request, predicted[self._penalties.index(min(self._penalties))], predicted[0])
 
@@ -342,11 +342,11 @@ def _penalty(request: LoggedRequest, predicted_ms: int) -> float:
     return 0.3 if is_close(predicted_ms, request.logged_ms) else 1.0
 
 
-def _throttle(request: LoggedRequest, predicted_ms: int, unguided_ms: int) -> SettledThrottle:
+def _throttle(request: LoggedRequest, predicted_ms: int, unguided_ms: int) -> ComparedThrottle:
     is_other_limits = request.is_upper_bound and (
         predicted_ms <= 0 or (predicted_ms < request.logged_ms and not is_close(predicted_ms, request.logged_ms))
     )
     is_compared = request.is_known and not is_other_limits
-    return SettledThrottle(
+    return ComparedThrottle(
         request.broker_id, request.at_ms, request.logged_ms, max(predicted_ms, 0), max(unguided_ms, 0), is_compared
     )

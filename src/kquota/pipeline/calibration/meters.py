@@ -10,7 +10,7 @@ from kquota.config import BrokerConfig
 from kquota.metering.meters import RateMeter
 from kquota.metering.requests import is_strict
 from kquota.metering.statistics import Windows
-from kquota.pipeline.calibration.broker_replay import BucketReplay, LoggedRequest, RateReplay, SettledThrottle
+from kquota.pipeline.calibration.broker_replay import BucketReplay, ComparedThrottle, LoggedRequest, RateReplay
 from kquota.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
 __all__ = ["MeterRequest", "ReplayedThrottle", "replay_meters"]
@@ -103,25 +103,25 @@ def _bytes(requests: Iterator[MeterRequest], windows: Windows, *, known_from_ms:
             is_known=one.at_ms >= known_from_ms,
             limit=one.limit,
         )
-        yield from (_throttle(one, settled) for settled in replay.feed(request))
+        yield from (_throttle(one, decided) for decided in replay.feed(request))
     if replay is not None:
-        yield from (_throttle(one, settled) for settled in replay.finish())
+        yield from (_throttle(one, decided) for decided in replay.finish())
 
 
-def _throttle(request: MeterRequest, settled: SettledThrottle) -> ReplayedThrottle:
+def _throttle(request: MeterRequest, decided: ComparedThrottle) -> ReplayedThrottle:
     """The throttle time of this request, or of one before it on the same meter."""
     return ReplayedThrottle(
         request.cluster,
         request.meter,
         request.key,
-        settled.broker_id,
-        settled.at_ms,
-        settled.logged_ms,
-        settled.predicted_ms,
-        settled.unguided_ms,
-        settled.predicted_ms,
-        settled.predicted_ms,
-        settled.is_compared,
+        decided.broker_id,
+        decided.at_ms,
+        decided.logged_ms,
+        decided.predicted_ms,
+        decided.unguided_ms,
+        decided.predicted_ms,
+        decided.predicted_ms,
+        decided.is_compared,
     )
 
 
@@ -141,7 +141,7 @@ def _mutations(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[R
         strict = is_strict(one.api_key, one.api_version)
         yield from (_throttle(one, each) for each in replay.feed(request, strict=strict, controller_ms=one.remote_ms))
     if replay is not None:
-        yield from (_throttle(one, settled) for settled in replay.finish())
+        yield from (_throttle(one, decided) for decided in replay.finish())
 
 
 def _time(requests: Iterator[MeterRequest], windows: Windows) -> Iterator[ReplayedThrottle]:

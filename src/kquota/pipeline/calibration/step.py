@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from kquota.pipeline.calibration.replayed_waits import to_calibration, to_replayed_throttles
+from kquota.pipeline.calibration.replayed_throttles import to_calibration, to_replayed_throttles
 from kquota.pipeline.dataset.summary import CalibrationTotals
 from kquota.pipeline.dataset.tables import CALIBRATION, REQUESTS
 from kquota.quotas import REQUEST_PERCENTAGE
@@ -35,7 +35,7 @@ def calibrate(run: Run, clients: DataFrame) -> None:
         agreed = F.col("key") != REQUEST_PERCENTAGE
         both = F.col("throttled_requests") + F.col("false_positives")
         sums = {
-            "waits": both,
+            "compared": both,
             "within_5ms_or_5pct": F.round(F.col("within_5ms_or_5pct") * both).cast("long"),
             "not_compared": F.col("not_compared"),
             "throttle_ms_logged": F.col("throttle_ms_logged"),

@@ -117,7 +117,7 @@ class QuotasOverTimeRead(msgspec.Struct, frozen=True):
 class CalibrationTotals(msgspec.Struct, frozen=True):
     """The `calibration` table summed up, but for request time; `within_5ms_or_5pct` counts requests."""
 
-    waits: int
+    compared: int
     within_5ms_or_5pct: int
     not_compared: int
     throttle_ms_logged: int

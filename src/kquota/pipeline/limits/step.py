@@ -14,7 +14,7 @@ from kquota.pipeline.dataset.tables import CLIENTS, LIMITS
 from kquota.pipeline.limits.clients import KAFKA_METER, Period, with_limits, with_limits_over_time
 from kquota.pipeline.limits.periods import IS_LATEST, has_periods, latest_limits
 from kquota.pipeline.limits.totals import to_client_totals
-from kquota.pipeline.spark.persisted_frames import keep
+from kquota.pipeline.spark.persisted_frames import persist
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -59,7 +59,7 @@ def resolve(run: Run, quotas: QuotaTimeline) -> DataFrame:
 def resolved_clients(run: Run, quotas: QuotaTimeline) -> DataFrame:
     """Who is in `usage`, with the limits of these quotas; persisted."""
     totals = to_client_totals(run.source("usage"))
-    return keep(resolved(totals, quotas, run.summary.start_ms, run.broker))
+    return persist(resolved(totals, quotas, run.summary.start_ms, run.broker))
 
 
 def resolved(

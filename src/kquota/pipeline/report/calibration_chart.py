@@ -77,7 +77,7 @@ def _description(drawn: Sequence[Row]) -> str:
     return (
         f"Meters drawn: {figures.count(len(drawn))}, throttled for {wording.duration(logged[0])} to"
         f" {wording.duration(logged[-1])} each. Predicted within 5 % of that: {figures.count(len(drawn) - off)}."
-        f" With less than {figures.percent(_MOSTLY)} of their single waits reproduced: {figures.count(low)}."
+        f" With less than {figures.percent(_MOSTLY)} of their single throttle times reproduced: {figures.count(low)}."
         " The table has the figures."
     )
 

@@ -209,18 +209,18 @@ def _calibration(table: DataFrame, bounds: Bounds) -> list[Row]:
     """The meters with the most throttle times that the replay does not reproduce, then those throttled longest.
 
     Rows: those of `calibration`, and is_estimate (of request time, of which nothing is known but a range; these are
-    counted apart), waits (requests throttled in the log or the replay, and compared), and the sums of all meters of
-    that kind: all_total (how many there are), all_waits, all_close (reproduced by the replay) and so on.
+    counted apart), compared (requests throttled in the log or the replay, and compared), and the sums of all meters of
+    that kind: all_total (how many there are), all_compared, all_close (reproduced by the replay) and so on.
     """
     of_kind = Window.partitionBy("is_estimate")
     order = (F.desc("not_close"), F.desc("throttle_ms_logged"), *METER, "broker_id")
-    sums = ("waits", "close", "throttle_ms_logged", "throttle_ms_predicted", "not_compared")
+    sums = ("compared", "close", "throttle_ms_logged", "throttle_ms_predicted", "not_compared")
     ranked = (
         table.fillna(0, ["false_negatives", "false_positives"])
         .withColumn("is_estimate", F.col("key") == REQUEST_PERCENTAGE)
-        .withColumn("waits", F.col("throttled_requests") + F.col("false_positives"))
-        .withColumn("close", F.round(F.coalesce("within_5ms_or_5pct", F.lit(0.0)) * F.col("waits")).cast("long"))
-        .withColumn("not_close", F.when(~F.col("is_estimate"), F.col("waits") - F.col("close")))
+        .withColumn("compared", F.col("throttled_requests") + F.col("false_positives"))
+        .withColumn("close", F.round(F.coalesce("within_5ms_or_5pct", F.lit(0.0)) * F.col("compared")).cast("long"))
+        .withColumn("not_close", F.when(~F.col("is_estimate"), F.col("compared") - F.col("close")))
         .select(
             "*",
             F.row_number().over(of_kind.orderBy(*order)).alias("rank"),

@@ -14,7 +14,7 @@ from kquota.pipeline.dataset.summary import ShowbackRun
 from kquota.pipeline.dataset.tables import CLIENTS, LIMITS, SHOWBACK, USAGE
 from kquota.pipeline.ingest.time_zone import check_time_zone
 from kquota.pipeline.showback.by_owner import to_client_days, to_showback, to_unowned, with_owners
-from kquota.pipeline.spark.persisted_frames import keep
+from kquota.pipeline.spark.persisted_frames import persist
 from kquota.policy import UNOWNED, OwnerMap, OwnerRule
 
 __all__ = ["Showback", "showback"]
@@ -42,7 +42,7 @@ def showback(rules: Sequence[OwnerRule], timezone: str, options: JobOptions) -> 
         owners = OwnerMap(rules, None if quotas is None else quotas.last)
         limits = next((table for table in (LIMITS, CLIENTS) if run.has(table.name)), None)
         with run.stage("add up by owner"):
-            days = keep(with_owners(to_client_days(run.source(USAGE.name), ZoneInfo(timezone)), owners))
+            days = persist(with_owners(to_client_days(run.source(USAGE.name), ZoneInfo(timezone)), owners))
             run.write(SHOWBACK.name, to_showback(days, None if limits is None else run.frame(limits.name)))
             unowned = tuple(row.asDict() for row in to_unowned(days).collect())
         written = run.frame(SHOWBACK.name).orderBy("cluster", "date", "key", "owner")

@@ -18,7 +18,7 @@ from kquota.pipeline.simulation.candidate_limits import CandidateMeters, QuotaCo
 from kquota.pipeline.simulation.recording import SIMULATED, Candidates, Recording, own_limit_only
 from kquota.pipeline.simulation.summed_cells import summed
 from kquota.pipeline.spark.group_by_meter import Cells, Floats, Ints, group_by_meter
-from kquota.pipeline.spark.persisted_frames import keep
+from kquota.pipeline.spark.persisted_frames import persist
 from kquota.pipeline.spark.shuffle import group_starts, sort_order
 from kquota.pipeline.utilisation.rates import window_rates
 
@@ -69,7 +69,7 @@ def simulate_cell_frames_by_quota_set(
     :param clients: one row per cluster, user, client_id, ip and key, with the columns that `quotas` name.
     """
     meters = CandidateMeters.of(clients, quotas)
-    simulated = keep(_simulate(usage, meters, clients.sparkSession, recording, own_limit_only))
+    simulated = persist(_simulate(usage, meters, clients.sparkSession, recording, own_limit_only))
     return [
         simulated.where(F.col(_QUOTA_SETS).bitwiseAND(1 << place) != 0).drop(_QUOTA_SETS)
         for place in range(len(quotas))

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["keep", "unpersisting"]
+__all__ = ["persist", "unpersisting"]
 
-_KEPT: Final[ContextVar[list[DataFrame]]] = ContextVar("kept frames")
+_PERSISTED: Final[ContextVar[list[DataFrame]]] = ContextVar("persisted frames")
 
 
-def keep(frame: DataFrame) -> DataFrame:
+def persist(frame: DataFrame) -> DataFrame:
     """Persist a frame, within :func:`unpersisting` until that ends."""
     frame = frame.persist()
-    _KEPT.get([]).append(frame)
+    _PERSISTED.get([]).append(frame)
     return frame
 
 
 @contextmanager
 def unpersisting() -> Iterator[None]:
-    """What is kept within is unpersisted at the end, the last first."""
-    kept: list[DataFrame] = []
-    outer = _KEPT.set(kept)
+    """What is persisted within is unpersisted at the end, the last first."""
+    persisted: list[DataFrame] = []
+    outer = _PERSISTED.set(persisted)
     try:
         yield
     finally:
-        _KEPT.reset(outer)
-        for frame in reversed(kept):
+        _PERSISTED.reset(outer)
+        for frame in reversed(persisted):
             frame.unpersist()

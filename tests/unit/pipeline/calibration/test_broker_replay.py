@@ -13,9 +13,9 @@ from kquota.metering.statistics import SampledRate, Windows
 from kquota.pipeline.calibration.broker_replay import (
     LOGGING_MS,
     BucketReplay,
+    ComparedThrottle,
     LoggedRequest,
     RateReplay,
-    SettledThrottle,
     is_close,
 )
 from kquota.pipeline.calibration.meters import MeterRequest, replay_meters
@@ -36,13 +36,13 @@ def told(meter: RateMeter | BucketMeter, amount: float, at_ms: int) -> int:
     return 0 if throttle is None else throttle.throttle_ms
 
 
-def replayed(requests: list[LoggedRequest], limit: float, *, follow: bool = True) -> list[SettledThrottle]:
+def replayed(requests: list[LoggedRequest], limit: float, *, follow: bool = True) -> list[ComparedThrottle]:
     replay = RateReplay(limit, WINDOWS, follow=follow)
     waits = [wait for request in requests for wait in replay.feed(request)]
     return [*waits, *replay.finish()]
 
 
-def share_close(waits: list[SettledThrottle]) -> float:
+def share_close(waits: list[ComparedThrottle]) -> float:
     return sum(is_close(wait.predicted_ms, wait.logged_ms) for wait in waits) / len(waits)
 
 

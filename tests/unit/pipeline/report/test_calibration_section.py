@@ -39,14 +39,14 @@ def test_the_share_of_all_waits_and_both_sums_are_said() -> None:
     listed = example.a_calibration(
         a_meter(),
         all_total=50,
-        all_waits=2_000,
+        all_compared=2_000,
         all_close=1_999,
         all_throttle_ms_logged=90_000,
         all_throttle_ms_predicted=91_000,
     )
     text = text_of(listed)
-    assert "99.9 % of the waits are reproduced" in text
-    assert "gives 1,999 of 2,000 waits within 5 ms or 5 %" in text
+    assert "99.9 % of the throttle times are reproduced" in text
+    assert "gives 1,999 of 2,000 within 5 ms or 5 %" in text
     assert "1 min 31 s in total where it logged 1 min 30 s" in text
     assert "The 1 worst of 50 meters" in text
     assert "49 more are not on this page; the table calibration has them all" in text
@@ -106,7 +106,7 @@ def test_a_table_without_rows_says_why(kept: bool, said: str) -> None:
 def test_waits_that_could_not_be_compared() -> None:
     """A meter whose waits another limit may have caused has no share, no error and no mark."""
     row = a_meter(
-        waits=0, within_5ms_or_5pct=None, within_as_logged=None, error_p50_ms=None, error_p99_ms=None,
+        compared=0, within_5ms_or_5pct=None, within_as_logged=None, error_p50_ms=None, error_p99_ms=None,
         false_negatives=0, false_positives=0, throttle_ms_logged=0, throttle_ms_predicted=0, not_compared=9,
     )  # fmt: skip
     text = text_of(example.a_calibration(row))
