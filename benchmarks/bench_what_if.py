@@ -28,6 +28,7 @@ from benchmarks.measure import CommandFailedError, Measured, machine, measure
 from benchmarks.sums import DifferentSumsError
 from benchmarks.usage_steps import GRIDS
 from benchmarks.usage_traffic import UsageProfile
+from kquota.pipeline.dataset.dataset import Dataset
 
 __all__ = ["check_held", "check_utilisation", "compare"]
 
@@ -136,10 +137,11 @@ def compare(work: Path, profile: UsageProfile, rounds: int, wanted: Sequence[str
     if HELD_IDIOMATIC in commands:
         check_held(out / "out-held", f"{out}/out-idiomatic/held/*.parquet")
     tools = {name: _summary(runs[name], steps[name]) for name in commands}
+    summary = Dataset.open(usage).summary
     return {
         "rows": manifest["sums"]["rows"],
         "usage_bytes": usage_bytes,
-        "seconds": (manifest["end_ms"] - manifest["start_ms"]) / 1000,
+        "seconds": ((summary.end_ms or 0) - (summary.start_ms or 0)) / 1000,
         "rules": profile.rules,
         "meters": meters,
         "rounds": rounds,

@@ -23,9 +23,9 @@ from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.errors import DamagedFileError, MissingTableError
 from kquota.pipeline.dataset.manifest import RUNS
 from kquota.pipeline.dataset.steps import UTILISATION_STEP
-from kquota.pipeline.dataset.storage import LocalStorage
 from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import ALL_TABLES
+from kquota.pipeline.storage.local import LocalStorage
 from tests.kit.datasets import add_rows, analyse, analysed, left_over
 
 __all__ = ["KILLED", "MortalStorage", "Trial", "clean", "in_process", "replace_analysis", "trial"]

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kquota.pipeline.dataset.storage import open_storage
 from kquota.pipeline.dataset.writing import TableWriter, new_id
 from kquota.pipeline.ingest.chunks import files_by_kind
 from kquota.pipeline.ingest.metrics.metric_files import MetricInputs, find_metric_files
 from kquota.pipeline.ingest.metrics.reader import read_metric_file
 from kquota.pipeline.ingest.metrics.readings import READINGS_SCHEMA, SERIES_SCHEMA, MetricManifest, MetricOptions
 from kquota.pipeline.ingest.metrics.usage import Intervals, ReadingCounts, usage_of_readings
+from kquota.pipeline.storage.opening import open_storage
 
 __all__ = ["answer", "read_metrics", "usage_of"]
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier, Lock
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from kquota.pipeline.dataset.storage import FileInfo, Storage
+from kquota.pipeline.storage.port import PARTIAL_S, FileInfo, Storage
+from kquota.pipeline.storage.ranges import read_ahead
 
 __all__ = ["MemoryStorage", "StorageContract"]
 
@@ -40,6 +42,15 @@ class MemoryStorage:
         except KeyError:
             raise FileNotFoundError(path) from None
 
+    def size(self, path: str) -> int:
+        return len(self.read(path))
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        return self.read(path)[start : start + length]
+
+    def stream(self, path: str, start: int = 0, *, piece_bytes: int) -> Iterator[bytes]:
+        return read_ahead(partial(self.read_range, path), start, self.size(path), piece_bytes=piece_bytes)
+
     def put(self, path: str, content: bytes | pa.Buffer, *, durable: bool = False) -> None:
         self.files[path] = bytes(content)
 
@@ -53,7 +64,7 @@ class MemoryStorage:
         for path in paths:
             self.files.pop(path, None)
 
-    def remove_partial(self, older_than_s: float = 0.0) -> None:
+    def remove_partial(self, older_than_s: float = PARTIAL_S) -> None:
         """There is none."""
 
     def spark_url(self, path: str) -> str:
@@ -90,6 +101,16 @@ class StorageContract:
         with storage.open_input("a/b") as file:
             file.seek(4)
             assert file.read(3) == b"456"
+            assert file.size() == storage.size("a/b") == 10
+        assert storage.read_range("a/b", 2, 8) == b"23456789"
+
+    @pytest.mark.parametrize(("start", "piece_bytes"), [(0, 7), (3, 1024), (99_999, 10), (100_000, 10)])
+    def test_a_file_is_streamed_from_a_byte_to_its_end(self, storage: Storage, start: int, piece_bytes: int) -> None:
+        content = bytes(range(250)) * 400
+        storage.put("log", content)
+        pieces = [*storage.stream("log", start, piece_bytes=piece_bytes)]
+        assert b"".join(pieces) == content[start:]
+        assert all(0 < len(piece) <= piece_bytes for piece in pieces)
 
     @pytest.mark.parametrize("durable", [False, True])
     def test_a_buffer_of_arrow_can_be_put(self, storage: Storage, durable: bool) -> None:
@@ -138,6 +159,12 @@ class StorageContract:
                 storage.read(path)
             with pytest.raises(FileNotFoundError):
                 storage.open_input(path)
+            with pytest.raises(FileNotFoundError):
+                storage.size(path)
+            with pytest.raises(FileNotFoundError):
+                storage.read_range(path, 0, 1)
+            with pytest.raises(FileNotFoundError):
+                next(storage.stream(path, piece_bytes=1))
 
     def test_absent_files_can_be_deleted(self, storage: Storage) -> None:
         storage.put("a/b", b"1")

@@ -8,11 +8,17 @@ from typing import Final
 
 from kquota.errors import InputError
 
-__all__ = ["check_local", "local_path"]
+__all__ = ["check_local", "local_path", "url_scheme"]
 
 # Hadoop writes also `hdfs:/path`, and so does `pathlib` with what was `s3a://bucket/key`. One letter is a drive.
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _OF_THIS_MACHINE: Final = re.compile(r"file:(?://(?:localhost)?)?(?=/(?!/))", re.IGNORECASE)
+
+
+def url_scheme(text: str) -> str | None:
+    """The scheme of a URL in small letters; None for a path, and for a URL ``file:///path`` of this machine."""
+    url = _URL.match(text)
+    return None if url is None or _OF_THIS_MACHINE.match(text) is not None else url[1].lower()
 
 
 def local_path(text: str) -> str:

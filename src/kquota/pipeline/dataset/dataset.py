@@ -36,11 +36,12 @@ from kquota.pipeline.dataset.manifest import LIVE_EVERY, RUNS, DataFile, Manifes
 from kquota.pipeline.dataset.quotas import decode_quotas
 from kquota.pipeline.dataset.runs import dead_runs, end, ended_files, old_runs
 from kquota.pipeline.dataset.steps import DOCUMENTS, QUOTAS, written_by
-from kquota.pipeline.dataset.storage import Storage, open_storage
 from kquota.pipeline.dataset.summary import Summary
 from kquota.pipeline.dataset.tables import ALL_TABLES
 from kquota.pipeline.dataset.views import VIEWS, put_views
 from kquota.pipeline.dataset.writing import new_id, read_file
+from kquota.pipeline.storage.opening import open_storage
+from kquota.pipeline.storage.port import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

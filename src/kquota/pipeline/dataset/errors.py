@@ -21,7 +21,6 @@ __all__ = [
     "NotADatasetError",
     "NotSharedStorageError",
     "NotWritableError",
-    "UnsupportedStorageError",
     "WrongFormatError",
 ]
 
@@ -29,17 +28,6 @@ Found = Literal["nothing", "a file", "other files", "an unfinished run"]
 """What is there in place of a dataset."""
 
 _SHOWN = 3
-
-
-class UnsupportedStorageError(InputError):
-    """A URL of a storage that datasets cannot be on."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        super().__init__(
-            f"{url}: a dataset cannot be there, URLs of this kind are not served yet: give a path, or file:///path, on "
-            "a file system that this machine and all workers of Spark have mounted"
-        )
 
 
 class NotWritableError(InputError):

@@ -12,8 +12,8 @@ from typing import Final, Literal
 import msgspec
 
 from kquota.pipeline.dataset.errors import DamagedFileError, WrongFormatError
-from kquota.pipeline.dataset.storage import Storage
 from kquota.pipeline.dataset.summary import Summary
+from kquota.pipeline.storage.port import Storage
 
 __all__ = [
     "FORMAT",

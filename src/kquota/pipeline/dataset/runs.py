@@ -23,7 +23,7 @@ import msgspec
 from kquota.clock import SystemClock
 from kquota.pipeline.dataset.errors import BusyError
 from kquota.pipeline.dataset.manifest import RUNS
-from kquota.pipeline.dataset.storage import Storage
+from kquota.pipeline.storage.port import Storage
 
 __all__ = ["Writer", "begin", "dead_runs", "end", "ended_files", "new_path", "old_runs", "written_files"]
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from kquota.pipeline.dataset.manifest import DataFile
 from kquota.pipeline.dataset.runs import new_path
-from kquota.pipeline.dataset.storage import Storage
 from kquota.pipeline.dataset.tables import Table
+from kquota.pipeline.storage.port import Storage
 
 __all__ = ["TableWriter", "new_id", "read_file"]
 

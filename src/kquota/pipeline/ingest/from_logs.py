@@ -21,7 +21,7 @@ from kquota.pipeline.ingest.request_log.log_files import InputSplit, LogFile, gr
 from kquota.pipeline.ingest.request_log.overlaps import ReadLog, find_overlaps
 from kquota.pipeline.ingest.request_log.repeated_hours import SplitStarts, split_starts, with_split_starts
 from kquota.pipeline.ingest.request_log.split_reader import ReadOptions, read_splits
-from kquota.pipeline.spark.workers import collect_manifests
+from kquota.pipeline.spark.workers import collect_manifests, default_parallelism
 from kquota.wire.api_names import API_NAMES
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def ingest_logs(run: Run, files: Sequence[LogFile], settings: LogSettings) -> Sp
     :raises NotSharedStorageError: the workers do not share the storage with this machine.
     """
     spark = run.spark
-    parallelism = spark.sparkContext.defaultParallelism
+    parallelism = default_parallelism(spark)
     duplicates = find_duplicate_logs(
         files, lambda compared: collect_manifests(spark, compared, lambda file: [digests_of(file)], Digests)
     )
@@ -139,7 +139,7 @@ def _read(
             lines_read.add(chunk.counts.lines)
             yield chunk
 
-    grouped = group_splits(splits, parallelism=run.spark.sparkContext.defaultParallelism)
+    grouped = group_splits(splits, parallelism=default_parallelism(run.spark))
     tasks = [[(index, splits[index]) for index in task] for task in grouped]
     return collect_manifests(run.spark, tasks, read, ChunkManifest) if tasks else []
 

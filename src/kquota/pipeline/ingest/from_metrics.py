@@ -38,6 +38,7 @@ from kquota.pipeline.spark.workers import (
     balanced_tasks,
     collect_manifests,
     decode_manifests,
+    default_parallelism,
     manifest_batch,
 )
 
@@ -159,7 +160,7 @@ def _read_files(spark: SparkSession, files: Sequence[MetricFile], options: Metri
     each minute makes many small files.
     """
     sizes = [file.plain_bytes for file in files]
-    grouped = balanced_tasks(sizes, spark.sparkContext.defaultParallelism, max_bytes=_TASK_BYTES)
+    grouped = balanced_tasks(sizes, default_parallelism(spark), max_bytes=_TASK_BYTES)
     tasks = [[(number, files[number]) for number in task] for task in grouped]
 
     def read(task: Sequence[tuple[int, MetricFile]]) -> Iterator[MetricManifest]:

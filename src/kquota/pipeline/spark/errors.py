@@ -11,6 +11,8 @@ __all__ = ["to_kquota_error"]
 
 _DAMAGED: Final = re.compile(r"while reading file (?:file:/*(?=/))?(.+?\.parquet)")
 _NOT_FOUND: Final = re.compile(r"FileNotFoundError: .*?'(.+?)'|FileNotFoundException: File file:(/.+?) does not exist")
+_OURS: Final = re.compile(r"kquota\.[\w.]+Error: (.+)")
+"""How the traceback of a worker ends that raised an error of kquota."""
 _TRACEBACK: Final = "Traceback (most recent call last):"
 
 
@@ -31,7 +33,10 @@ def to_kquota_error(error: Exception) -> Exception:
             f"a worker of Spark cannot find {missing[1] or missing[2]}: what is read and written has to be on a file "
             "system that this machine and all workers have mounted under the same path"
         )
-    return KquotaError(f"Spark failed: {_last_error(text)}")
+    last = _last_error(text)
+    if (ours := _OURS.fullmatch(last)) is not None:
+        return KquotaError(ours[1])
+    return KquotaError(f"Spark failed: {last}")
 
 
 def _causes(exception: Any) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StringType, StructType
 
-from kquota.pipeline.spark.workers import balanced_tasks, drop_zip_importers
+from kquota.pipeline.spark.workers import drop_zip_importers, file_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,9 +23,6 @@ __all__ = ["ArrowSource", "Batches", "ParquetSource"]
 Batches = Iterable[pa.RecordBatch]
 
 _BATCH_ROWS: Final = 262_144
-_TASK_BYTES: Final = 32 * 1024**2
-_LEAST_TASK_BYTES: Final = 1024**2
-"""Starting a task takes longer than reading less than this."""
 
 
 class ArrowSource(Protocol):
@@ -66,9 +63,7 @@ class ParquetSource:
     def mapInArrow(self, func: Callable[[Batches], Batches], schema: StructType | str) -> DataFrame:  # noqa: N802 (as Spark's)
         """Apply `func` to the batches of each task; it returns batches of `schema`."""
         paths, sizes = list(self._sizes), list(self._sizes.values())
-        cores = self._spark.sparkContext.defaultParallelism
-        grouped = balanced_tasks(sizes, cores, min_bytes=_LEAST_TASK_BYTES, max_bytes=_TASK_BYTES)
-        tasks = [[paths[index] for index in task] for task in grouped]
+        tasks = [[paths[index] for index in task] for task in file_tasks(self._spark, sizes)]
         columns, open_input = self._schema.names, self._open_input
         strings = [field.name for field in self._schema if isinstance(field.dataType, StringType)]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zipimport import zipimporter
 
 import msgspec
@@ -19,12 +20,20 @@ __all__ = [
     "balanced_tasks",
     "collect_manifests",
     "decode_manifests",
+    "default_parallelism",
     "drop_zip_importers",
+    "file_tasks",
+    "is_connect",
     "manifest_batch",
 ]
 
 MANIFESTS: Final = "manifest string"
 """Spark's schema of manifests: one row for each, what a worker did, as JSON of a msgspec Struct."""
+
+_TASK_BYTES: Final = 32 * 1024**2
+_LEAST_TASK_BYTES: Final = 1024**2
+"""Starting a task takes longer than reading less than this."""
+_SPLITS: Final = re.compile(r"splits=(?:Some\()?(\d+)")
 
 _Task = TypeVar("_Task")
 _Manifest = TypeVar("_Manifest")
@@ -53,6 +62,29 @@ def balanced_tasks(
         tasks[(2 * before + size) * count // (2 * total)].append(index)
         before += size
     return sorted(tasks.values(), key=lambda task: -sum(sizes[index] for index in task))
+
+
+def file_tasks(spark: SparkSession, sizes: Sequence[int]) -> list[list[int]]:
+    """Group Parquet files (by index) into tasks."""
+    return balanced_tasks(sizes, default_parallelism(spark), min_bytes=_LEAST_TASK_BYTES, max_bytes=_TASK_BYTES)
+
+
+def default_parallelism(spark: SparkSession) -> int:
+    """How many tasks run at a time; with Spark Connect, where only the server knows it, into how many it cuts a range.
+
+    Of a cluster that adds executors it is what there is now, and may be too few.
+    """
+    if not is_connect(spark):
+        return spark.sparkContext.defaultParallelism
+    # The plan of a client's frame says so without a job, and nothing public does: "Range (0, 1, step=1, splits=2)".
+    frame: Any = spark.range(1)
+    found = _SPLITS.search(frame._explain_string())  # noqa: SLF001
+    return int(found[1]) if found else 2
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is a client of Spark Connect: without a context, broadcasts and accumulators."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def collect_manifests(

@@ -17,12 +17,12 @@ from kquota.pipeline.dataset.errors import (
     MissingTableError,
     NotADatasetError,
     NotWritableError,
-    UnsupportedStorageError,
     WrongFormatError,
 )
 from kquota.pipeline.dataset.manifest import LIVE_EVERY
 from kquota.pipeline.dataset.steps import RESOLVE_STEP, UTILISATION_STEP
 from kquota.pipeline.dataset.tables import USAGE
+from kquota.pipeline.storage.errors import UnsupportedStorageError
 from tests.kit.datasets import add_rows, analysed, quotas_of
 
 
@@ -103,7 +103,7 @@ def test_a_dataset_of_the_first_format_is_refused(tmp_path: Path) -> None:
 
 def test_a_url_of_another_storage_is_refused() -> None:
     with pytest.raises(UnsupportedStorageError):
-        Dataset.open("s3a://bucket/data")
+        Dataset.open("ftp://host/data")
 
 
 def test_tables_are_read_with_what_their_paths_say(tmp_path: Path) -> None:

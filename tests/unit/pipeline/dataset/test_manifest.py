@@ -22,8 +22,9 @@ from kquota.pipeline.dataset.manifest import (
     newest_sequence,
     read_manifests,
 )
-from kquota.pipeline.dataset.storage import Storage, open_storage
 from kquota.pipeline.dataset.summary import Summary
+from kquota.pipeline.storage.opening import open_storage
+from kquota.pipeline.storage.port import Storage
 
 
 def write_manifest(storage: Storage, one: Manifest) -> None:

@@ -38,9 +38,9 @@ from kquota.pipeline.dataset.steps import (
     WHATIF_STEP,
     Step,
 )
-from kquota.pipeline.dataset.storage import LocalStorage
 from kquota.pipeline.dataset.summary import CurveRun
 from kquota.pipeline.dataset.tables import CLIENTS
+from kquota.pipeline.storage.local import LocalStorage
 from tests.kit.datasets import add_rows, analysed, left_over, quotas_of, rows_of
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from kquota.pipeline.dataset.manifest import DataFile
 from kquota.pipeline.dataset.runs import written_files
-from kquota.pipeline.dataset.storage import open_storage
 from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, USAGE, Table
 from kquota.pipeline.dataset.writing import TableWriter, new_id, read_file
+from kquota.pipeline.storage.opening import open_storage
 from tests.kit.datasets import rows_of
 
 RUN = "0123456789ab"

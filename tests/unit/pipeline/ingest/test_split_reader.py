@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.pipeline.dataset.storage import open_storage
 from kquota.pipeline.dataset.tables import ALL_TABLES
 from kquota.pipeline.dataset.writing import TableWriter, new_id
 from kquota.pipeline.ingest.chunks import ChunkManifest
 from kquota.pipeline.ingest.request_log.log_files import InputSplit
 from kquota.pipeline.ingest.request_log.split_reader import ReadOptions, SplitReader
+from kquota.pipeline.storage.opening import open_storage
 
 GOLDEN = Path("tests/data/golden/4.3.0/kafka-request.log").read_bytes().split(b"\n")[:-1]
 PIECE = InputSplit(file=0, path="a.log", broker_id=1, start=0, end=1, compressed=False, weight=1)

@@ -1,4 +1,4 @@
-"""The one door to files: where a dataset is kept. Nobody else opens, lists or deletes a file of one."""
+"""A folder as a storage."""
 
 from __future__ import annotations
 
@@ -9,78 +9,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
 
 from kquota.clock import SystemClock
-from kquota.errors import InputError
-from kquota.files.local_paths import check_local, local_path
-from kquota.pipeline.dataset.errors import UnsupportedStorageError
+from kquota.pipeline.storage.port import PARTIAL, PARTIAL_S, FileInfo
 
-__all__ = ["FileInfo", "LocalStorage", "Storage", "open_storage"]
+__all__ = ["LocalStorage"]
 
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 """How a file system says that it has no hard links."""
-_PARTIAL: Final = ".partial-"
-"""How names of files begin that are being written: Spark, DuckDB and `ls` pass over them."""
-_PARTIAL_S: Final = 3600.0
 _ATTEMPTS: Final = 100
-
-
-class FileInfo(NamedTuple):
-    """A file: its path below the storage's URL, with ``/``, and its size."""
-
-    path: str
-    bytes: int
-
-
-class Storage(Protocol):
-    """Files below a URL. It can be pickled: workers use the one of the driver. A file is seen whole or not at all."""
-
-    @property
-    def url(self) -> str:
-        """What it was opened with."""
-
-    @property
-    def identity(self) -> str:
-        """The same for all URLs that name this place: links and other spellings of its path."""
-
-    def list(self, prefix: str = "") -> list[FileInfo]:
-        """The files with paths that begin with `prefix` (empty, or ending in ``/``), by path.
-
-        :raises NotADirectoryError: the URL is that of a file.
-        """
-
-    def open_input(self, path: str) -> pa.NativeFile:
-        """A file to read, with ranges. :raises FileNotFoundError: there is none."""
-
-    def read(self, path: str) -> bytes:
-        """A whole file. :raises FileNotFoundError: there is none."""
-
-    def put(self, path: str, content: bytes | pa.Buffer, *, durable: bool = False) -> None:
-        """Write a file, in place of one that is there.
-
-        :param durable: it survives a crash of the machine from now on.
-        """
-
-    def put_new(self, path: str, content: bytes) -> None:
-        """Create a durable file. Of any number of writers who do this for one path at the same time, one succeeds.
-
-        Where the file system has no hard links, the others may find it empty for a moment.
-
-        :raises FileExistsError: there is one, or another writer has begun it.
-        """
-
-    def delete(self, paths: Iterable[str]) -> None:
-        """Delete files; it is no error if one is not there."""
-
-    def remove_partial(self, older_than_s: float = _PARTIAL_S) -> None:
-        """Remove what writers that were killed in the middle of a file left, where the storage does not itself."""
-
-    def spark_url(self, path: str) -> str:
-        """The file's name for Spark, which may take a plain path for one of its cluster's file system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +56,7 @@ class LocalStorage:
             raise NotADirectoryError(self.root)
         found = []
         for file in self._walk(prefix):
-            if not file.name.startswith(_PARTIAL):
+            if not file.name.startswith(PARTIAL):
                 with suppress(FileNotFoundError):  # it was deleted meanwhile
                     found.append(FileInfo(file.relative_to(self.root).as_posix(), file.lstat().st_size))
         return sorted(found)
@@ -124,9 +65,26 @@ class LocalStorage:
         """As :meth:`Storage.open_input`."""
         return pa.OSFile(str(self._at(path)), "rb")
 
+    def size(self, path: str) -> int:
+        """As :meth:`Storage.size`."""
+        return self._at(path).stat().st_size
+
     def read(self, path: str) -> bytes:
         """As :meth:`Storage.read`."""
         return self._at(path).read_bytes()
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """As :meth:`Storage.read_range`."""
+        with self._at(path).open("rb", buffering=0) as file:
+            file.seek(start)
+            return file.read(length)
+
+    def stream(self, path: str, start: int = 0, *, piece_bytes: int) -> Iterator[bytes]:
+        """As :meth:`Storage.stream`; the system reads ahead."""
+        with self._at(path).open("rb", buffering=0) as file:
+            file.seek(start)
+            while piece := file.read(piece_bytes):
+                yield piece
 
     def put(self, path: str, content: bytes | pa.Buffer, *, durable: bool = False) -> None:
         """As :meth:`Storage.put`."""
@@ -157,15 +115,15 @@ class LocalStorage:
                 for folder in Path(path).parents:
                     Path(self.root, folder).rmdir()
 
-    def remove_partial(self, older_than_s: float = _PARTIAL_S) -> None:
+    def remove_partial(self, older_than_s: float = PARTIAL_S) -> None:
         """As :meth:`Storage.remove_partial`; so goes an empty file that such a writer reserved."""
         before_s = SystemClock().now_ms() / 1000 - older_than_s
         for file in self._walk():
-            if file.name.startswith(_PARTIAL) and _is_old(file, before_s):
+            if file.name.startswith(PARTIAL) and _is_old(file, before_s):
                 with suppress(FileNotFoundError):  # its writer lives after all, and has come to its end
                     file.unlink()
                     # Without it the writer cannot put content into what it reserved.
-                    reserved = file.with_name(file.name.removeprefix(_PARTIAL).partition("-")[2])
+                    reserved = file.with_name(file.name.removeprefix(PARTIAL).partition("-")[2])
                     if _is_old(reserved, before_s) and not reserved.stat().st_size:
                         reserved.unlink()
 
@@ -189,7 +147,7 @@ class LocalStorage:
 
     def _write_partial(self, path: str, content: bytes | pa.Buffer, *, durable: bool) -> Path:
         target = self._at(path)
-        partial = target.with_name(f"{_PARTIAL}{uuid4().hex}-{target.name}")
+        partial = target.with_name(f"{PARTIAL}{uuid4().hex}-{target.name}")
         for attempt in count(1):
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -221,17 +179,3 @@ def _is_old(file: Path, before_s: float) -> bool:
         return file.stat().st_mtime <= before_s
     except FileNotFoundError:
         return False
-
-
-def open_storage(url: str | Path) -> Storage:
-    """The storage of a path, or of ``file:///path``.
-
-    :raises UnsupportedStorageError: it is a URL of another scheme, or of another host.
-    """
-    try:
-        if isinstance(url, Path):
-            check_local(url)
-        path = local_path(str(url))
-    except InputError:
-        raise UnsupportedStorageError(str(url)) from None
-    return LocalStorage(str(Path(path).absolute()))
