@@ -48,8 +48,9 @@ class MemoryStorage:
     def read_range(self, path: str, start: int, length: int) -> bytes:
         return self.read(path)[start : start + length]
 
-    def stream(self, path: str, start: int = 0, *, piece_bytes: int) -> Iterator[bytes]:
-        return read_ahead(partial(self.read_range, path), start, self.size(path), piece_bytes=piece_bytes)
+    def stream(self, path: str, start: int = 0, end: int | None = None, *, piece_bytes: int) -> Iterator[bytes]:
+        end = min(self.size(path), self.size(path) if end is None else end)
+        return read_ahead(partial(self.read_range, path), start, end, piece_bytes=piece_bytes, range_bytes=1000)
 
     def put(self, path: str, content: bytes | pa.Buffer, *, durable: bool = False) -> None:
         self.files[path] = bytes(content)
@@ -110,6 +111,7 @@ class StorageContract:
         storage.put("log", content)
         pieces = [*storage.stream("log", start, piece_bytes=piece_bytes)]
         assert b"".join(pieces) == content[start:]
+        assert b"".join(storage.stream("log", start, start + 5, piece_bytes=piece_bytes)) == content[start : start + 5]
         assert all(0 < len(piece) <= piece_bytes for piece in pieces)
 
     @pytest.mark.parametrize("durable", [False, True])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kquota.cli.options.paths import as_path
+from kquota.cli.options.paths import as_url
 from kquota.cli.options.quotas_over_time import moment
 from kquota.cli.output import align
 from kquota.figures import duration
@@ -20,7 +20,7 @@ __all__ = ["dataset"]
 
 _SECONDS: Final = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
-_dataset_argument = click.argument("dataset", metavar="URL", callback=as_path)
+_dataset_argument = click.argument("dataset", metavar="URL", callback=as_url)
 
 
 @click.group(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kquota.clock import SystemClock
@@ -173,7 +172,7 @@ def utilisation(options: JobOptions) -> Analysis:
     return Analysis(dataset, worst, unexplained)
 
 
-def report(options: JobOptions) -> Path:
+def report(options: JobOptions) -> str:
     """The report of a dataset, from its tables; returns where it is."""
     check_extra()
     with spark_run(options, steps.REPORT_STEP, Dataset.open(options.out)) as run:
@@ -181,4 +180,4 @@ def report(options: JobOptions) -> Path:
             page = render_report(run, generated=_now())
         run.set_report(page)
         dataset = run.commit()
-    return Path(dataset.url, "report.html")
+    return f"{dataset.url}/report.html"

@@ -10,7 +10,7 @@ from kquota.cli.callback.outcome import print_json, print_text
 from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.callback_settings import CallbackOptions, import_from_here
 from kquota.cli.options.entity_types import leave_out_added
-from kquota.cli.options.paths import as_path
+from kquota.cli.options.paths import as_path, as_url
 from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import QUOTA_FILE, Target, read_quotas, target_options
 from kquota.clock import SystemClock
@@ -44,7 +44,7 @@ Exit codes: 0 it keeps its contract, 1 it does not, 2 something given cannot be 
 @click.argument("name", metavar="CALLBACK")
 @click.option(
     "--dataset",
-    callback=as_path,
+    callback=as_url,
     required=True,
     metavar="URL",
     help="A dataset that `kquota analyze --out` wrote. Its table `requests` is used where it has one "

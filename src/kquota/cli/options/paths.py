@@ -1,4 +1,4 @@
-"""Options that take a path."""
+"""Options that take a path or a URL."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import click
 
 from kquota.errors import InputError
-from kquota.files.local_paths import local_path
+from kquota.files.local_paths import local_path, url_scheme
 
-__all__ = ["as_path", "reading"]
+__all__ = ["as_path", "as_url", "reading"]
 
 
 def as_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -19,6 +19,11 @@ def as_path(ctx: click.Context, param: click.Parameter, value: str | None) -> st
         return None if value is None else local_path(value)
     except InputError as error:
         raise click.BadParameter(str(error), ctx, param) from None
+
+
+def as_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A callback of click: a path as :func:`as_path` gives it, or a URL that the pipeline opens or refuses."""
+    return value if value is not None and url_scheme(value) is not None else as_path(ctx, param, value)
 
 
 @contextmanager

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from kquota.cli.options.paths import as_path
+from kquota.cli.options.paths import as_url
 from kquota.cli.options.taking import option
 from kquota.config import BrokerConfig
 
@@ -54,7 +53,7 @@ class SparkOptions:
         from kquota.pipeline.dataset.spark_run import JobOptions
 
         return JobOptions(
-            Path(out), overwrite, broker or BrokerConfig(), master=self.master, conf=self.conf, quiet=self.quiet
+            out, overwrite, broker or BrokerConfig(), master=self.master, conf=self.conf, quiet=self.quiet
         )
 
 
@@ -64,17 +63,17 @@ class OutOptions:
 
     out: str = option(
         "--out",
-        callback=as_path,
+        callback=as_url,
         required=True,
         metavar="URL",
-        help="Where the results go: missing, empty, or with --overwrite.",
+        help="Where the results go, a path or a URL such as s3://bucket/results: missing, empty, or with --overwrite.",
     )
     overwrite: bool = option("--overwrite", is_flag=True, help="Replace the results that kquota wrote to --out before.")
 
 
 dataset_option = click.option(
     "--dataset",
-    callback=as_path,
+    callback=as_url,
     required=True,
     metavar="URL",
     help="A dataset that `kquota pipeline ingest` or `kquota analyze` wrote; the step's tables are added to it.",

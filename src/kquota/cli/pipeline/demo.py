@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from kquota.cli.options.paths import as_path
+from kquota.cli.options.paths import as_url
 from kquota.cli.options.spark import SparkOptions
 from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import Target, read_quotas
@@ -35,7 +35,7 @@ Examples:
   kquota demo --out /tmp/demo"""
 )
 @click.option(
-    "--out", callback=as_path, default="kquota-demo", show_default=True, metavar="URL", help="Where the results go."
+    "--out", callback=as_url, default="kquota-demo", show_default=True, metavar="URL", help="Where the results go."
 )
 @takes(spark=SparkOptions)
 def demo(*, out: str, spark: SparkOptions) -> None:

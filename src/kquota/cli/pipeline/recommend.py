@@ -135,7 +135,7 @@ def recommend(
     from kquota.pipeline.advice.curve import Grid
 
     found = sweep_job.recommend(
-        Path(dataset),
+        dataset,
         file,
         spark.job(dataset, config),
         goal=sweep_job.RecommendationGoal(

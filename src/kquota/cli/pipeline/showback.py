@@ -12,7 +12,7 @@ import click
 
 from kquota.cli.console import plain_text
 from kquota.cli.options.owners import owners_option, read_owners
-from kquota.cli.options.paths import as_path
+from kquota.cli.options.paths import as_path, as_url
 from kquota.cli.options.spark import SparkOptions
 from kquota.cli.options.taking import takes
 from kquota.cli.output import Layout, align, check_writable, write_records
@@ -46,7 +46,7 @@ Amounts are bytes, percent-seconds of a thread, partitions and connections; limi
 )
 @click.option(
     "--dataset",
-    callback=as_path,
+    callback=as_url,
     required=True,
     metavar="URL",
     help="A dataset that `kquota analyze` wrote; the table `showback` is added to it.",

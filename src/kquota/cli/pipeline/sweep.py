@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 
@@ -90,7 +89,7 @@ def sweep(
     from kquota.pipeline.advice.curve import Grid
 
     found = sweep_job.sweep(
-        Path(dataset),
+        dataset,
         file,
         spark.job(dataset, config),
         grid=Grid(candidates_of.candidates, values, factors),
@@ -100,7 +99,7 @@ def sweep(
     if not found.meters:
         click.echo(NONE_LIMITED, err=True)
     click.echo(f"{found.candidates:,} limits simulated on {found.meters:,} meters")
-    click.echo(f"table: {Path(dataset) / 'curve'}")
+    click.echo(f"table: {dataset.rstrip('/')}/curve")
 
 
 def own_quotas(dataset: str, quotas: str | None) -> QuotaFile:

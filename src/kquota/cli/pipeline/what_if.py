@@ -13,7 +13,7 @@ from kquota.cli.options.arrivals import ArrivalOptions
 from kquota.cli.options.broker import BrokerOptions
 from kquota.cli.options.callback_settings import CallbackOptions, import_from_here
 from kquota.cli.options.entity_types import leave_out_added
-from kquota.cli.options.paths import as_path
+from kquota.cli.options.paths import as_path, as_url
 from kquota.cli.options.spark import SparkOptions, dataset_option
 from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import quotas_option, read_quotas
@@ -56,7 +56,7 @@ The old limits are those that the dataset was analysed with, unless --baseline g
 @takes(given=CallbackOptions)
 @click.option(
     "--out",
-    callback=as_path,
+    callback=as_url,
     metavar="URL",
     help="Where the table goes: missing, empty, or with --overwrite.  [default: into the dataset]",
 )
@@ -102,7 +102,7 @@ def whatif(
     elif given:
         raise click.UsageError("--callback-config, -C and --cluster-metadata go with --callback.")
     found = what_if(
-        Path(dataset),
+        dataset,
         new,
         spark.job(out or dataset, config, overwrite=overwrite),
         baseline=old,

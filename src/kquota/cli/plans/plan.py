@@ -12,7 +12,7 @@ import click
 
 from kquota.cli.options.arrivals import ArrivalOptions
 from kquota.cli.options.broker import BrokerOptions
-from kquota.cli.options.paths import as_path
+from kquota.cli.options.paths import as_path, as_url
 from kquota.cli.options.spark import SparkOptions
 from kquota.cli.options.taking import takes
 from kquota.cli.options.targets import Target, read_quotas, target_options
@@ -51,7 +51,7 @@ With --fail-on-impact: 0 where no change does more than is allowed, 3 where one 
 @click.option("--out", callback=as_path, metavar="FILE", help="Write the plan here, for kquota apply.")
 @click.option(
     "--dataset",
-    callback=as_path,
+    callback=as_url,
     metavar="URL",
     help="A dataset that `kquota analyze` wrote: say what each change would have done to that traffic.",
 )

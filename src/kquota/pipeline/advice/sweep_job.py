@@ -97,7 +97,7 @@ def _measured(run: Run, quotas: QuotaFile, arrivals: Arrivals, unlimited_by: str
 
 
 def sweep(
-    usage: Path,
+    usage: str | Path,
     quotas: QuotaFile,
     options: JobOptions,
     *,
@@ -126,7 +126,7 @@ def sweep(
 
 
 def recommend(
-    usage: Path,
+    usage: str | Path,
     quotas: QuotaFile,
     options: JobOptions,
     *,

@@ -34,6 +34,7 @@ from kquota.pipeline.simulation.request_frames import (
     simulate_request_frames,
 )
 from kquota.pipeline.spark.persisted_frames import persist
+from kquota.pipeline.storage.opening import open_storage
 from kquota.quotas import QuotaSnapshot
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class WhatIf:
 
 
 def what_if(
-    usage: Path,
+    usage: str | Path,
     new: QuotaFile,
     options: JobOptions,
     *,
@@ -82,7 +83,7 @@ def what_if(
             f"`callback`: {usage} has no table `requests`, and a callback is asked request by request: analyse the "
             "logs again with `keep_requests`"
         )
-    is_own = options.out.resolve() == usage.resolve()
+    is_own = open_storage(options.out).identity == dataset.storage.identity
     into = None if is_own else Dataset.create(options.out, overwrite=options.overwrite)
     arrivals = arrivals or Arrivals()
     old = baseline.snapshot() if baseline is not None else recorded_quotas(dataset)

@@ -35,7 +35,7 @@ class JobOptions:
     `conf` are settings of Spark. Both are for a session that the job starts: one that is there is used as it is.
     """
 
-    out: Path
+    out: str | Path
     overwrite: bool = False
     broker_config: BrokerConfig = field(default_factory=BrokerConfig)
     master: str | None = None

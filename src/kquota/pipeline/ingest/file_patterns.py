@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from kquota.errors import InputError
-from kquota.files.local_paths import local_path
+from kquota.files.local_paths import local_path, url_scheme
+from kquota.pipeline.storage.files import StoredFile
+from kquota.pipeline.storage.opening import open_storage
 
 __all__ = ["MAX_BROKER_ID", "matching_files"]
 
@@ -23,27 +25,28 @@ _BROKER: Final = "{broker}"
 _TOKEN: Final = re.compile(r"\{broker\}|\*\*/|\*+|\?|\[!?\]?[^]]*\]")
 
 
-def matching_files(pattern: str) -> list[tuple[str, int | None]]:
-    """The files that match a pattern, as absolute paths in order, each with its broker: None where the pattern does not
-    say it.
+def matching_files(pattern: str) -> list[tuple[StoredFile, int | None]]:
+    """The files that match a pattern, a path or a URL, in order of their paths, each with its broker: None where the
+    pattern does not say it.
 
     :raises InputError: the pattern says the broker in more than one way, or one that is none, or it is a URL of
         a storage that is not served.
     """
     given, glob_pattern = _split_broker(pattern)
-    glob_pattern = local_path(glob_pattern)
-    if Path(glob_pattern).is_file():
-        return [(_absolute(glob_pattern), given)]
-    # Path.glob takes no absolute patterns.
-    found = sorted(glob.glob(glob_pattern.replace(_BROKER, "[0-9]*"), recursive=True))  # noqa: PTH207
-    paths = [path for path in found if Path(path).is_file()]
+    if url_scheme(glob_pattern) is None:
+        glob_pattern = local_path(glob_pattern)
+        found = {path: StoredFile.of(str(Path(path).resolve())) for path in _local_paths(glob_pattern)}
+        if [*found] == [glob_pattern]:
+            return [(found[glob_pattern], given)]
+    else:
+        glob_pattern, found = _in_storage(glob_pattern)
     if _BROKER not in glob_pattern:
-        return [(_absolute(path), given) for path in paths]
+        return [(file, given) for file in found.values()]
     if given is not None:
         raise InputError(f"{pattern}: give the broker by N= or by {_BROKER}, not by both")
     first, last = (_expression(glob_pattern, is_greedy=is_greedy) for is_greedy in (False, True))
-    files: list[tuple[str, int | None]] = []
-    for path in paths:
+    files: list[tuple[StoredFile, int | None]] = []
+    for path, file in found.items():
         one, other = first.fullmatch(path), last.fullmatch(path)
         if one is None or other is None:
             continue
@@ -51,12 +54,37 @@ def matching_files(pattern: str) -> list[tuple[str, int | None]]:
             raise InputError(
                 f"{pattern}: the broker of {path} may be {one['broker']} or {other['broker']}: write more of the path"
             )
-        files.append((_absolute(path), _broker_id(one["broker"], path)))
+        files.append((file, _broker_id(one["broker"], path)))
     return files
 
 
-def _absolute(path: str) -> str:
-    return str(Path(path).resolve())
+def _local_paths(pattern: str) -> list[str]:
+    if Path(pattern).is_file():
+        return [pattern]
+    # Path.glob takes no absolute patterns.
+    found = sorted(glob.glob(pattern.replace(_BROKER, "[0-9]*"), recursive=True))  # noqa: PTH207
+    return [path for path in found if Path(path).is_file()]
+
+
+def _in_storage(pattern: str) -> tuple[str, dict[str, StoredFile]]:
+    """A pattern as the storage spells its URLs, and the files that match it, by URL.
+
+    As in a folder, wildcards do not match names that begin with a dot.
+    """
+    wildcard = _TOKEN.search(pattern)
+    folder = pattern[: wildcard.start() if wildcard else None].rpartition("/")[0]
+    storage = open_storage(folder)
+    rest = pattern[len(folder) + 1 :]
+    if wildcard is None:
+        file = StoredFile(storage, rest)
+        try:
+            file.size()
+        except FileNotFoundError:
+            return pattern, {}
+        return file.path, {file.path: file}
+    files = (StoredFile(storage, info.path) for info in storage.list() if "/." not in f"/{info.path}")
+    expression = _expression(rest, is_greedy=True)
+    return f"{storage.url}/{rest}", {file.path: file for file in files if expression.fullmatch(file.name)}
 
 
 def _split_broker(pattern: str) -> tuple[int | None, str]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kquota.pipeline.dataset.summary import AmbiguousHour, BackwardClock, Input
@@ -60,8 +59,7 @@ def estimate_lines(files: Iterable[LogFile], *, sample_bytes: int = 256 * 1024) 
         if file.compressed:
             total += file.plain_bytes // 1000
             continue
-        with Path(file.path).open("rb") as stream:
-            head = stream.read(sample_bytes)
+        head = file.stored.read_range(0, min(file.size_bytes, sample_bytes))
         if head:
             total += round(file.size_bytes * (head.count(b"\n") or 1) / len(head))
     return total

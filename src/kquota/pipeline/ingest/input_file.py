@@ -1,26 +1,23 @@
-"""A file to be read, plain or compressed by gzip, and its first bytes."""
+"""A file to be read, plain or compressed by gzip or zstd, and its first bytes."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from kquota.errors import InputError
+from kquota.pipeline.ingest.decompression import BrokenFileError, decompressed, is_compressed
+from kquota.pipeline.storage.files import StoredFile
 
 __all__ = ["HEAD_BYTES", "MIB", "InputFile", "plain_bytes", "read_head"]
 
 MIB: Final = 1024 * 1024
 HEAD_BYTES: Final = 64 * 1024
 
-_GZIP_RATIO: Final = 20
+_RATIO: Final = 20
 """Lines of JSON shrink about 20 times. Used only to weigh and estimate, never to read."""
-_GZIP_MAGIC: Final = b"\x1f\x8b"
 _OTHER_COMPRESSION: Final = {
-    b"\x28\xb5\x2f\xfd": "zstd -d",
     b"BZh": "bunzip2",
     b"\xfd7zXZ": "unxz",
     b"PK\x03\x04": "unzip",
@@ -31,15 +28,20 @@ _OTHER_COMPRESSION: Final = {
 class InputFile:
     """A file of one broker; `broker_id` is None where only its content may say which."""
 
-    path: str
+    stored: StoredFile
     broker_id: int | None
     size_bytes: int
     compressed: bool
 
     @property
+    def path(self) -> str:
+        """Its path, or URL."""
+        return self.stored.path
+
+    @property
     def plain_bytes(self) -> int:
         """Size when decompressed; an estimate for a compressed file."""
-        return self.size_bytes * _GZIP_RATIO if self.compressed else self.size_bytes
+        return self.size_bytes * _RATIO if self.compressed else self.size_bytes
 
 
 def plain_bytes(files: Iterable[InputFile]) -> int:
@@ -47,22 +49,25 @@ def plain_bytes(files: Iterable[InputFile]) -> int:
     return sum(file.plain_bytes for file in files)
 
 
-def read_head(path: str) -> tuple[bytes, int, bool]:
+def read_head(file: StoredFile) -> tuple[bytes, int, bool]:
     """The first bytes of a file, decompressed; its size; and whether it is compressed.
 
-    :raises InputError: it cannot be read, or is compressed in a way other than gzip.
+    :raises InputError: it cannot be read, or is compressed in a way other than gzip and zstd.
     """
     try:
-        with Path(path).open("rb") as stream:
-            head = stream.read(HEAD_BYTES)
-            size = stream.seek(0, 2)
+        size = file.size()
+        head = file.read_range(0, min(size, HEAD_BYTES))
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+        raise InputError(f"cannot read {file.path}: {error.strerror}") from error
     for prefix, command in _OTHER_COMPRESSION.items():
         if head.startswith(prefix):
-            raise InputError(f"{path} is compressed, but not by gzip: decompress it first ({command})")
-    compressed = head.startswith(_GZIP_MAGIC)
-    if compressed:
-        with suppress(zlib.error):
-            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)
-    return head, size, compressed
+            raise InputError(f"{file.path} is compressed, but not by gzip or zstd: decompress it first ({command})")
+    if not is_compressed(head):
+        return head, size, False
+    plain = b""
+    try:
+        for piece in decompressed(iter([head]), HEAD_BYTES):
+            plain += piece
+    except BrokenFileError:  # it goes on
+        pass
+    return plain, size, True

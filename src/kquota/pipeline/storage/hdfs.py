@@ -82,9 +82,11 @@ class HdfsStorage:
         with self._errors(path), self._client.read(self._at(path)) as file:
             return bytes(file.read_range(start, length))
 
-    def stream(self, path: str, start: int = 0, *, piece_bytes: int) -> Iterator[bytes]:
+    def stream(self, path: str, start: int = 0, end: int | None = None, *, piece_bytes: int) -> Iterator[bytes]:
         """As :meth:`Storage.stream`."""
-        return read_ahead(partial(self.read_range, path), start, self.size(path), piece_bytes=piece_bytes)
+        size = self.size(path)
+        end = size if end is None else min(end, size)
+        return read_ahead(partial(self.read_range, path), start, end, piece_bytes=piece_bytes)
 
     def put(self, path: str, content: bytes | pa.Buffer, *, durable: bool = False) -> None:  # noqa: ARG002 (the port's)
         """As :meth:`Storage.put`; data nodes decide when it is on their disks."""

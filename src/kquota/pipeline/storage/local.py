@@ -79,12 +79,13 @@ class LocalStorage:
             file.seek(start)
             return file.read(length)
 
-    def stream(self, path: str, start: int = 0, *, piece_bytes: int) -> Iterator[bytes]:
+    def stream(self, path: str, start: int = 0, end: int | None = None, *, piece_bytes: int) -> Iterator[bytes]:
         """As :meth:`Storage.stream`; the system reads ahead."""
         with self._at(path).open("rb", buffering=0) as file:
             file.seek(start)
-            while piece := file.read(piece_bytes):
+            while piece := file.read(piece_bytes if end is None else min(piece_bytes, end - start)):
                 yield piece
+                start += len(piece)
 
     def put(self, path: str, content: bytes | pa.Buffer, *, durable: bool = False) -> None:
         """As :meth:`Storage.put`."""

@@ -157,9 +157,11 @@ class ObjectStorage:
         with self._errors(path):
             return obstore.get_range(self._client, path, start=start, length=length).to_bytes()
 
-    def stream(self, path: str, start: int = 0, *, piece_bytes: int) -> Iterator[bytes]:
+    def stream(self, path: str, start: int = 0, end: int | None = None, *, piece_bytes: int) -> Iterator[bytes]:
         """As :meth:`Storage.stream`."""
-        return read_ahead(partial(self.read_range, path), start, self.size(path), piece_bytes=piece_bytes)
+        size = self.size(path)
+        end = size if end is None else min(end, size)
+        return read_ahead(partial(self.read_range, path), start, end, piece_bytes=piece_bytes)
 
     def put(self, path: str, content: bytes | pa.Buffer, *, durable: bool = False) -> None:  # noqa: ARG002 (the port's)
         """As :meth:`Storage.put`; an object is durable when it is there."""

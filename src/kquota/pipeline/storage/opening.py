@@ -13,7 +13,7 @@ from kquota.pipeline.storage.local import LocalStorage
 from kquota.pipeline.storage.object_store import OBJECT_STORES, ObjectStorage
 from kquota.pipeline.storage.port import Storage
 
-__all__ = ["open_parent", "open_storage"]
+__all__ = ["open_storage"]
 
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
 """Other names of the same."""
@@ -46,9 +46,3 @@ def open_storage(url: str | Path) -> Storage:
     except InputError:
         raise UnsupportedStorageError(text) from None
     return LocalStorage(str(Path(path).absolute()))
-
-
-def open_parent(url: str) -> tuple[Storage, str]:
-    """The storage of the folder that a file is in, and the file's name there."""
-    folder, _, name = url.rpartition("/")
-    return open_storage(folder or "/"), name

@@ -54,8 +54,10 @@ class Storage(Protocol):
     def read_range(self, path: str, start: int, length: int) -> bytes:
         """Bytes of a file, which it has to have. :raises FileNotFoundError: there is none."""
 
-    def stream(self, path: str, start: int = 0, *, piece_bytes: int) -> Iterator[bytes]:
-        """A file from a byte to its end, in pieces of at most so many bytes; the next ones are read ahead.
+    def stream(self, path: str, start: int = 0, end: int | None = None, *, piece_bytes: int) -> Iterator[bytes]:
+        """The bytes [start, end) of a file, in pieces of at most so many bytes; the next ones are read ahead.
+
+        :param end: None for the end of the file, which may also come before it.
 
         :raises FileNotFoundError: there is none.
         """

@@ -62,27 +62,27 @@ def file_of_ranges(read_range: Callable[[int, int], bytes], size: int) -> pa.Nat
 
 
 def read_ahead(
-    read_range: Callable[[int, int], bytes], start: int, size: int, *, piece_bytes: int, range_bytes: int = _RANGE_BYTES
+    read_range: Callable[[int, int], bytes], start: int, end: int, *, piece_bytes: int, range_bytes: int = _RANGE_BYTES
 ) -> Iterator[bytes]:
-    """The bytes of a file from `start` to its end, in pieces; ranges are read by threads while pieces are used.
+    """The bytes [start, end) of a file, in pieces; ranges are read by threads while pieces are used.
 
     ::
 
         used:          |--range 1, in pieces--|--range 2 --| ...
         under way:          |-- range 2 --|-- range 3 --|
     """
-    starts = iter(range(start, size, range_bytes))
+    starts = iter(range(start, end, range_bytes))
     with ThreadPoolExecutor(_AHEAD, "read-ahead") as pool:
         under_way: deque[Future[bytes]] = deque()
         try:
             while True:
                 while len(under_way) < _AHEAD and (at := next(starts, None)) is not None:
-                    under_way.append(pool.submit(read_range, at, min(range_bytes, size - at)))
+                    under_way.append(pool.submit(read_range, at, min(range_bytes, end - at)))
                 if not under_way:
                     return
                 content = memoryview(under_way.popleft().result())
                 if (at := next(starts, None)) is not None:
-                    under_way.append(pool.submit(read_range, at, min(range_bytes, size - at)))
+                    under_way.append(pool.submit(read_range, at, min(range_bytes, end - at)))
                 for first in range(0, len(content), piece_bytes):
                     yield bytes(content[first : first + piece_bytes])
         finally:

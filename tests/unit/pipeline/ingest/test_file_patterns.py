@@ -51,7 +51,7 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_broker_is_a_number_in_the_path(pattern: str, expected: Sequence[tuple[int | None, int]]) -> None:
-    found = [(broker, Path(path).relative_to(Path.cwd())) for path, broker in matching_files(pattern)]
+    found = [(broker, Path(file.path).relative_to(Path.cwd())) for file, broker in matching_files(pattern)]
     assert found == [(broker, Path(PATHS[place])) for broker, place in expected]
 
 
@@ -60,15 +60,14 @@ def test_the_same_number_may_stand_in_a_path_twice(tmp_path: Path) -> None:
         path = tmp_path / f"twice/{folder}/kafka-{file}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    found = [
-        (broker, Path(path).name) for path, broker in matching_files(f"{tmp_path}/twice/{{broker}}/*-{{broker}}.log")
-    ]
+    found = [(broker, file.name) for file, broker in matching_files(f"{tmp_path}/twice/{{broker}}/*-{{broker}}.log")]
     assert found == [(1, "kafka-1.log"), (2, "kafka-2.log")]
 
 
 def test_a_file_whose_name_has_braces_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "a-{broker}.log").touch()
-    assert matching_files("a-{broker}.log") == [(str(tmp_path / "a-{broker}.log"), None)]
+    [(file, broker)] = matching_files("a-{broker}.log")
+    assert (file.path, broker) == (str(tmp_path / "a-{broker}.log"), None)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from kquota.pipeline.ingest.counts import LineCounts
 from kquota.pipeline.ingest.from_logs import _clock_went_backwards, _logs_read
 from kquota.pipeline.ingest.request_log.clock import LogTimes
 from kquota.pipeline.ingest.request_log.log_files import InputSplit
+from kquota.pipeline.storage.files import StoredFile
 
 START_MS = 1_800_000_000_000
 
@@ -43,7 +44,10 @@ def chunk(split: int, broker_id: int, *seconds: float) -> ChunkManifest:
 def test_a_clock_that_was_set_back_is_noted_by_broker() -> None:
     """Within a file, in whatever order its chunks come. Files may overlap, and lines be a bit out of order."""
     files = [(0, 1), (0, 1), (0, 1), (1, 1), (2, 2), (3, 3)]
-    splits = [InputSplit(file, f"{file}.log", broker, 0, 1, compressed=False, weight=1) for file, broker in files]
+    splits = [
+        InputSplit(file, StoredFile.of(f"{file}.log"), broker, 0, 1, compressed=False, weight=1)
+        for file, broker in files
+    ]
     logs = _logs_read(
         [
             chunk(2, 1, 25, 30),

@@ -14,10 +14,11 @@ from kquota.pipeline.dataset.writing import TableWriter, new_id
 from kquota.pipeline.ingest.chunks import ChunkManifest
 from kquota.pipeline.ingest.request_log.log_files import InputSplit
 from kquota.pipeline.ingest.request_log.split_reader import ReadOptions, SplitReader
+from kquota.pipeline.storage.files import StoredFile
 from kquota.pipeline.storage.opening import open_storage
 
 GOLDEN = Path("tests/data/golden/4.3.0/kafka-request.log").read_bytes().split(b"\n")[:-1]
-PIECE = InputSplit(file=0, path="a.log", broker_id=1, start=0, end=1, compressed=False, weight=1)
+PIECE = InputSplit(file=0, stored=StoredFile.of("a.log"), broker_id=1, start=0, end=1, compressed=False, weight=1)
 BAD = [
     b"[2026-01-02 03:04:05,678] INFO Started (kafka.server)",
     GOLDEN[0][:300],

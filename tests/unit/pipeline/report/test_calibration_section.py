@@ -110,7 +110,7 @@ def test_waits_that_could_not_be_compared() -> None:
         false_negatives=0, false_positives=0, throttle_ms_logged=0, throttle_ms_predicted=0, not_compared=9,
     )  # fmt: skip
     text = text_of(example.a_calibration(row))
-    assert "No wait could be compared: 9 may come from another limit" in text
+    assert "No throttle time could be compared: 9 may come from another limit" in text
     assert "nothing to compare" in text
     assert "<svg" not in html_of(example.a_calibration(row))
 

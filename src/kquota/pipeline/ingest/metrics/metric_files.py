@@ -68,14 +68,15 @@ def find_metric_files(inputs: MetricInputs) -> list[MetricFile]:
             files = matching_files(pattern)
             if not files:
                 raise InputError(f"--{source} {pattern}: no such file: give a file, or a quoted glob")
-            for path, broker in files:
+            for source_file, broker in files:
+                path = source_file.path
                 known = found.get(path)
                 if known is not None and (known.broker_id, known.source) != (broker, source):
                     raise InputError(f"{path} is given twice, for different brokers or as different metrics")
-                head, size, compressed = read_head(path)
+                head, size, compressed = read_head(source_file)
                 if head.startswith(_PARQUET):
                     raise InputError(f"{path} is Parquet: give what query_range answers, a scrape, or JmxTool's output")
-                found[path] = MetricFile(path, broker, size, compressed, source)
+                found[path] = MetricFile(source_file, broker, size, compressed, source)
     return list(found.values())
 
 

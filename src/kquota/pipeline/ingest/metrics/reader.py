@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
+from kquota.pipeline.ingest.decompression import BrokenFileError
 from kquota.pipeline.ingest.metrics.jmx_tables import JmxTable
 from kquota.pipeline.ingest.metrics.mbean_names import parse_mbean
 from kquota.pipeline.ingest.metrics.metric_files import JMX, MetricFile, broker_of_label
@@ -38,12 +37,12 @@ _NO_TIME: Final = (
 def read_metric_file(number: int, file: MetricFile, options: MetricOptions) -> MetricManifest:
     """Read one file, and write what is found."""
     reader = _JmxReader(number, file, options) if file.source == JMX else _PrometheusReader(number, file, options)
-    split = InputSplit(number, file.path, 0, 0, file.size_bytes, file.compressed, file.size_bytes)
+    split = InputSplit(number, file.stored, 0, 0, file.size_bytes, file.compressed, file.size_bytes)
     broken: Exception | None = None
     try:
         for block in read_blocks(split):
             reader.take(block)
-    except (EOFError, zlib.error) as error:
+    except BrokenFileError as error:
         broken = error
     return reader.finish(broken)
 
@@ -97,7 +96,7 @@ class _PrometheusReader(Reader):
         self._names = SeriesNames(options.inputs.rules)
         self._document: list[bytes] | None = None
         self._is_text = False
-        self._scraped_ms = time_in_name_ms(Path(file.path).name)
+        self._scraped_ms = time_in_name_ms(file.stored.name)
         self._texts: dict[str, Known | None] = {}
         self._other_names: set[str] = set()
 

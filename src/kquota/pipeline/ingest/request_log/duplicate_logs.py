@@ -5,7 +5,6 @@ Files with the same first line are compared by digests of their whole content, d
 
 from __future__ import annotations
 
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,7 +14,9 @@ from msgspec import Struct
 
 from kquota.errors import InputError
 from kquota.pipeline.dataset.summary import DuplicateLogFile
+from kquota.pipeline.ingest.decompression import BrokenFileError
 from kquota.pipeline.ingest.request_log.log_files import LogFile, read_chunks
+from kquota.pipeline.storage.files import StoredFile
 
 __all__ = ["Comparison", "Digests", "digests_of", "find_duplicate_logs"]
 
@@ -23,7 +24,7 @@ __all__ = ["Comparison", "Digests", "digests_of", "find_duplicate_logs"]
 class Comparison(Struct, frozen=True):
     """A file to be compared; `lengths` in bytes, ascending: how much of its content to digest."""
 
-    path: str
+    stored: StoredFile
     compressed: bool
     lengths: tuple[int, ...] = ()
 
@@ -41,8 +42,8 @@ def digests_of(file: Comparison) -> Digests:
     ahead = [*file.lengths, -1]
     found: dict[int, str] = {}
     length = 0
-    with suppress(EOFError, zlib.error):
-        for chunk in read_chunks(file.path, compressed=file.compressed):
+    with suppress(BrokenFileError):
+        for chunk in read_chunks(file.stored, compressed=file.compressed):
             rest = memoryview(chunk)
             while length + len(rest) >= ahead[0] > 0:
                 part, rest = rest[: ahead[0] - length], rest[ahead[0] - length :]
@@ -71,13 +72,13 @@ def find_duplicate_logs(
         return {}
     packed = [place for place in places if files[place].compressed]
     lengths = {place: files[place].size_bytes for place in places}
-    unpacked = compared([Comparison(files[place].path, compressed=True) for place in packed]) if packed else ()
+    unpacked = compared([Comparison(files[place].stored, compressed=True) for place in packed]) if packed else ()
     lengths |= {place: one.length for place, one in zip(packed, unpacked, strict=True)}
     comparisons = []
     for place in places:
         group = alike[files[place].first_line]
         those = tuple(sorted({lengths[one] for one in group if 0 < lengths[one] <= lengths[place]}))
-        comparisons.append(Comparison(files[place].path, files[place].compressed, those))
+        comparisons.append(Comparison(files[place].stored, files[place].compressed, those))
     digests = dict(zip(places, compared(comparisons), strict=True))
 
     def rank(place: int) -> tuple[int, bool, int]:

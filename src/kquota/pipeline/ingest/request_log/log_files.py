@@ -7,18 +7,17 @@ compressed log cannot be read from its middle and is one split.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from io import RawIOBase
-from pathlib import Path
 from typing import Final
 
 from kquota.errors import InputError
+from kquota.pipeline.ingest.decompression import decompressed
 from kquota.pipeline.ingest.file_patterns import matching_files
 from kquota.pipeline.ingest.input_file import HEAD_BYTES, MIB, InputFile, plain_bytes, read_head
 from kquota.pipeline.spark.workers import balanced_tasks
+from kquota.pipeline.storage.files import StoredFile
 
 __all__ = [
     "InputSplit",
@@ -35,6 +34,7 @@ MAX_SPLIT_BYTES: Final = 128 * MIB
 MAX_TASK_BYTES: Final = 1024 * MIB  # of log; what is lost when a task has to be repeated
 TASKS_PER_CORE: Final = 6  # fewer leave a core idle at the end, more leave more seconds open between tasks
 MIN_SPLIT_BYTES: Final = 4 * MIB
+_PACKED_BYTES: Final = MIB // 4
 _CHUNK_BYTES: Final = MIB // 4  # lines and what they become stay in the processor's cache
 
 _TIME: Final = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
@@ -56,7 +56,8 @@ class InputSplit:
     """The lines of a file that begin in the bytes [start, end)."""
 
     file: int
-    path: str
+    """Its index."""
+    stored: StoredFile
     broker_id: int
     start: int
     end: int
@@ -65,13 +66,18 @@ class InputSplit:
     before_ms: float | None = None
     """When the line before was completed (epoch ms): only where `start` is in an hour of times that came twice."""
 
+    @property
+    def path(self) -> str:
+        """The file's path, or URL."""
+        return self.stored.path
+
 
 def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFile]:
     """Expand patterns of :func:`~kquota.pipeline.ingest.file_patterns.matching_files`; `broker_id` is that of the
     files with a pattern that does not say it.
 
     :raises InputError: a pattern cannot be used or matches no file, a file cannot be read, or is compressed in a way
-        other than gzip.
+        other than gzip and zstd.
     """
     found: dict[str, LogFile] = {}
     for pattern in patterns:
@@ -80,29 +86,29 @@ def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFi
             raise InputError(
                 f"no such log: {pattern}: give a file, or a quoted glob such as '/var/log/kafka/*request.log*'"
             )
-        for path, given in files:
+        for source, given in files:
+            path = source.path
             broker = broker_id if given is None else given
             known = found.get(path)
             if known is not None and known.broker_id != broker:
                 raise InputError(f"{path} is given as the log of broker {known.broker_id} and of broker {broker}")
-            found[path] = _inspect(path, broker)
+            found[path] = _inspect(source, broker)
     return list(found.values())
 
 
-def last_time(path: str) -> bytes:
+def last_time(file: LogFile) -> bytes:
     """The last time in a plain log, as logged; empty where its end has none."""
-    with Path(path).open("rb") as stream:
-        stream.seek(max(0, stream.seek(0, 2) - HEAD_BYTES))
-        times = _TIME.findall(stream.read())
+    length = min(file.size_bytes, HEAD_BYTES)
+    times = _TIME.findall(file.stored.read_range(file.size_bytes - length, length))
     return times[-1].replace(b"T", b" ") if times else b""
 
 
-def _inspect(path: str, broker_id: int) -> LogFile:
-    head, size, compressed = read_head(path)
+def _inspect(source: StoredFile, broker_id: int) -> LogFile:
+    head, size, compressed = read_head(source)
     time = _TIME.search(head)
     first_time = time[0].replace(b"T", b" ") if time else b""
     first_line = blake2b(head[:HEAD_BYTES].partition(b"\n")[0], digest_size=16).digest()
-    return LogFile(path, broker_id, size, compressed, first_time, first_line)
+    return LogFile(source, broker_id, size, compressed, first_time, first_line)
 
 
 def to_splits(files: Sequence[LogFile], *, parallelism: int) -> list[InputSplit]:
@@ -119,7 +125,7 @@ def to_splits(files: Sequence[LogFile], *, parallelism: int) -> list[InputSplit]
         for start in range(0, file.size_bytes, step):
             end = min(start + step, file.size_bytes)
             weight = file.plain_bytes if file.compressed else end - start
-            splits.append(InputSplit(index, file.path, file.broker_id, start, end, file.compressed, weight))
+            splits.append(InputSplit(index, file.stored, file.broker_id, start, end, file.compressed, weight))
     return splits
 
 
@@ -140,27 +146,21 @@ def group_splits(splits: Sequence[InputSplit], *, parallelism: int) -> list[list
 def read_blocks(split: InputSplit, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
     """The lines of a split in blocks of whole lines, line feeds included; the last line of a file may have none.
 
-    :raises EOFError: a compressed file ends within its data; all lines before it were yielded.
-    :raises zlib.error: a compressed file is damaged; all lines before it were yielded.
+    :raises BrokenFileError: a compressed file is damaged, or ends too early; all lines before that were yielded.
     """
     if split.compressed:
-        yield from _read_compressed_blocks(split.path, chunk_bytes)
+        yield from _read_compressed_blocks(split.stored, chunk_bytes)
     else:
         yield from _read_plain_blocks(split, chunk_bytes)
 
 
-def read_chunks(path: str, *, compressed: bool, chunk_bytes: int = MIB) -> Iterator[bytes]:
+def read_chunks(source: StoredFile, *, compressed: bool, chunk_bytes: int = MIB) -> Iterator[bytes]:
     """The bytes of a log, decompressed.
 
-    :raises EOFError: a compressed file ends within its data.
-    :raises zlib.error: a compressed file is damaged.
+    :raises BrokenFileError: a compressed file is damaged, or ends too early.
     """
-    if compressed:
-        yield from _decompress(path, chunk_bytes)
-        return
-    with Path(path).open("rb", buffering=0) as stream:
-        while chunk := stream.read(chunk_bytes):
-            yield chunk
+    packed = source.stream(piece_bytes=chunk_bytes)
+    return decompressed(packed, chunk_bytes) if compressed else packed
 
 
 class _Splitter:
@@ -192,69 +192,36 @@ class _Splitter:
 
 def _read_plain_blocks(split: InputSplit, chunk_bytes: int) -> Iterator[bytes]:
     splitter = _Splitter()
-    with Path(split.path).open("rb", buffering=0) as stream:
-        position = split.start
-        if position > 0:
-            # The line that has the byte before `start` belongs to the split before.
-            stream.seek(position - 1)
-            position += _skip_line(stream) - 1
-        while position < split.end:
-            chunk = stream.read(min(chunk_bytes, split.end - position))
-            if not chunk:
-                break
-            position += len(chunk)
-            yield splitter.feed(chunk)
-        tail: list[bytes] = []
-        # A line that begins in this split belongs to it up to its end.
-        while splitter.pending and (chunk := stream.read(64 * 1024)):
-            head, ending, _ = chunk.partition(b"\n")
-            tail.append(head)
-            if ending:
-                break
-        yield splitter.finish(b"".join(tail))
+    # The line that has the byte before `start` belongs to the split before.
+    position = max(split.start - 1, 0)
+    is_within_line = split.start > 0
+    for chunk in split.stored.stream(position, split.end, piece_bytes=chunk_bytes):
+        cut = 0
+        if is_within_line:
+            cut = chunk.find(b"\n") + 1
+            is_within_line = not cut
+        if not is_within_line:
+            yield splitter.feed(chunk[cut:])
+    if splitter.pending:
+        yield splitter.finish(_rest_of_line(split.stored, split.end))
 
 
-def _skip_line(stream: RawIOBase) -> int:
-    """Move past the next line ending; returns the number of bytes skipped."""
-    skipped = 0
-    while chunk := stream.read(64 * 1024):
-        cut = chunk.find(b"\n")
-        if cut >= 0:
-            stream.seek(cut + 1 - len(chunk), 1)
-            return skipped + cut + 1
-        skipped += len(chunk)
-    return skipped
+def _rest_of_line(source: StoredFile, position: int) -> bytes:
+    """What is between a byte and the next line ending: a line that begins in a split belongs to it up to its end."""
+    size = source.size()
+    rest = b""
+    while position < size:
+        head, ending, _ = source.read_range(position, min(HEAD_BYTES, size - position)).partition(b"\n")
+        rest += head
+        if ending:
+            break
+        position += len(head)
+    return rest
 
 
-def _read_compressed_blocks(path: str, chunk_bytes: int) -> Iterator[bytes]:
+def _read_compressed_blocks(source: StoredFile, chunk_bytes: int) -> Iterator[bytes]:
     splitter = _Splitter()
-    for chunk in _decompress(path, chunk_bytes):
+    for chunk in decompressed(source.stream(piece_bytes=_PACKED_BYTES), chunk_bytes):
         yield splitter.feed(chunk)
     # Not reached where the file is broken: half a line before the damage is not a line.
     yield splitter.finish()
-
-
-def _decompress(path: str, chunk_bytes: int) -> Iterator[bytes]:
-    """Decompressed chunks of a gzip file of one or more members.
-
-    :raises EOFError: the file ends within a member.
-    :raises zlib.error: the data is damaged.
-    """
-    with Path(path).open("rb") as stream:
-        member = None
-        data = b""
-        while data := data or stream.read(256 * 1024):
-            if member is None:
-                data = data.lstrip(b"\0")  # padding between members is legal
-                if not data:
-                    continue
-                member = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            yield member.decompress(data, chunk_bytes)
-            data = member.unconsumed_tail
-            if member.eof:
-                data = member.unused_data
-                member = None
-        if member is not None:
-            yield member.flush()
-            if not member.eof:
-                raise EOFError("the compressed file ends too early")

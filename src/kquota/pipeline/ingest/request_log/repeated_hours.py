@@ -6,7 +6,6 @@ are read first.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from msgspec import Struct, field
 
+from kquota.pipeline.ingest.decompression import BrokenFileError
 from kquota.pipeline.ingest.request_log.clock import IN_ORDER_MS, LogClock
 from kquota.pipeline.ingest.request_log.line import logged_time
 from kquota.pipeline.ingest.request_log.log_files import InputSplit, LogFile, last_time, read_blocks
@@ -63,7 +63,7 @@ def with_split_starts(
         after = files[of_file[place + 1][0].file] if place + 1 < len(of_file) else None
         ends = after.first_time if after is not None and after.broker_id == file.broker_id else b""
         if _is_repeated(clock, file.first_time) or (
-            len(those) > 1 and _covers_repeated(clock, file.first_time, ends or last_time(file.path))
+            len(those) > 1 and _covers_repeated(clock, file.first_time, ends or last_time(file))
         ):
             searches[those[0].file] = Search(those, timezone)
     if not searches:
@@ -159,5 +159,5 @@ def _times(split: InputSplit) -> Iterator[Sequence[bytes]]:
             times = [time for line in block.split(b"\n") if (time := logged_time(line)) is not None]
             if good := clock.only_times(times):
                 yield good
-    except (EOFError, zlib.error):
+    except BrokenFileError:
         return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -28,6 +27,7 @@ from kquota.pipeline.ingest.chunks import (
     write_usage,
 )
 from kquota.pipeline.ingest.counts import LineCounts
+from kquota.pipeline.ingest.decompression import BrokenFileError
 from kquota.pipeline.ingest.request_log.cells import Floats, to_cells
 from kquota.pipeline.ingest.request_log.charges import MUTATION
 from kquota.pipeline.ingest.request_log.clock import LogClock, LogTimes
@@ -85,7 +85,7 @@ def read_splits(splits: Sequence[tuple[int, InputSplit]], options: ReadOptions) 
                     reader.read(block)
                     if reader.chunk_lines >= CHUNK_LINES:
                         yield reader.flush(has_more=True)
-            except (EOFError, zlib.error) as error:
+            except BrokenFileError as error:
                 reader.reject_tail(f"broken compressed file: {error}")
             yield reader.flush(has_more=has_more)
     finally:
