@@ -1,4 +1,4 @@
-"""Paths as they are given: those of a mounted file system, and none of a storage that is not served."""
+"""Paths and URLs as they are given."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ from typing import Final
 
 from kquota.errors import InputError
 
-__all__ = ["check_local", "local_path", "url_scheme"]
+__all__ = ["STORAGE_SCHEMES", "check_local", "local_path", "url_scheme"]
+
+STORAGE_SCHEMES: Final = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfss": "abfss",
+    "abfs": "abfss",
+    "hdfs": "hdfs",
+    "viewfs": "hdfs",
+}
+"""Schemes of URLs that the pipeline reads and writes, and those that mean the same."""
 
 # Hadoop writes also `hdfs:/path`, and so does `pathlib` with what was `s3a://bucket/key`. One letter is a drive.
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
@@ -32,8 +45,8 @@ def local_path(text: str) -> str:
     if (here := _OF_THIS_MACHINE.match(text)) is not None:
         return text[here.end() :]
     raise InputError(
-        f"{text}: {url[1]}: URLs are not served: give a path, or file:///path, on a file system that this machine and "
-        "all workers of Spark have mounted"
+        f"{text}: {url[1]}: URLs are not served here: give a path, or file:///path, on a file system that this machine "
+        "has mounted"
     )
 
 

@@ -84,7 +84,7 @@ def analyze(
     :raises TooManyRejectedError: they were.
     """
     check_time_zone(log_settings.timezone)
-    files = find_log_files(logs, broker_id=broker_id)
+    files = find_log_files(logs, broker_id=broker_id, envelope=log_settings.envelope)
     metric_source = MetricSource.of(metrics or MetricInputs(), broker_id=broker_id)
     if report:
         check_extra()
@@ -131,7 +131,7 @@ def ingest(
     :raises TooManyRejectedError: too many lines were rejected; the dataset is complete all the same.
     """
     check_time_zone(log_settings.timezone)
-    files = find_log_files(logs, broker_id=broker_id)
+    files = find_log_files(logs, broker_id=broker_id, envelope=log_settings.envelope)
     metric_source = MetricSource.of(metrics or MetricInputs(), broker_id=broker_id)
     target = Dataset.create(options.out, overwrite=options.overwrite)
     log_bytes = plain_bytes([*files, *metric_source.files])

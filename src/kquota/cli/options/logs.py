@@ -33,8 +33,9 @@ class LogOptions:
         "--log",
         multiple=True,
         metavar="[N=]GLOB",
-        help="A request log, or a quoted glob of them, plain or gzip; N is the id of their broker. Of many "
-        "brokers: with {broker} in place of the id in the path, as in 'logs/broker-{broker}/*'. Repeatable.",
+        help="A request log, or a quoted glob of them, also a URL such as 's3://bucket/logs/*', plain, gzip or zstd; N is "
+        "the id of their broker. Of many brokers: with {broker} in place of the id in the path, as in "
+        "'logs/broker-{broker}/*'. Repeatable.",
     )
     broker_id: int = option(
         "--broker-id",
@@ -57,6 +58,13 @@ class LogOptions:
         metavar="FILE",
         help="Partition counts from before the log begins: CSV with the header topic,partitions. "
         "Tells what deleting and growing those topics cost.",
+    )
+    envelope: str = option(
+        "--envelope",
+        default="",
+        metavar="FIELD",
+        help="A shipper wrapped each line in JSON, and this field holds it: message (Filebeat, Vector), log (Fluent "
+        "Bit), event.original.",
     )
     max_rejected: str = option(
         "--max-rejected",
@@ -85,7 +93,7 @@ class LogOptions:
         topics = read_topics(self.topics)
         from kquota.pipeline.ingest.from_logs import LogSettings
 
-        return LogSettings(self.timezone, self.cluster, self.keep_requests, topics)
+        return LogSettings(self.timezone, self.cluster, self.keep_requests, topics, self.envelope)
 
     def reject_limit(self) -> RejectLimit:
         """How many lines may be rejected.

@@ -24,15 +24,15 @@ class MetricOptions:
         "--prometheus",
         multiple=True,
         metavar="[N=]GLOB",
-        help="Answers of Prometheus to query_range, or scrapes in its text format, plain or gzip; N is the id of "
+        help="Answers of Prometheus to query_range, or scrapes in its text format, plain, gzip or zstd; N is the id of "
         "the broker, with {broker} in its place in the path. Repeatable.",
     )
     jmx: tuple[str, ...] = option(
         "--jmx",
         multiple=True,
         metavar="[N=]GLOB",
-        help="What Kafka's JmxTool printed, plain or gzip; N is the id of the broker, with {broker} in its place in "
-        "the path. Repeatable.",
+        help="What Kafka's JmxTool printed, plain, gzip or zstd; N is the id of the broker, with {broker} in its place "
+        "in the path. Repeatable.",
     )
     broker_label: str | None = option(
         "--broker-label",

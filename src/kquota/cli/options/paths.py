@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import click
 
 from kquota.errors import InputError
-from kquota.files.local_paths import local_path, url_scheme
+from kquota.files.local_paths import STORAGE_SCHEMES, local_path, url_scheme
 
 __all__ = ["as_path", "as_url", "reading"]
 
@@ -23,7 +23,7 @@ def as_path(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 
 def as_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """A callback of click: a path as :func:`as_path` gives it, or a URL that the pipeline opens or refuses."""
-    return value if value is not None and url_scheme(value) is not None else as_path(ctx, param, value)
+    return value if value is not None and url_scheme(value) in STORAGE_SCHEMES else as_path(ctx, param, value)
 
 
 @contextmanager

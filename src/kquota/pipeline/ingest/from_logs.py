@@ -50,6 +50,8 @@ class LogSettings:
     """Whether to write `requests`; None does up to :data:`AUTO_KEEP_LINES` lines."""
     topics: Mapping[str, int] = field(default_factory=dict)
     """Partition counts of topics from before the logs begin."""
+    envelope: str = ""
+    """The field that holds each line, where a shipper wrapped them in JSON: ``message``, ``event.original``."""
 
 
 def estimate_lines(files: Iterable[LogFile], *, sample_bytes: int = 256 * 1024) -> int:

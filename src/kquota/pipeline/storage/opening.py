@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from kquota.errors import InputError
-from kquota.files.local_paths import check_local, local_path, url_scheme
+from kquota.files.local_paths import STORAGE_SCHEMES, check_local, local_path, url_scheme
 from kquota.pipeline.storage.errors import UnsupportedStorageError
 from kquota.pipeline.storage.local import LocalStorage
 from kquota.pipeline.storage.object_store import OBJECT_STORES, ObjectStorage
@@ -15,8 +15,6 @@ from kquota.pipeline.storage.port import Storage
 
 __all__ = ["open_storage"]
 
-_SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
-"""Other names of the same."""
 _OBJECTS: Final = re.compile(r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[^/]+)(?P<prefix>(?:/[^/]+)*)/*")
 
 
@@ -29,13 +27,13 @@ def open_storage(url: str | Path) -> Storage:
     text = str(url)
     scheme = url_scheme(text)
     if scheme is not None and not isinstance(url, Path):
-        name = _SAME.get(scheme, scheme)
+        name = STORAGE_SCHEMES.get(scheme)
         if name in OBJECT_STORES:
-            complete = _OBJECTS.fullmatch(name + text[len(scheme) :])
+            complete = _OBJECTS.fullmatch(f"{name}{text[len(scheme) :]}")
             if complete is None:
                 raise UnsupportedStorageError(text, "this names no bucket and path")
             return ObjectStorage.open(complete[0])
-        if name in ("hdfs", "viewfs"):
+        if name == "hdfs":
             from kquota.pipeline.storage.hdfs import HdfsStorage
 
             return HdfsStorage.open(text)

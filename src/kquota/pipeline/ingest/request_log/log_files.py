@@ -16,6 +16,7 @@ from kquota.errors import InputError
 from kquota.pipeline.ingest.decompression import decompressed
 from kquota.pipeline.ingest.file_patterns import matching_files
 from kquota.pipeline.ingest.input_file import HEAD_BYTES, MIB, InputFile, plain_bytes, read_head
+from kquota.pipeline.ingest.request_log.envelope import check_envelope, unwrapped
 from kquota.pipeline.spark.workers import balanced_tasks
 from kquota.pipeline.storage.files import StoredFile
 
@@ -49,6 +50,8 @@ class LogFile(InputFile):
     """As logged; only to guess the order of files."""
     first_line: bytes = b""
     """A digest: files that begin alike may be copies."""
+    envelope: str = ""
+    """The field that holds each line, where a shipper wrapped them in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class InputSplit:
     weight: int
     before_ms: float | None = None
     """When the line before was completed (epoch ms): only where `start` is in an hour of times that came twice."""
+    envelope: str = ""
+    """As :attr:`LogFile.envelope`."""
 
     @property
     def path(self) -> str:
@@ -72,13 +77,14 @@ class InputSplit:
         return self.stored.path
 
 
-def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFile]:
+def find_log_files(patterns: Sequence[str], *, broker_id: int = 0, envelope: str = "") -> list[LogFile]:
     """Expand patterns of :func:`~kquota.pipeline.ingest.file_patterns.matching_files`; `broker_id` is that of the
-    files with a pattern that does not say it.
+    files with a pattern that does not say it, `envelope` the field that holds each line where a shipper wrapped them.
 
     :raises InputError: a pattern cannot be used or matches no file, a file cannot be read, or is compressed in a way
         other than gzip and zstd.
     """
+    check_envelope(envelope)
     found: dict[str, LogFile] = {}
     for pattern in patterns:
         files = matching_files(pattern)
@@ -86,29 +92,29 @@ def find_log_files(patterns: Sequence[str], *, broker_id: int = 0) -> list[LogFi
             raise InputError(
                 f"no such log: {pattern}: give a file, or a quoted glob such as '/var/log/kafka/*request.log*'"
             )
-        for source, given in files:
-            path = source.path
+        for stored, given in files:
+            path = stored.path
             broker = broker_id if given is None else given
             known = found.get(path)
             if known is not None and known.broker_id != broker:
                 raise InputError(f"{path} is given as the log of broker {known.broker_id} and of broker {broker}")
-            found[path] = _inspect(source, broker)
+            found[path] = _inspect(stored, broker, envelope)
     return list(found.values())
 
 
 def last_time(file: LogFile) -> bytes:
     """The last time in a plain log, as logged; empty where its end has none."""
     length = min(file.size_bytes, HEAD_BYTES)
-    times = _TIME.findall(file.stored.read_range(file.size_bytes - length, length))
+    times = _TIME.findall(unwrapped(file.stored.read_range(file.size_bytes - length, length), file.envelope))
     return times[-1].replace(b"T", b" ") if times else b""
 
 
-def _inspect(source: StoredFile, broker_id: int) -> LogFile:
-    head, size, compressed = read_head(source)
-    time = _TIME.search(head)
+def _inspect(stored: StoredFile, broker_id: int, envelope: str) -> LogFile:
+    head, size, compressed = read_head(stored)
+    time = _TIME.search(unwrapped(head, envelope))
     first_time = time[0].replace(b"T", b" ") if time else b""
     first_line = blake2b(head[:HEAD_BYTES].partition(b"\n")[0], digest_size=16).digest()
-    return LogFile(source, broker_id, size, compressed, first_time, first_line)
+    return LogFile(stored, broker_id, size, compressed, first_time, first_line, envelope)
 
 
 def to_splits(files: Sequence[LogFile], *, parallelism: int) -> list[InputSplit]:
@@ -125,7 +131,11 @@ def to_splits(files: Sequence[LogFile], *, parallelism: int) -> list[InputSplit]
         for start in range(0, file.size_bytes, step):
             end = min(start + step, file.size_bytes)
             weight = file.plain_bytes if file.compressed else end - start
-            splits.append(InputSplit(index, file.stored, file.broker_id, start, end, file.compressed, weight))
+            splits.append(
+                InputSplit(
+                    index, file.stored, file.broker_id, start, end, file.compressed, weight, envelope=file.envelope
+                )
+            )
     return splits
 
 
@@ -149,9 +159,10 @@ def read_blocks(split: InputSplit, *, chunk_bytes: int = _CHUNK_BYTES) -> Iterat
     :raises BrokenFileError: a compressed file is damaged, or ends too early; all lines before that were yielded.
     """
     if split.compressed:
-        yield from _read_compressed_blocks(split.stored, chunk_bytes)
+        blocks = _read_compressed_blocks(split.stored, chunk_bytes)
     else:
-        yield from _read_plain_blocks(split, chunk_bytes)
+        blocks = _read_plain_blocks(split, chunk_bytes)
+    return (unwrapped(block, split.envelope) for block in blocks)
 
 
 def read_chunks(source: StoredFile, *, compressed: bool, chunk_bytes: int = MIB) -> Iterator[bytes]:

@@ -31,6 +31,7 @@ from kquota.pipeline.ingest.decompression import BrokenFileError
 from kquota.pipeline.ingest.request_log.cells import Floats, to_cells
 from kquota.pipeline.ingest.request_log.charges import MUTATION
 from kquota.pipeline.ingest.request_log.clock import LogClock, LogTimes
+from kquota.pipeline.ingest.request_log.envelope import why_rejected
 from kquota.pipeline.ingest.request_log.line import LogLine, RejectedLineError, decode_lines
 from kquota.pipeline.ingest.request_log.log_files import InputSplit, read_blocks
 from kquota.pipeline.ingest.request_log.mutated_topics import (
@@ -110,6 +111,7 @@ class SplitReader:
         self._index = index
         self._broker_id = split.broker_id
         self._before_ms = split.before_ms
+        self._envelope = split.envelope
         self._line = 0
 
     def _forget_names(self) -> None:
@@ -151,7 +153,7 @@ class SplitReader:
                 return
             self._pass(1)
             if block.strip():
-                self._reject(block.removesuffix(b"\n"), str(error))
+                self._reject(block.removesuffix(b"\n"), why_rejected(block, self._envelope) or str(error))
             else:
                 self._blank += 1
 
