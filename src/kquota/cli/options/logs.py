@@ -33,8 +33,8 @@ class LogOptions:
         "--log",
         multiple=True,
         metavar="[N=]GLOB",
-        help="A request log, or a quoted glob of them, also a URL such as 's3://bucket/logs/*', plain, gzip or zstd; N is "
-        "the id of their broker. Of many brokers: with {broker} in place of the id in the path, as in "
+        help="A request log, or a quoted glob of them, also a URL such as 's3://bucket/logs/*', plain, gzip or zstd; N "
+        "is the id of their broker. Of many brokers: with {broker} in place of the id in the path, as in "
         "'logs/broker-{broker}/*'. Repeatable.",
     )
     broker_id: int = option(

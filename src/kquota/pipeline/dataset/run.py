@@ -152,6 +152,10 @@ class Run:
         """For workers: files that are gone with the run."""
         return TableWriter(self.target.storage, f"{RUNS}/{self.id}.tmp/{kind}", self.id)
 
+    def count_temporary(self, kind: str) -> int:
+        """How many temporary files of a kind workers have written so far."""
+        return len(self.target.storage.list(f"{RUNS}/{self.id}.tmp/{kind}/"))
+
     def add(self, table: str, files: Iterable[DataFile] = ()) -> None:
         """Make files part of a table that this run writes; without any, it is there and has no rows.
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Final
 
 from kquota.pipeline.dataset.summary import AmbiguousHour, BackwardClock, Input
@@ -19,13 +19,11 @@ from kquota.pipeline.ingest.request_log.duplicate_logs import Digests, digests_o
 from kquota.pipeline.ingest.request_log.log_files import InputSplit, LogFile, group_splits, to_splits
 from kquota.pipeline.ingest.request_log.overlaps import ReadLog, find_overlaps
 from kquota.pipeline.ingest.request_log.repeated_hours import SplitStarts, split_starts, with_split_starts
-from kquota.pipeline.ingest.request_log.split_reader import ReadOptions, read_splits
+from kquota.pipeline.ingest.request_log.split_reader import CHUNK_LINES, ReadOptions, read_splits
 from kquota.pipeline.spark.workers import collect_manifests, default_parallelism
 from kquota.wire.api_names import API_NAMES
 
 if TYPE_CHECKING:
-    from pyspark import Accumulator
-
     from kquota.pipeline.dataset.run import Run
 
 __all__ = ["LogSettings", "Spans", "estimate_lines", "ingest_logs"]
@@ -93,9 +91,8 @@ def ingest_logs(run: Run, files: Sequence[LogFile], settings: LogSettings) -> Sp
     writers = {kind: run.writer(kind) for kind in tables}
     writers |= {kind: run.temporary(kind) for kind in ("edges", "mutations", "connections", "rejected")}
     options = ReadOptions(writers, settings.cluster, settings.timezone, keep, run.broker.num_partitions)
-    lines_read = spark.sparkContext.accumulator(0)
-    with run.stage("read the logs", lambda: lines_read.value, estimate):
-        chunks = _read(run, splits, options, lines_read)
+    with run.stage("read the logs", partial(run.count_temporary, "edges"), _chunks(splits, estimate), unit="chunks"):
+        chunks = _read(run, splits, options)
         run.check_shared([file for files in files_by_kind(chunks).values() for file in files])
 
     logs = _logs_read(chunks, splits)
@@ -126,18 +123,17 @@ def ingest_logs(run: Run, files: Sequence[LogFile], settings: LogSettings) -> Sp
     return covered
 
 
-def _read(
-    run: Run, splits: Sequence[InputSplit], options: ReadOptions, lines_read: Accumulator[int]
-) -> list[ChunkManifest]:
-    """Read splits on workers: some chunks for each. Their number depends on the bytes read, not on what is in them.
+def _chunks(splits: Sequence[InputSplit], lines: int) -> int:
+    """About how many chunks there will be."""
+    total = sum(split.weight for split in splits) or 1
+    return sum(-(-lines * split.weight // (total * CHUNK_LINES)) for split in splits)
 
-    :param lines_read: grows while workers read.
-    """
+
+def _read(run: Run, splits: Sequence[InputSplit], options: ReadOptions) -> list[ChunkManifest]:
+    """Read splits on workers: some chunks for each. Their number depends on the bytes read, not on what is in them."""
 
     def read(task: Sequence[tuple[int, InputSplit]]) -> Iterator[ChunkManifest]:
-        for chunk in read_splits(task, options):
-            lines_read.add(chunk.counts.lines)
-            yield chunk
+        return read_splits(task, options)
 
     grouped = group_splits(splits, parallelism=default_parallelism(run.spark))
     tasks = [[(index, splits[index]) for index in task] for task in grouped]

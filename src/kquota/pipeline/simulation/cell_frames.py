@@ -19,6 +19,7 @@ from kquota.pipeline.simulation.recording import SIMULATED, Candidates, Recordin
 from kquota.pipeline.simulation.summed_cells import summed
 from kquota.pipeline.spark.group_by_meter import Cells, Floats, Ints, group_by_meter
 from kquota.pipeline.spark.persisted_frames import persist
+from kquota.pipeline.spark.shared import Shared
 from kquota.pipeline.spark.shuffle import group_starts, sort_order
 from kquota.pipeline.utilisation.rates import window_rates
 
@@ -79,7 +80,7 @@ def simulate_cell_frames_by_quota_set(
 def _simulate(
     usage: ArrowSource, meters: CandidateMeters, spark: SparkSession, recording: Recording, candidates: Candidates
 ) -> DataFrame:
-    known = spark.sparkContext.broadcast(meters)
+    known = Shared(meters)
     by_client = recording.arrivals.model is ArrivalModel.CLOSED
     return group_by_meter(
         spark,

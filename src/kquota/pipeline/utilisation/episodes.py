@@ -19,6 +19,7 @@ from kquota.pipeline.limits.clients import CLIENT_TEXT
 from kquota.pipeline.limits.identities import IDENTITY, Identity, IdentityIds
 from kquota.pipeline.limits.periods import VALIDITY, LimitPeriods, has_periods
 from kquota.pipeline.spark.group_by_meter import Cells, Ints, group_by_meter
+from kquota.pipeline.spark.shared import Shared
 from kquota.pipeline.spark.shuffle import group_starts
 from kquota.pipeline.utilisation.meter_series import is_sampled, known_sums, to_counts
 from kquota.pipeline.utilisation.rates import window_seconds
@@ -70,7 +71,7 @@ def to_throttled(usage: ArrowSource, clients: DataFrame, broker_config: BrokerCo
     :param clients: the resolved totals of the same usage.
     """
     spark = clients.sparkSession
-    candidates = spark.sparkContext.broadcast(_ThrottleCandidates.of(clients))
+    candidates = Shared(_ThrottleCandidates.of(clients))
     return THROTTLED.conform(
         group_by_meter(
             spark,
@@ -105,7 +106,7 @@ class _ThrottleCandidates:
 
     @classmethod
     def of(cls, clients: DataFrame) -> Self:
-        """Those of resolved clients. Like all that is broadcast they have to fit into the driver and each worker."""
+        """Those of resolved clients. They have to fit into the driver and each worker."""
         is_other = F.col("key").isin(*_OTHERS) & F.col("meter").isNotNull()
         is_throttled = F.greatest(*(F.coalesce(name, F.lit(0)) for name in _COUNTS)) > 0
         columns = [*IDENTITY, "meter", CLIENT_TEXT, *(VALIDITY if has_periods(clients) else ())]

@@ -24,6 +24,7 @@ from kquota.pipeline.limits.periods import (
     has_periods,
 )
 from kquota.pipeline.spark.group_by_meter import Bools, Cells, Floats, Ints, group_by_meter
+from kquota.pipeline.spark.shared import Shared
 from kquota.pipeline.spark.shuffle import group_starts
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def series_by_meter(
     """
     spark = clients.sparkSession
     known = Meters.of(clients)
-    meters = spark.sparkContext.broadcast((known, IdentityIds.of_mapping(known.timelines.numbers)))
+    meters = Shared((known, IdentityIds.of_mapping(known.timelines.numbers)))
     return group_by_meter(
         spark,
         usage,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -60,6 +60,6 @@ def _decoder(field: str) -> Callable[[bytes], str]:
     kind: type = str
     for part, name in zip(reversed(parts), reversed(names), strict=True):
         kind = msgspec.defstruct("Envelope", [(name, kind)], rename={name: part})
-    decoder = msgspec.json.Decoder(kind)
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
     text = attrgetter(".".join(names))
     return lambda line: text(decoder.decode(line))

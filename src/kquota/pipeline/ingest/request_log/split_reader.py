@@ -45,7 +45,7 @@ from kquota.pipeline.ingest.request_log.rows import COLUMNS, FirstSeconds, Rows,
 from kquota.pipeline.ingest.request_log.watermark import SecondWatermark, WatermarkedCharges
 from kquota.pipeline.ingest.samples import printable
 
-__all__ = ["ReadOptions", "SplitReader", "read_splits"]
+__all__ = ["CHUNK_LINES", "ReadOptions", "SplitReader", "read_splits"]
 
 CHUNK_LINES: Final = 524_288
 """A worker writes its rows after about this many lines, whatever the size of the file."""
