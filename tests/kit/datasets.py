@@ -24,11 +24,22 @@ __all__ = [
     "analysed",
     "left_over",
     "quotas_of",
+    "rows_by_table",
     "rows_of",
 ]
 
 USUAL_TABLES: Final = ("requests", "usage", "clients", "utilisation", "throttled", "calibration", "rejected")
 """What every analysis writes."""
+
+
+def rows_by_table(url: str | Path) -> dict[str, list[str]]:
+    """The rows of all tables, in an order of their own. The last digits of sums depend on the order of the rows."""
+
+    def row(values: dict[str, Any]) -> str:
+        return repr([(name, round(x, 6) if isinstance(x, float) else x) for name, x in sorted(values.items())])
+
+    dataset = Dataset.open(url)
+    return {name: sorted(map(row, dataset.read(name).to_pylist())) for name in ALL_TABLES if dataset.has(name)}
 
 
 def rows_of(table: Table, *rows: Mapping[str, Any]) -> pa.Table:

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import pyspark
 
 from kquota.pipeline.spark.java import ensure_java
 
-__all__ = ["SPARK_HOME", "SparkCluster", "running_cluster", "spark_environment"]
+__all__ = ["SPARK_HOME", "SparkCluster", "running_cluster", "running_connect_server", "spark_environment"]
 
 T = TypeVar("T")
 Process = subprocess.Popen[bytes]
@@ -30,6 +31,8 @@ _HOST: Final = "127.0.0.1"
 _START_S: Final = 120.0
 _STOP_S: Final = 30.0
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
+_CONNECT: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_CONNECT_URL: Final = re.compile(r"Spark Connect server started at: \S+:(\d+)")
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 # The system chooses the ports (0), and the master's log tells them.
 _ANY_PORT: Final = ("--host", _HOST, "--port", "0", "--webui-port", "0")
@@ -91,6 +94,29 @@ def running_cluster(folder: Path, *, workers: int) -> Iterator[SparkCluster]:
             running.append(ends.enter_context(_process(folder, name, [_WORKER, *_ANY_PORT, *size, cluster.url])))
         wait_for(lambda: cluster.state()["aliveworkers"] == workers or None)
         yield cluster
+
+
+@contextlib.contextmanager
+def running_connect_server(folder: Path) -> Iterator[str]:
+    """A Spark Connect server with two cores; gives its URL. Its workers have this Python's packages."""
+    settings = {
+        "spark.connect.grpc.binding.address": _HOST,
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.host": _HOST,
+        "spark.driver.bindAddress": _HOST,
+        "spark.ui.enabled": "false",
+        "spark.pyspark.python": sys.executable,
+    }
+    command = ["org.apache.spark.deploy.SparkSubmit", "--class", _CONNECT, "--master", "local[2]"]
+    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    log = folder / "connect.log"
+    with _process(folder, "connect", [*command, "spark-internal"]) as process:
+        give_up = time.monotonic() + _START_S
+        while (started := _CONNECT_URL.search(log.read_text())) is None:
+            assert process.poll() is None, f"the server ended\n{_last_lines(folder)}"
+            assert time.monotonic() < give_up, f"the server did not start\n{_last_lines(folder)}"
+            time.sleep(0.1)
+        yield f"sc://{_HOST}:{started[1]}"
 
 
 @contextlib.contextmanager

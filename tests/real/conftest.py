@@ -4,12 +4,11 @@ import pytest
 
 from tests.kit.go_programs import go_programs
 from tests.kit.kafka import NEW, broker, needs_compiler, needs_kafka, three_brokers
-from tests.kit.s3 import s3_program, s3_server
 from tests.kit.workload import Programs
 from tests.real.both_servers import both
 from tests.real.gateways import lone_broker
 
-__all__ = ["both", "broker", "go_programs", "lone_broker", "programs", "s3_program", "s3_server", "three_brokers"]
+__all__ = ["both", "broker", "go_programs", "lone_broker", "programs", "three_brokers"]
 
 
 @pytest.fixture(scope="session")

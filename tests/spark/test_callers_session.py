@@ -11,11 +11,10 @@ import pytest
 from kquota.cli import run
 from kquota.errors import InputError
 from kquota.pipeline import jobs
-from kquota.pipeline.dataset.dataset import Dataset
-from kquota.pipeline.dataset.tables import ALL_TABLES
 from kquota.pipeline.ingest.reject_limit import TooManyRejectedError
 from kquota.pipeline.jobs import LogSettings, RejectLimit
 from kquota.pipeline.spark.session import active_session
+from tests.kit.datasets import rows_by_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,16 +76,6 @@ def state(spark: SparkSession) -> dict[str, Any]:
     return dict(spark.conf.getAll) | {"log level": level, "no caches": caches, "kept": kept, "views": views}
 
 
-def tables(directory: Path) -> dict[str, list[str]]:
-    """The rows of all tables, in an order of their own. The last digits of sums depend on the order of the rows."""
-
-    def row(values: dict[str, Any]) -> str:
-        return repr([(name, round(x, 6) if isinstance(x, float) else x) for name, x in sorted(values.items())])
-
-    dataset = Dataset.open(directory)
-    return {name: sorted(map(row, dataset.read(name).to_pylist())) for name in ALL_TABLES if dataset.has(name)}
-
-
 def test_jobs_leave_the_session_as_it_was(theirs: SparkSession, folder: Path) -> None:
     """Running, with every setting, and nothing kept in its memory; the tables do not depend on its time zone."""
     before = state(theirs)
@@ -98,7 +87,7 @@ def test_jobs_leave_the_session_as_it_was(theirs: SparkSession, folder: Path) ->
         theirs.conf.set(name, value)
     for step in IN_UTC:
         assert run([*step, "in-utc", "-q"]) == 0
-    found, in_utc = tables(folder / "theirs"), tables(folder / "in-utc")
+    found, in_utc = rows_by_table(folder / "theirs"), rows_by_table(folder / "in-utc")
     assert found == in_utc | {"recommendations": found["recommendations"]}
     assert all(found[name] for name in ("usage", "clients", "utilisation", "whatif", "curve", "showback"))
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kquota.config import read_properties
 from kquota.errors import InputError, KquotaError
@@ -34,6 +34,8 @@ _JAVA_FOR_MUCH = "-XX:+UseParallelGC"
 _WORKER_ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2), "MALLOC_TRIM_THRESHOLD_": str(64 * 1024**2)}
 
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_OF_QUERIES: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
+_CONNECT: Final = "sc://"
 _NAME: Final = "spark.app.name"
 _MASTER: Final = "spark.master"
 _LOG_LEVEL: Final = "spark.log.level"
@@ -49,7 +51,14 @@ _QUIET_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def active_session() -> SparkSession | None:
-    """The session that this process has already, whichever thread began it: a notebook's, a program's own."""
+    """The session that this process has already, whichever thread began it: a notebook's, a program's own.
+
+    A session of Spark Connect counts in the thread that made it.
+    """
+    connect = sys.modules.get("pyspark.sql.connect.session")
+    if connect is not None and (session := connect.SparkSession.getActiveSession()) is not None:
+        found: SparkSession = session
+        return found
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -69,7 +78,8 @@ def start_session(
 ) -> SparkSession:
     """Start Spark, in the way that suits the work. What the user sets, here or where Spark looks, goes before that.
 
-    :param master: a Spark master URL; by default what Spark's own settings say, otherwise ``local[*]``.
+    :param master: a Spark master URL, or that of a Spark Connect server, ``sc://host:port``; by default what Spark's
+        own settings say, otherwise ``local[*]``.
     :param conf: settings of Spark, over those in ``spark-defaults.conf`` and ``PYSPARK_SUBMIT_ARGS``.
     :param log_bytes: about how much log is read; a local session is made for that.
     :param table_bytes: how large the tables are that are read.
@@ -81,9 +91,11 @@ def start_session(
     except ImportError as error:
         raise KquotaError(f"PySpark is not installed ({error}): pip install 'kquota[spark]'") from error
 
+    conf = conf or {}
+    if master is not None and master.startswith(_CONNECT):
+        return _connect(master, conf)
     from kquota.pipeline.spark.java import ensure_java
 
-    conf = conf or {}
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         os.environ["JAVA_HOME"] = str(ensure_java())
@@ -94,37 +106,14 @@ def start_session(
     is_local = not submitted and master is not None and master.startswith("local")
     # Spark's workers would otherwise run whichever python3 comes first in PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    defaults = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
-    defaults |= {f"spark.executorEnv.{name}": value for name, value in _WORKER_ENVIRONMENT.items()}
+    defaults = _OF_QUERIES | {f"spark.executorEnv.{name}": value for name, value in _WORKER_ENVIRONMENT.items()}
     if not submitted:  # otherwise the rest is the submitter's to say
         defaults |= {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_QUIET_LOGGING.as_uri()}",
         }
-    partitions = max(1, -(-log_bytes // _LOG_BYTES_PER_PARTITION), -(-table_bytes // _TABLE_BYTES_PER_PARTITION))
-    if is_local:
-        much = log_bytes >= _MUCH_LOG_BYTES or table_bytes >= _MUCH_TABLE_BYTES
-        java_options = _JAVA_FOR_MUCH if much else _JAVA_FOR_LITTLE
-        # What Spark takes where neither its settings nor its spark-env.sh say how much.
-        os.environ.setdefault("SPARK_DRIVER_MEMORY", _LOCAL_MEMORY)
-        defaults |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            # A multiple of the cores, so that none of them waits for the last task.
-            SHUFFLE_PARTITIONS: str(-(-partitions // _cores()) * _cores()),
-            # Planning again after every stage, and compiling code for every query, takes longer than it saves.
-            "spark.sql.adaptive.enabled": str(much).lower(),
-            "spark.sql.codegen.wholeStage": str(much).lower(),
-            "spark.sql.codegen.factoryMode": "FALLBACK" if much else "NO_CODEGEN",
-            # A job to list what is known to be there takes longer than the list.
-            "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
-            "spark.driver.extraJavaOptions": java_options,
-        }
-    else:
-        # Spark's 200 partitions are made for more than there may be here, and each costs a task.
-        defaults[SHUFFLE_PARTITIONS] = str(max(16, partitions))
-        defaults["spark.sql.adaptive.coalescePartitions.parallelismFirst"] = "false"
+    defaults |= _for_size(log_bytes, table_bytes) if is_local else _for_a_cluster(log_bytes, table_bytes)
     builder = SparkSession.builder
     for key, value in ({_NAME: app_name} | defaults).items():
         if key not in given:
@@ -141,6 +130,53 @@ def start_session(
     if _LOG_LEVEL not in given:
         session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _for_size(log_bytes: int, table_bytes: int) -> dict[str, str]:
+    """Settings of a session in this process, by how much it is to read."""
+    much = log_bytes >= _MUCH_LOG_BYTES or table_bytes >= _MUCH_TABLE_BYTES
+    # What Spark takes where neither its settings nor its spark-env.sh say how much.
+    os.environ.setdefault("SPARK_DRIVER_MEMORY", _LOCAL_MEMORY)
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # A multiple of the cores, so that none of them waits for the last task.
+        SHUFFLE_PARTITIONS: str(-(-_partitions(log_bytes, table_bytes) // _cores()) * _cores()),
+        # Planning again after every stage, and compiling code for every query, takes longer than it saves.
+        "spark.sql.adaptive.enabled": str(much).lower(),
+        "spark.sql.codegen.wholeStage": str(much).lower(),
+        "spark.sql.codegen.factoryMode": "FALLBACK" if much else "NO_CODEGEN",
+        # A job to list what is known to be there takes longer than the list.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+        "spark.driver.extraJavaOptions": _JAVA_FOR_MUCH if much else _JAVA_FOR_LITTLE,
+    }
+
+
+def _for_a_cluster(log_bytes: int, table_bytes: int) -> dict[str, str]:
+    return {
+        # Spark's 200 partitions are made for more than there may be here, and each costs a task.
+        SHUFFLE_PARTITIONS: str(max(16, _partitions(log_bytes, table_bytes))),
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    }
+
+
+def _partitions(log_bytes: int, table_bytes: int) -> int:
+    return max(1, -(-log_bytes // _LOG_BYTES_PER_PARTITION), -(-table_bytes // _TABLE_BYTES_PER_PARTITION))
+
+
+def _connect(url: str, conf: Mapping[str, str]) -> SparkSession:
+    """A client's session: the server has its Java, its resources, and its settings but for those of queries."""
+    try:
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
+    except ImportError as error:
+        raise KquotaError(f"Spark Connect cannot be used ({error}): pip install 'kquota[connect]'") from error
+
+    builder = ConnectSession.builder.remote(url)
+    for key, value in (_OF_QUERIES | dict(conf)).items():
+        builder = builder.config(key, value)
+    session: Any = builder.getOrCreate()
+    found: SparkSession = session
+    return found
 
 
 def _submitted_settings() -> dict[str, str]:
