@@ -21,7 +21,7 @@ QUOTAS = """
 """
 ANALYZE = ["analyze", str(LOG), "--quotas", "quotas.yaml", "-q", "--out"]
 WHATIF = ["pipeline", "whatif", "--quotas", "new.yaml", "-q", "--dataset"]
-RECOMMEND = ["pipeline", "recommend", "--candidates", "3", "--objective", "throttled_share<=1", "-q", "--dataset"]
+UTILISATION = ["pipeline", "utilisation", "-q", "--dataset"]
 THEIRS = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -60,16 +60,21 @@ def done(folder: Path, *command: str | Path) -> None:
 
 
 def test_the_tables_are_those_of_a_local_session(server: str, folder: Path) -> None:
-    done(folder, KQUOTA, *ANALYZE, "here", "--master", "local[2]")
-    done(folder, KQUOTA, *WHATIF, "here", "--master", "local[2]")
-    done(folder, KQUOTA, *ANALYZE, "there", "--master", server)
-    done(folder, KQUOTA, *WHATIF, "there", "--master", server)
-    found = rows_by_table(folder / "there")
-    assert found == rows_by_table(folder / "here")
-    assert all(found[name] for name in ("usage", "clients", "utilisation", "requests", "whatif"))
-
-
-def test_a_session_of_the_callers_is_used_as_it_is(server: str, folder: Path) -> None:
-    commands = [[*step, "theirs"] for step in (ANALYZE, WHATIF, RECOMMEND)]
+    """In a session of the caller's, which stays as it is, and in one of a command's own."""
+    for step in (ANALYZE, WHATIF):
+        done(folder, KQUOTA, *step, "here", "--master", "local[2]")
+    commands = [[*step, "there"] for step in (ANALYZE, WHATIF)]
     done(folder, sys.executable, "-c", THEIRS, server, json.dumps(commands))
-    assert rows_by_table(folder / "theirs")["recommendations"]
+    expected = rows_by_table(folder / "here")
+    assert rows_by_table(folder / "there") == expected
+    assert all(expected[name] for name in ("usage", "clients", "utilisation", "requests", "whatif"))
+    done(folder, KQUOTA, *UTILISATION, "there", "--master", server)
+    assert rows_by_table(folder / "there") == expected
+
+
+def test_a_server_that_is_not_there(folder: Path) -> None:
+    command: list[str | Path] = [KQUOTA, *ANALYZE, "out", "--master", "sc://127.0.0.1:1"]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "there is no Spark Connect server at 127.0.0.1:1" in ended.stderr
+    assert not (folder / "out").exists()

@@ -105,12 +105,11 @@ def running_connect_server(folder: Path) -> Iterator[str]:
         "spark.driver.host": _HOST,
         "spark.driver.bindAddress": _HOST,
         "spark.ui.enabled": "false",
-        "spark.pyspark.python": sys.executable,
     }
     command = ["org.apache.spark.deploy.SparkSubmit", "--class", _CONNECT, "--master", "local[2]"]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     log = folder / "connect.log"
-    with _process(folder, "connect", [*command, "spark-internal"]) as process:
+    with _process(folder, "connect", [*command, "spark-internal"], memory="1g") as process:
         give_up = time.monotonic() + _START_S
         while (started := _CONNECT_URL.search(log.read_text())) is None:
             assert process.poll() is None, f"the server ended\n{_last_lines(folder)}"
@@ -120,13 +119,13 @@ def running_connect_server(folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _process(folder: Path, name: str, command: Sequence[str]) -> Iterator[Process]:
+def _process(folder: Path, name: str, command: Sequence[str], *, memory: str = "256m") -> Iterator[Process]:
     """A daemon of Spark's, in a session of its own, so that all it starts can be ended with it."""
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             [SPARK_HOME / "bin" / "spark-class", *command],
             cwd=folder,
-            env=spark_environment() | {"SPARK_DAEMON_MEMORY": "256m"},
+            env=spark_environment() | {"SPARK_DAEMON_MEMORY": memory, "PYSPARK_PYTHON": sys.executable},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -62,4 +62,4 @@ def test_the_tables_are_those_of_a_folder(spark: SparkSession, bucket: Path, tmp
     found = Dataset.open(there)
     assert left_over(found) == []
     assert {"summary.json", "report.html"} <= {file.path for file in found.storage.list()}
-    assert [one.path for one in found.summary.inputs] == [f"s3://{BUCKET}/logs/broker-1.log"]
+    assert [one.file for one in found.summary.inputs] == [f"s3://{BUCKET}/logs/broker-1.log"]

@@ -26,6 +26,11 @@ def to_kquota_error(error: Exception) -> Exception:
     text = _causes(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
     if "No space left on device" in text:
         return KquotaError("no space left on the device: free some, or write elsewhere; earlier results are whole")
+    if "No module named 'kquota'" in text:
+        return KquotaError(
+            "Spark's workers cannot import kquota: install it with its extras in the Python that they run, or send it "
+            "along (docs/cluster.md)"
+        )
     if (damaged := _DAMAGED.search(text)) is not None:
         return InputError(f"{damaged[1]} cannot be read, it is damaged: run the step that wrote it again")
     if (missing := _NOT_FOUND.search(text)) is not None:

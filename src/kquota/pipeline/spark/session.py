@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from kquota.config import read_properties
 from kquota.errors import InputError, KquotaError
@@ -36,6 +38,8 @@ _WORKER_ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2), "MALLOC_TRIM
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _OF_QUERIES: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
 _CONNECT: Final = "sc://"
+_CONNECT_PORT: Final = 15002
+_CONNECT_S: Final = 10.0
 _NAME: Final = "spark.app.name"
 _MASTER: Final = "spark.master"
 _LOG_LEVEL: Final = "spark.log.level"
@@ -166,17 +170,21 @@ def _partitions(log_bytes: int, table_bytes: int) -> int:
 
 def _connect(url: str, conf: Mapping[str, str]) -> SparkSession:
     """A client's session: the server has its Java, its resources, and its settings but for those of queries."""
-    try:
-        from pyspark.sql.connect.session import SparkSession as ConnectSession
-    except ImportError as error:
-        raise KquotaError(f"Spark Connect cannot be used ({error}): pip install 'kquota[connect]'") from error
+    from pyspark.sql import SparkSession
 
-    builder = ConnectSession.builder.remote(url)
+    address = urlsplit(url)
+    host, port = address.hostname or "localhost", address.port or _CONNECT_PORT
+    try:
+        socket.create_connection((host, port), _CONNECT_S).close()
+    except OSError as error:  # the client would try for ten minutes, and say nothing
+        raise KquotaError(f"{url}: there is no Spark Connect server at {host}:{port}: {error}") from None
+    builder = SparkSession.builder.remote(url)
     for key, value in (_OF_QUERIES | dict(conf)).items():
         builder = builder.config(key, value)
-    session: Any = builder.getOrCreate()
-    found: SparkSession = session
-    return found
+    try:
+        return builder.getOrCreate()
+    except ImportError as error:
+        raise KquotaError(f"Spark Connect cannot be used ({error}): pip install 'kquota[connect]'") from error
 
 
 def _submitted_settings() -> dict[str, str]:
