@@ -122,7 +122,8 @@ def compared(spark: SparkSession, unlimited: Sequence[Capture], limited: Sequenc
     spans = recording_spans(Dataset.open(base.analysis).frame(spark, USAGE.name))
     curves = [Curves(spark, one) for one in (*unlimited, *limited)]
     first_ms = int(curves[0].first_ms)
-    spans = {place: (first_ms, int(first_ms + COMPARED_MS)) for place in spans}
+    compared_until = F.lit(int(first_ms + COMPARED_MS))
+    spans = spans.withColumns({"first": F.lit(first_ms), "last": compared_until})
     kinds = client_kinds()
     predictions: dict[tuple[str, str], dict[tuple[str, str], Any]] = {}
     for model in ArrivalModel:

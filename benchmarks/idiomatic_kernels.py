@@ -8,7 +8,7 @@ is one row already. The figures are those of :mod:`kquota.pipeline.utilisation.r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from kquota.pipeline.dataset.tables import UTILISATION
 from kquota.pipeline.limits.periods import LimitPeriods, MeterTimelines
 from kquota.pipeline.simulation.arrivals import Outcome
 from kquota.pipeline.simulation.cell_frames import _requests
-from kquota.pipeline.simulation.recording import SIMULATED, Recording
+from kquota.pipeline.simulation.recording import SIMULATED, Replay, Span
 from kquota.pipeline.spark.shuffle import group_starts
 from kquota.pipeline.utilisation.meter_series import Meters, Series, known_sums
 from kquota.pipeline.utilisation.rates import _figures, _limited, _named
@@ -115,7 +115,7 @@ def utilisation_figures(rows: pa.Table, known: KnownMeters, config: BrokerConfig
     return named
 
 
-def replayed(rows: pa.Table, known: KnownMeters, recording: Recording) -> pa.Table:
+def replayed(rows: pa.Table, known: KnownMeters, replay: Replay, spans: Mapping[tuple[str, int], Span]) -> pa.Table:
     """Rows of :data:`HELD`: what the limits of these meters do to their cells.
 
     :param rows: whole meters, in the order of PLACE and cell_start_ms; a row is a cell of a client, or of them all.
@@ -130,7 +130,7 @@ def replayed(rows: pa.Table, known: KnownMeters, recording: Recording) -> pa.Tab
     number, broker_id = cells["number"][meter_starts], cells["broker_id"][meter_starts]
     names = known.names.take(pa.array(number))
     places = zip(names["cluster"].to_pylist(), broker_id.tolist(), strict=True)
-    first_ms, last_ms = np.array([recording.spans[place] for place in places], np.int64).T
+    first_ms, last_ms = np.array([spans[place] for place in places], np.int64).T
     size_ms = np.maximum.reduceat(cells["cell_ms"], starts).astype(np.int64)
     amount = np.add.reduceat(cells["amount"], starts)
     requests = _requests(np.add.reduceat(cells["requests"], starts), size_ms)
@@ -152,8 +152,8 @@ def replayed(rows: pa.Table, known: KnownMeters, recording: Recording) -> pa.Tab
             last_ms,
         ),
         [those[tried].tolist() for those, tried in zip(limits, is_tried, strict=True)],
-        recording.windows,
-        recording.arrivals.in_flight_of,
+        replay.windows,
+        replay.arrivals.in_flight_of,
     )
     meter, quotas = np.nonzero(is_tried)
     columns: dict[str, Array] = {

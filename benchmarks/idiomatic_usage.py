@@ -36,11 +36,11 @@ from kquota.pipeline.dataset.tables import THROTTLED, USAGE, UTILISATION
 from kquota.pipeline.limits.counting import CONTROLLER, counting_broker
 from kquota.pipeline.limits.identities import IDENTITY, METER
 from kquota.pipeline.simulation.candidate_limits import QuotaColumns
-from kquota.pipeline.simulation.recording import Recording
+from kquota.pipeline.simulation.recording import Recording, spans_by_place
 from kquota.pipeline.utilisation.episodes import _COLUMNS as THROTTLE_COLUMNS
 from kquota.pipeline.utilisation.episodes import _COUNTS as THROTTLE_COUNTS
 from kquota.pipeline.utilisation.episodes import _SCHEMA as THROTTLED_SCHEMA
-from kquota.pipeline.utilisation.episodes import _attribute, _episodes, _ThrottleCandidates
+from kquota.pipeline.utilisation.episodes import _attribute, _episodes, _may_throttle, _ThrottleCandidates
 from kquota.pipeline.utilisation.meter_series import SAMPLED_SOURCES
 
 if TYPE_CHECKING:
@@ -69,17 +69,14 @@ def client_totals(usage: DataFrame) -> DataFrame:
     return totals.select(*(field.name for field in USAGE.schema if field.name in totals.columns))
 
 
-def spans(usage: DataFrame) -> dict[tuple[str, int], tuple[int, int]]:
+def spans(usage: DataFrame) -> DataFrame:
     """When the recording of each cluster and broker begins and ends; the controller's is its cluster's."""
     end_ms = F.col("cell_start_ms") + F.col("cell_ms")
-    of_broker = usage.groupBy("cluster", "broker_id").agg(
-        F.min("cell_start_ms").alias("first"), F.max(end_ms).alias("last")
-    )
-    found = {(row.cluster, row.broker_id): (row["first"], row["last"]) for row in of_broker.collect()}
-    for cluster in {cluster for cluster, _ in found}:
-        own = [span for (of_cluster, _), span in found.items() if of_cluster == cluster]
-        found[cluster, CONTROLLER] = (min(first for first, _ in own), max(last for _, last in own))
-    return found
+    cells = usage.select("cluster", "broker_id", F.col("cell_start_ms").alias("first"), end_ms.alias("last"))
+    ends = F.min("first").alias("first"), F.max("last").alias("last")
+    of_broker = cells.groupBy("cluster", "broker_id").agg(*ends)
+    of_cluster = of_broker.groupBy("cluster").agg(F.lit(CONTROLLER).alias("broker_id"), *ends)
+    return of_broker.unionByName(of_cluster)
 
 
 class _Bound(NamedTuple):
@@ -156,7 +153,7 @@ def to_utilisation(usage: DataFrame, clients: DataFrame, config: BrokerConfig, *
 
 def to_throttled(usage: DataFrame, clients: DataFrame, config: BrokerConfig) -> DataFrame:
     """The `throttled` table. Which limits may have caused a throttle is found as kquota finds it, on whole batches."""
-    candidates = usage.sparkSession.sparkContext.broadcast(_ThrottleCandidates.of(clients))
+    candidates = usage.sparkSession.sparkContext.broadcast(_ThrottleCandidates.of(_may_throttle(clients).toArrow()))
 
     def attribute(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -198,6 +195,7 @@ def simulated(
     names = bound.meters.orderBy("number").select(*METER, *limits).toArrow()
     known = KnownMeters(names.select(METER), np.column_stack([names[name].to_numpy() for name in limits]))
     meters = usage.sparkSession.sparkContext.broadcast(known)
+    replay, of_place = recording.replay, spans_by_place(recording.spans.toArrow())
     cells = _cells(usage, bound).select(
         "number",
         counting_broker().alias("broker_id"),
@@ -211,7 +209,7 @@ def simulated(
         summed = [F.sum(name).alias(name) for name in ("amount", "requests", "throttled_requests", "unknown_amounts")]
         longest = [F.max(name).alias(name) for name in ("cell_ms", "amount_max")]
         cells = cells.groupBy(*order).agg(*summed, *longest)
-    return _by_meter(cells, order, lambda rows: replayed(rows, meters.value, recording), HELD)
+    return _by_meter(cells, order, lambda rows: replayed(rows, meters.value, replay, of_place), HELD)
 
 
 def _of_quotas(clients: DataFrame, quotas: Sequence[QuotaColumns]) -> tuple[DataFrame, list[str], list[Column]]:

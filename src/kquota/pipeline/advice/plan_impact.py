@@ -43,9 +43,8 @@ def plan_impact(
         with run.stage("impact of each change"):
             places = [(one.entity.to_text(), one.key) for one in plan.changes]
             rows = to_impacts(simulated.what_if, simulated.bindings, places).collect()
-    spans = simulated.recording.spans.values()
-    first_ms, last_ms = min((first for first, _ in spans), default=0), max((last for _, last in spans), default=0)
-    return PlanImpact(_by_change(plan, rows), simulated.grain, arrivals.model.value, (last_ms - first_ms) / 1000)
+            lasted = simulated.recording.spans.agg((F.max("last") - F.min("first")).alias("ms")).collect()[0].ms or 0
+    return PlanImpact(_by_change(plan, rows), simulated.grain, arrivals.model.value, lasted / 1000)
 
 
 def _by_change(plan: Plan, rows: list[Row]) -> dict[tuple[ClientQuotaEntity, str], Impact]:

@@ -93,7 +93,7 @@ def _measured(run: Run, quotas: QuotaFile, arrivals: Arrivals, unlimited_by: str
         defaults = run.broker.static_defaults
         clients = recorded_clients(run)
         meters = to_meters(clients, quotas.snapshot(), static_defaults=defaults, unlimited_by=unlimited_by)
-        return persist(meters), Recording(arrivals, run.broker, recording_spans(run.source(USAGE.name)))
+        return persist(meters), Recording(arrivals, run.broker, persist(recording_spans(run.source(USAGE.name))))
 
 
 def sweep(

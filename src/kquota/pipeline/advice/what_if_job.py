@@ -166,7 +166,7 @@ def simulate_both(
         bindings = persist(to_bindings(recorded_clients(run), old, new, static_defaults=run.broker.static_defaults))
         if only_changed:
             bindings = persist(changed(bindings))
-        recording = Recording(arrivals, run.broker, recording_spans(usage))
+        recording = Recording(arrivals, run.broker, persist(recording_spans(usage)))
     # Where a part of the usage is from metrics, only cells have all of it.
     has_all_requests = run.has(REQUESTS.name) and run.summary.metrics is None
     grain = "request" if has_all_requests or callback is not None else "cell"

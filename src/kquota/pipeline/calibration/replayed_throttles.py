@@ -31,7 +31,7 @@ from kquota.pipeline.limits.clients import KAFKA_METER
 from kquota.pipeline.limits.counting import counted_at_ms, counting_broker, in_purgatory
 from kquota.pipeline.limits.identities import METER
 from kquota.pipeline.limits.periods import VALID_FROM_MS, VALID_TO_MS, VALIDITY, has_periods
-from kquota.pipeline.spark.workers import drop_zip_importers
+from kquota.pipeline.spark.lazy_values import LazyValue, map_in_arrow
 from kquota.quotas import CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:
@@ -113,8 +113,7 @@ def to_replayed_throttles(requests: DataFrame, clients: DataFrame, broker_config
     :param requests: rows of the `requests` table.
     :param clients: resolved clients of the same log, with the limits that were in force.
     """
-    begin = requests.groupBy("cluster", "broker_id").agg(F.min("record_ms").alias("first_ms"))
-    first_ms = {(row.cluster, row.broker_id): row.first_ms for row in begin.collect()}
+    begins = requests.groupBy("cluster", "broker_id").agg(F.min("record_ms").alias("first_ms"))
     limited = requests.join(F.broadcast(_limits(clients)), [*_CLIENT, "key"])
     if has_periods(clients):
         at_ms = F.col("record_ms")
@@ -123,12 +122,13 @@ def to_replayed_throttles(requests: DataFrame, clients: DataFrame, broker_config
             & (F.col(VALID_TO_MS).isNull() | (at_ms < F.col(VALID_TO_MS)))
         )
     on_meters = _counted(limited)
-    return (
-        on_meters.repartition(*_TASK)
-        .sortWithinPartitions(*_TASK, "at_ms", "end_ms", "seq")
-        .select(*_REPLAYED)
-        .mapInArrow(_replay(broker_config, first_ms), from_arrow_schema(_THROTTLES))
-    )
+    in_order = on_meters.repartition(*_TASK).sortWithinPartitions(*_TASK, "at_ms", "end_ms", "seq").select(*_REPLAYED)
+    first_ms = LazyValue.of(begins, _first_by_broker)
+    return map_in_arrow(in_order, first_ms, _replay(broker_config), from_arrow_schema(_THROTTLES))
+
+
+def _first_by_broker(begins: pa.Table) -> dict[tuple[str, int], float]:
+    return {(row["cluster"], row["broker_id"]): row["first_ms"] for row in begins.to_pylist()}
 
 
 _TASK: Final = ("cluster", "counting_broker_id", "key", "meter")
@@ -142,8 +142,6 @@ _REPLAYED: Final = (
 def _limits(clients: DataFrame) -> DataFrame:
     """By client and key: meter and limit, is_throttled (some client of the meter was), is_timed (the client's request
     time is limited). Clients with limited request time are here with keys that have no limit, too.
-
-    Made of values, because it meets every request; it is no larger than `clients`.
     """
     known = clients.where(F.col("ip").isNull() & F.col("user").isNotNull() & F.col("client_id").isNotNull())
     validity: tuple[str, ...] = ()
@@ -151,13 +149,12 @@ def _limits(clients: DataFrame) -> DataFrame:
         known, validity = _with_times_without_limit(known), VALIDITY
     of_meter, of_client = Window.partitionBy(*METER), Window.partitionBy(*_CLIENT)
     has_limit = F.col("meter").isNotNull()
-    limits = (
+    return (
         known.withColumn("is_throttled", F.sum("throttled_requests").over(of_meter) > 0)
         .withColumn("is_timed", F.max((F.col("key") == REQUEST_PERCENTAGE) & has_limit).over(of_client))
         .where(has_limit | F.col("is_timed"))
         .select(*_CLIENT, "key", "meter", "limit", "is_throttled", "is_timed", *validity)
     )
-    return clients.sparkSession.createDataFrame(limits.toArrow(), limits.schema)
 
 
 def _with_times_without_limit(clients: DataFrame) -> DataFrame:
@@ -223,10 +220,11 @@ def _counted(requests: DataFrame) -> DataFrame:
 
 
 def _replay(
-    broker_config: BrokerConfig, first_ms: Mapping[tuple[str, int], float]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        drop_zip_importers()
+    broker_config: BrokerConfig,
+) -> Callable[[Mapping[tuple[str, int], float], Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def replay(
+        first_ms: Mapping[tuple[str, int], float], batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
         throttles = replay_meters(rows, broker_config, first_ms)
         while some := list(islice(throttles, _BATCH_ROWS)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isnan
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,6 @@ import pyarrow.compute as pc
 from kquota.pipeline.limits.identities import IDENTITY, METER, IdentityIds
 from kquota.pipeline.spark.arrow import dictionary_codes
 from kquota.quotas import CONTROLLER_MUTATION_RATE
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 __all__ = ["Candidate", "CandidateMeters", "QuotaColumns"]
 
@@ -61,13 +58,12 @@ class CandidateMeters:
     these where some identity counts on several."""
 
     @classmethod
-    def of(cls, clients: DataFrame, quotas: Sequence[QuotaColumns] = (QuotaColumns(),)) -> Self:
-        """Those of clients. Like all that is broadcast they have to fit into the driver and each worker.
+    def of(cls, rows: pa.Table, quotas: Sequence[QuotaColumns] = (QuotaColumns(),)) -> Self:
+        """Those of clients.
 
-        :param clients: one row per cluster, user, client_id, ip and key, with the columns that `quotas` name; the meter
+        :param rows: one per cluster, user, client_id, ip and key, with the columns that `quotas` name; the meter
             is null where a client counts on none.
         """
-        rows = clients.select(*dict.fromkeys((*IDENTITY, *(name for columns in quotas for name in columns)))).toArrow()
         # Of clients that send at the same time one goes first: not that which happened to be in the first file.
         rows = rows.sort_by([(name, "ascending") for name in IDENTITY])
         code = _codes(rows, [columns.meter for columns in quotas])

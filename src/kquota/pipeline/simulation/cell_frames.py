@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,17 +16,23 @@ from kquota.pipeline.limits.counting import CONTROLLER
 from kquota.pipeline.limits.identities import IDENTITY
 from kquota.pipeline.simulation.arrivals import ArrivalModel, Outcome
 from kquota.pipeline.simulation.candidate_limits import CandidateMeters, QuotaColumns
-from kquota.pipeline.simulation.recording import SIMULATED, Candidates, Recording, own_limit_only
+from kquota.pipeline.simulation.recording import (
+    SIMULATED,
+    Candidates,
+    Recording,
+    Replay,
+    Span,
+    own_limit_only,
+    spans_by_place,
+)
 from kquota.pipeline.simulation.summed_cells import summed
 from kquota.pipeline.spark.group_by_meter import Cells, Floats, Ints, group_by_meter
+from kquota.pipeline.spark.lazy_values import LazyValue
 from kquota.pipeline.spark.persisted_frames import persist
-from kquota.pipeline.spark.shared import Shared
 from kquota.pipeline.spark.shuffle import group_starts, sort_order
 from kquota.pipeline.utilisation.rates import window_rates
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from kquota.pipeline.spark.parquet_source import ArrowSource
 
 __all__ = ["CELL", "sampled_rates", "simulate_cell_frames", "simulate_cell_frames_by_quota_set"]
@@ -59,7 +66,7 @@ def simulate_cell_frames(
     :param usage: rows of the `usage` table; those of other clients are left aside.
     :param clients: one row per cluster, user, client_id, ip and key, with meter, and limit (null: none).
     """
-    return _simulate(usage, CandidateMeters.of(clients), clients.sparkSession, recording, candidates).drop(_QUOTA_SETS)
+    return _simulate(usage, clients, (QuotaColumns(),), recording, candidates).drop(_QUOTA_SETS)
 
 
 def simulate_cell_frames_by_quota_set(
@@ -69,8 +76,7 @@ def simulate_cell_frames_by_quota_set(
 
     :param clients: one row per cluster, user, client_id, ip and key, with the columns that `quotas` name.
     """
-    meters = CandidateMeters.of(clients, quotas)
-    simulated = persist(_simulate(usage, meters, clients.sparkSession, recording, own_limit_only))
+    simulated = persist(_simulate(usage, clients, quotas, recording, own_limit_only))
     return [
         simulated.where(F.col(_QUOTA_SETS).bitwiseAND(1 << place) != 0).drop(_QUOTA_SETS)
         for place in range(len(quotas))
@@ -78,16 +84,23 @@ def simulate_cell_frames_by_quota_set(
 
 
 def _simulate(
-    usage: ArrowSource, meters: CandidateMeters, spark: SparkSession, recording: Recording, candidates: Candidates
+    usage: ArrowSource,
+    clients: DataFrame,
+    quotas: Sequence[QuotaColumns],
+    recording: Recording,
+    candidates: Candidates,
 ) -> DataFrame:
-    known = Shared(meters)
-    by_client = recording.arrivals.model is ArrivalModel.CLOSED
+    counted = clients.select(*dict.fromkeys((*IDENTITY, *(name for columns in quotas for name in columns))))
+    meters = LazyValue.of(counted, partial(CandidateMeters.of, quotas=quotas))
+    replay = recording.replay
+    by_client = replay.arrivals.model is ArrivalModel.CLOSED
     return group_by_meter(
-        spark,
+        clients.sparkSession,
         usage,
         (*IDENTITY, *_COLUMNS),
-        lambda batch: _cells(batch, known.value, by_client=by_client),
-        lambda cells: _simulated_cells(cells, known.value, recording, candidates),
+        meters.beside(LazyValue.of(recording.spans, spans_by_place)),
+        lambda batch, known: _cells(batch, known[0], by_client=by_client),
+        lambda cells, known: _simulated_cells(cells, *known, replay, candidates),
         _SIMULATED_BY_QUOTA_SET,
     )
 
@@ -116,7 +129,9 @@ def _cells(batch: pa.RecordBatch, meters: CandidateMeters, *, by_client: bool) -
     return found[0] if len(found) == 1 else np.concatenate(found)
 
 
-def _simulated_cells(cells: Cells, meters: CandidateMeters, recording: Recording, candidates: Candidates) -> pa.Table:
+def _simulated_cells(
+    cells: Cells, meters: CandidateMeters, spans: Mapping[tuple[str, int], Span], replay: Replay, candidates: Candidates
+) -> pa.Table:
     # Compiled code is loaded where it is needed, not wherever a plan is made.
     from kquota.pipeline.simulation.cells import MeterCells, simulate_cells
 
@@ -126,7 +141,7 @@ def _simulated_cells(cells: Cells, meters: CandidateMeters, recording: Recording
     start_ms, size_ms, amount, counted, client, found = summed(cells, order)
     names = meters.names.take(pa.array(found["meter"]))
     places = zip(names["cluster"].to_pylist(), found["broker_id"].tolist(), strict=True)
-    first_ms, last_ms = np.array([recording.spans[place] for place in places], np.int64).T
+    first_ms, last_ms = np.array([spans[place] for place in places], np.int64).T
     requests = _requests(counted, size_ms)
     first = found["first"].copy()
     largest = np.maximum(found["largest"], np.maximum.reduceat(amount / np.maximum(requests, 1), first))
@@ -134,7 +149,7 @@ def _simulated_cells(cells: Cells, meters: CandidateMeters, recording: Recording
     # Those of large recordings take their time.
     rates = np.zeros((len(found), 2))
     if candidates is not own_limit_only:
-        rates = sampled_rates(start_ms, size_ms, amount, first, [recording.windows(key) for key in keys])
+        rates = sampled_rates(start_ms, size_ms, amount, first, [replay.windows(key) for key in keys])
     limits = [
         [
             (limit, quota_sets)
@@ -156,8 +171,8 @@ def _simulated_cells(cells: Cells, meters: CandidateMeters, recording: Recording
             last_ms,
         ),
         [[limit for limit, _ in those] for those in limits],
-        recording.windows,
-        recording.arrivals.in_flight_of,
+        replay.windows,
+        replay.arrivals.in_flight_of,
     )
     rows = np.repeat(np.arange(len(found)), [len(those) for those in limits])
     recorded = {

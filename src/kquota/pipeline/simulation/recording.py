@@ -6,12 +6,13 @@ Two grains: :mod:`~kquota.pipeline.simulation.request_frames`, each through the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.config import BrokerConfig
@@ -22,9 +23,11 @@ from kquota.pipeline.spark.partial_sums import partial_sums
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from kquota.pipeline.spark.parquet_source import ArrowSource
 
-__all__ = ["SIMULATED", "Candidates", "Recording", "own_limit_only", "recording_spans"]
+__all__ = ["SIMULATED", "Candidates", "Recording", "Replay", "own_limit_only", "recording_spans", "spans_by_place"]
 
 SIMULATED: Final = pa.schema(
     [
@@ -76,13 +79,11 @@ def own_limit_only(limit: float, mean: float, highest: float) -> Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
-    """What all meters of a recording have in common."""
+class Replay:
+    """How recorded traffic is replayed. It goes to the workers."""
 
     arrivals: Arrivals
     broker_config: BrokerConfig
-    spans: Mapping[tuple[str, int], Span]
-    """By cluster and broker, first and last millisecond of the recording: see :func:`recording_spans`."""
 
     def windows(self, key: str) -> Windows:
         """Over which a key is measured."""
@@ -92,15 +93,31 @@ class Recording:
         return Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
 
 
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What all meters of a recording have in common."""
+
+    arrivals: Arrivals
+    broker_config: BrokerConfig
+    spans: DataFrame
+    """As :func:`recording_spans` gives them."""
+
+    @property
+    def replay(self) -> Replay:
+        """Of it, what goes to the workers."""
+        return Replay(self.arrivals, self.broker_config)
+
+
 _SPAN: Final = pa.schema(
     [("cluster", pa.string()), ("broker_id", pa.int32()), ("first", pa.int64()), ("last", pa.int64())]
 )
 
 
-def recording_spans(usage: ArrowSource) -> dict[tuple[str, int], Span]:
-    """When the recording of each cluster and broker begins and ends; the controller's is its cluster's.
+def recording_spans(usage: ArrowSource) -> DataFrame:
+    """When the recording of each broker begins and ends; the controller's is its cluster's.
 
     :param usage: rows of the `usage` table.
+    :returns: one row per cluster and broker, and one for its controller: cluster, broker_id, first, last (ms).
     """
 
     def spans_of(cells: pa.Table) -> pa.Table:
@@ -109,10 +126,16 @@ def recording_spans(usage: ArrowSource) -> dict[tuple[str, int], Span]:
 
     cells = usage.select("cluster", "broker_id", "cell_start_ms", "cell_ms")
     ends = {"first": "min", "last": "max"}
-    rows = partial_sums(cells, ("cluster", "broker_id"), ends, from_arrow_schema(_SPAN), spans_of).collect()
-    spans: dict[tuple[str, int], Span] = {}
-    for cluster, broker_id, first_ms, last_ms in rows:
-        for place in ((cluster, broker_id), (cluster, CONTROLLER)):
-            known = spans.get(place, (first_ms, last_ms))
-            spans[place] = (min(known[0], first_ms), max(known[1], last_ms))
-    return spans
+    parts = partial_sums(cells, ("cluster", "broker_id"), ends, from_arrow_schema(_SPAN), spans_of)
+    counted_by = F.explode(F.array("broker_id", F.lit(CONTROLLER))).alias("broker_id")
+    return (
+        parts.select("cluster", counted_by, "first", "last")
+        .groupBy("cluster", "broker_id")
+        .agg(F.min("first").alias("first"), F.max("last").alias("last"))
+    )
+
+
+def spans_by_place(spans: pa.Table) -> dict[tuple[str, int], Span]:
+    """First and last millisecond by cluster and broker, of all rows of :func:`recording_spans`."""
+    rows = zip(*(spans[name].to_pylist() for name in _SPAN.names), strict=True)
+    return {(cluster, broker_id): (first_ms, last_ms) for cluster, broker_id, first_ms, last_ms in rows}

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from kquota.metering.requests import STRICT_SINCE
 from kquota.pipeline.limits.counting import counted_at_ms, counting_broker
-from kquota.pipeline.simulation.recording import SIMULATED, Recording
+from kquota.pipeline.simulation.recording import SIMULATED, Recording, Replay
 from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.quotas import KAFKA, USER
 
@@ -45,6 +45,8 @@ class _Request(NamedTuple):
     amount: float
     is_unknown: bool
     is_throttled: bool
+    first_ms: int
+    last_ms: int
 
 
 _NewLimiter: TypeAlias = Callable[[_Request], "Limiter"]
@@ -57,17 +59,16 @@ def simulate_request_frames(requests: DataFrame, clients: DataFrame, recording: 
     :param requests: rows of the `requests` table.
     :param clients: as for :func:`~kquota.pipeline.simulation.cell_frames.simulate_cell_frames`.
     """
+    windows = recording.replay.windows
 
     def new_limiter(one: _Request) -> Limiter:
         # The module counts with numpy, which a plan does not need.
         from kquota.pipeline.simulation.limiters import MeterLimiter
 
-        return MeterLimiter(one.key, one.limit, recording.windows(one.key), meter=one.meter)
+        return MeterLimiter(one.key, one.limit, windows(one.key), meter=one.meter)
 
     on_meters = clients.where(F.col("meter").isNotNull() & F.col("user").isNotNull() & F.col("client_id").isNotNull())
     limits = on_meters.select("cluster", "user", "client_id", "key", "meter", "limit")
-    # Made of values, because it meets every request.
-    limits = clients.sparkSession.createDataFrame(limits.toArrow(), limits.schema)
     limited = requests.join(F.broadcast(limits), ["cluster", "user", "client_id", "key"])
     # One limit for all clients of a meter: a connection is one queue, whichever client ids it names.
     limited = limited.withColumns({"user": F.lit(""), "client_id": F.lit("")})
@@ -133,24 +134,31 @@ def _simulate(requests: DataFrame, new_limiter: _NewLimiter, recording: Recordin
         "is_throttled": F.col("throttle_ms") > 0,
         "is_strict": is_strict,
     }
+    spans = recording.spans.select(
+        "cluster",
+        F.col("broker_id").alias("counting_broker_id"),
+        F.col("first").alias("first_ms"),
+        F.col("last").alias("last_ms"),
+    )
     return (
         requests.withColumns(columns)
+        .join(F.broadcast(spans), ["cluster", "counting_broker_id"])
         .repartition(*_TASK)
         .sortWithinPartitions(*_TASK, "connection", "user", "client_id", "is_strict", "at_ms", "seq")
         .select(*_Request._fields)
-        .mapInArrow(_simulator(new_limiter, recording), from_arrow_schema(_METERS))
+        .mapInArrow(_simulator(new_limiter, recording.replay), from_arrow_schema(_METERS))
     )
 
 
 def _simulator(
-    new_limiter: _NewLimiter, recording: Recording
+    new_limiter: _NewLimiter, replay: Replay
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def work(batches: Batches) -> Iterator[pa.RecordBatch]:
         drop_zip_importers()
         rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
         requests = map(_Request._make, rows)
         for _, together in groupby(requests, key=lambda one: (one.cluster, one.counting_broker_id, one.key, one.meter)):
-            meters = list(_simulated_meters(list(together), new_limiter, recording))
+            meters = list(_simulated_meters(list(together), new_limiter, replay))
             if meters:
                 columns = zip(*meters, strict=True)
                 arrays = [pa.array(column, field.type) for column, field in zip(columns, _METERS, strict=True)]
@@ -160,18 +168,17 @@ def _simulator(
 
 
 def _simulated_meters(
-    requests: Sequence[_Request], new_limiter: _NewLimiter, recording: Recording
+    requests: Sequence[_Request], new_limiter: _NewLimiter, replay: Replay
 ) -> Iterator[tuple[object, ...]]:
     """A row of `_METERS` for each meter that requests which are counted together are charged to."""
     from kquota.pipeline.simulation.requests import simulate_requests
 
     one = requests[0]
-    first_ms, last_ms = recording.spans[one.cluster, one.counting_broker_id]
     by_connection = groupby(requests, key=lambda one: (one.connection, one.user, one.client_id, one.is_strict))
     recorded = [list(group) for _, group in by_connection]
     connections = [_connection(group) for group in recorded]
-    in_flight = recording.arrivals.in_flight_of(one.key)
-    for meter in simulate_requests(connections, new_limiter(one), in_flight=in_flight, end_ms=last_ms):
+    in_flight = replay.arrivals.in_flight_of(one.key)
+    for meter in simulate_requests(connections, new_limiter(one), in_flight=in_flight, end_ms=one.last_ms):
         if not meter.name:
             continue
         own = [connections[number] for number in meter.connections]
@@ -186,7 +193,7 @@ def _simulated_meters(
             sum(request.is_throttled for request in of_meter),
             len(of_meter),
             max((max(connection.amounts, default=0.0) for connection in own), default=0.0),
-            last_ms - first_ms,
+            one.last_ms - one.first_ms,
             None,
             sum(request.is_unknown for request in of_meter),
             *meter.outcome,

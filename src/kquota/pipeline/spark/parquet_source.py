@@ -6,7 +6,8 @@ than most functions do. So workers read the files themselves, as they wrote them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
@@ -62,21 +63,37 @@ class ParquetSource:
 
     def mapInArrow(self, func: Callable[[Batches], Batches], schema: StructType | str) -> DataFrame:  # noqa: N802 (as Spark's)
         """Apply `func` to the batches of each task; it returns batches of `schema`."""
-        paths, sizes = list(self._sizes), list(self._sizes.values())
-        tasks = [[paths[index] for index in task] for task in file_tasks(self._spark, sizes)]
-        columns, open_input = self._schema.names, self._open_input
-        strings = [field.name for field in self._schema if isinstance(field.dataType, StringType)]
-
-        def read(paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
-            for path in paths:
-                with open_input(path) as content, pq.ParquetFile(content, read_dictionary=strings) as file:
-                    for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
-                        yield batch.select(columns)
+        read = self.read
 
         def work(batches: Batches) -> Iterator[pa.RecordBatch]:
             drop_zip_importers()
-            for batch in batches:
-                for task in batch.column(0).to_pylist():
-                    yield from func(read(tasks[task]))
+            yield from func(read(batches))
 
-        return self._spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(work, schema)
+        return self.tasks.mapInArrow(work, schema)
+
+    @property
+    def tasks(self) -> DataFrame:
+        """A row for each task: its number, of which :attr:`read` makes rows of this source."""
+        count = len(self._tasks)
+        return self._spark.range(0, count, 1, max(1, count))
+
+    @property
+    def read(self) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+        """Runs on workers, on batches of :attr:`tasks`."""
+        paths, columns, open_input = list(self._sizes), self._schema.names, self._open_input
+        strings = [field.name for field in self._schema if isinstance(field.dataType, StringType)]
+        tasks = self._tasks
+
+        def read(batches: Batches) -> Iterator[pa.RecordBatch]:
+            numbers = (number for batch in batches for number in batch.column(0).to_pylist())
+            for number in numbers:
+                for path in (paths[index] for index in tasks[number]):
+                    with open_input(path) as content, pq.ParquetFile(content, read_dictionary=strings) as file:
+                        for rows in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+                            yield rows.select(columns)
+
+        return read
+
+    @cached_property
+    def _tasks(self) -> list[list[int]]:
+        return file_tasks(self._spark, list(self._sizes.values()))

@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCKS",
+    "bucket_by_bucket",
     "bucket_count",
     "from_blocks",
     "from_blocks_by_kind",
     "group_starts",
     "shuffle_by_bucket",
     "sort_order",
+    "sorted_by_bucket",
     "to_blocks",
     "with_kind",
 ]
@@ -69,23 +71,31 @@ def shuffle_by_bucket(
     :param blocks: rows of :data:`BLOCKS`.
     :param work: gives batches of `schema`; runs on workers.
     """
+    return sorted_by_bucket(blocks).mapInArrow(lambda batches: bucket_by_bucket(batches, work), schema)
 
-    def each(batches: Batches) -> Iterator[pa.RecordBatch]:
-        drop_zip_importers()
-        buffered: list[pa.Buffer] = []
-        current = None
-        for batch in batches:
-            for bucket, block in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                if bucket != current and buffered:
-                    yield from work(buffered)
-                    buffered.clear()
-                current = bucket
-                buffered.append(block.as_buffer())
-        if buffered:
-            yield from work(buffered)
 
+def sorted_by_bucket(blocks: DataFrame) -> DataFrame:
+    """The shuffle by itself: all blocks of a bucket are in one partition, one after the other."""
     partitions = bucket_count(blocks.sparkSession) // _BUCKETS_PER_PARTITION
-    return blocks.repartition(partitions, "bucket").sortWithinPartitions("bucket").mapInArrow(each, schema)
+    return blocks.repartition(partitions, "bucket").sortWithinPartitions("bucket")
+
+
+def bucket_by_bucket(
+    batches: Batches, work: Callable[[Sequence[pa.Buffer]], Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """Apply `work` to all blocks of each bucket, on a worker that reads a partition of :func:`sorted_by_bucket`."""
+    drop_zip_importers()
+    buffered: list[pa.Buffer] = []
+    current = None
+    for batch in batches:
+        for bucket, block in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+            if bucket != current and buffered:
+                yield from work(buffered)
+                buffered.clear()
+            current = bucket
+            buffered.append(block.as_buffer())
+    if buffered:
+        yield from work(buffered)
 
 
 def group_starts(*columns: npt.NDArray[np.generic]) -> Ints:

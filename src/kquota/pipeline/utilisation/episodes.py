@@ -19,7 +19,7 @@ from kquota.pipeline.limits.clients import CLIENT_TEXT
 from kquota.pipeline.limits.identities import IDENTITY, Identity, IdentityIds
 from kquota.pipeline.limits.periods import VALIDITY, LimitPeriods, has_periods
 from kquota.pipeline.spark.group_by_meter import Cells, Ints, group_by_meter
-from kquota.pipeline.spark.shared import Shared
+from kquota.pipeline.spark.lazy_values import LazyValue
 from kquota.pipeline.spark.shuffle import group_starts
 from kquota.pipeline.utilisation.meter_series import is_sampled, known_sums, to_counts
 from kquota.pipeline.utilisation.rates import window_seconds
@@ -71,14 +71,15 @@ def to_throttled(usage: ArrowSource, clients: DataFrame, broker_config: BrokerCo
     :param clients: the resolved totals of the same usage.
     """
     spark = clients.sparkSession
-    candidates = Shared(_ThrottleCandidates.of(clients))
+    candidates = LazyValue.of(_may_throttle(clients), _ThrottleCandidates.of)
     return THROTTLED.conform(
         group_by_meter(
             spark,
             usage,
             _COLUMNS,
-            lambda batch: _attribute(batch, candidates.value, broker_config),
-            lambda cells: _episodes(cells, candidates.value, broker_config),
+            candidates,
+            lambda batch, known: _attribute(batch, known, broker_config),
+            lambda cells, known: _episodes(cells, known, broker_config),
             _SCHEMA,
         )
     )
@@ -105,13 +106,9 @@ class _ThrottleCandidates:
     """cluster, meter (null for none), key."""
 
     @classmethod
-    def of(cls, clients: DataFrame) -> Self:
-        """Those of resolved clients. They have to fit into the driver and each worker."""
-        is_other = F.col("key").isin(*_OTHERS) & F.col("meter").isNotNull()
-        is_throttled = F.greatest(*(F.coalesce(name, F.lit(0)) for name in _COUNTS)) > 0
-        columns = [*IDENTITY, "meter", CLIENT_TEXT, *(VALIDITY if has_periods(clients) else ())]
-        wanted = clients.where(is_throttled | is_other)
-        rows = wanted.select(*columns, is_throttled.alias("is_throttled")).toArrow().to_pylist()
+    def of(cls, clients: pa.Table) -> Self:
+        """Those of rows of :func:`_may_throttle`."""
+        rows = clients.to_pylist()
         periods = LimitPeriods.of(rows)
         throttled = [row for row in rows if row["is_throttled"]]
         texts = sorted({row[CLIENT_TEXT] for row in throttled})
@@ -153,6 +150,14 @@ class _ThrottleCandidates:
             clients=texts,
             meters=pa.Table.from_pylist(names, named),
         )
+
+
+def _may_throttle(clients: DataFrame) -> DataFrame:
+    """Of resolved clients those that were throttled, and those with a limit whose throttles may stand under another."""
+    is_other = F.col("key").isin(*_OTHERS) & F.col("meter").isNotNull()
+    is_throttled = F.greatest(*(F.coalesce(name, F.lit(0)) for name in _COUNTS)) > 0
+    columns = [*IDENTITY, "meter", CLIENT_TEXT, *(VALIDITY if has_periods(clients) else ())]
+    return clients.where(is_throttled | is_other).select(*columns, is_throttled.alias("is_throttled"))
 
 
 def _client_of(row: dict[str, str | None]) -> tuple[str | None, ...]:

@@ -24,7 +24,7 @@ from kquota.pipeline.limits.periods import (
     has_periods,
 )
 from kquota.pipeline.spark.group_by_meter import Bools, Cells, Floats, Ints, group_by_meter
-from kquota.pipeline.spark.shared import Shared
+from kquota.pipeline.spark.lazy_values import LazyValue
 from kquota.pipeline.spark.shuffle import group_starts
 
 if TYPE_CHECKING:
@@ -73,14 +73,9 @@ class Meters:
     """By meter and period."""
 
     @classmethod
-    def of(cls, clients: DataFrame) -> Self:
-        """Those of resolved clients. Like all that is broadcast they have to fit into the driver and each worker."""
-        wanted, columns = F.col("meter").isNotNull(), [*IDENTITY, "meter", "limit", "limit_source"]
-        if has_periods(clients):
-            # What counted on a meter while it had no limit is still in its window when it gets one.
-            wanted |= F.col(VALID_FROM_MS).isNotNull() | F.col(VALID_TO_MS).isNotNull()
-            columns += [KAFKA_METER, *VALIDITY]
-        rows = clients.where(wanted).select(*columns).toArrow().to_pylist()
+    def of(cls, clients: pa.Table) -> Self:
+        """Those of rows of :func:`_on_meters`."""
+        rows = clients.to_pylist()
         periods = LimitPeriods.of(rows)
         meters = [_meter_of(row) for row in rows]
         # All clients of a meter have the same limit at a time: one row for each meter and time span is enough.
@@ -117,6 +112,16 @@ class Meters:
         """Whether a limit was in force at the time of each row."""
         are_limited: Bools = self.is_limited[series.meter, self.periods.at(series.cell_start_ms)]
         return are_limited
+
+
+def _on_meters(clients: DataFrame) -> DataFrame:
+    """Of resolved clients those that count on a meter with a limit, at some time."""
+    wanted, columns = F.col("meter").isNotNull(), [*IDENTITY, "meter", "limit", "limit_source"]
+    if has_periods(clients):
+        # What counted on a meter while it had no limit is still in its window when it gets one.
+        wanted |= F.col(VALID_FROM_MS).isNotNull() | F.col(VALID_TO_MS).isNotNull()
+        columns += [KAFKA_METER, *VALIDITY]
+    return clients.where(wanted).select(*columns)
 
 
 def _meter_of(row: dict[str, Any]) -> tuple[str | None, ...]:
@@ -167,16 +172,22 @@ def series_by_meter(
     :param transform: gives columns that can be cast to `schema`; runs on workers.
     """
     spark = clients.sparkSession
-    known = Meters.of(clients)
-    meters = Shared((known, IdentityIds.of_mapping(known.timelines.numbers)))
+    meters = LazyValue.of(_on_meters(clients), _known_meters)
     return group_by_meter(
         spark,
         usage,
         (*IDENTITY, *_COLUMNS),
-        lambda batch: _cells(batch, *meters.value),
-        lambda cells: transform(_to_series(cells), meters.value[0]),
+        meters,
+        lambda batch, known: _cells(batch, *known),
+        lambda cells, known: transform(_to_series(cells), known[0]),
         schema,
     )
+
+
+def _known_meters(clients: pa.Table) -> tuple[Meters, IdentityIds]:
+    """What workers look the rows of usage up in."""
+    meters = Meters.of(clients)
+    return meters, IdentityIds.of_mapping(meters.timelines.numbers)
 
 
 def _cells(batch: pa.RecordBatch, meters: Meters, timelines: IdentityIds) -> Cells:
