@@ -6,9 +6,10 @@ same but for that: it shows what the blocks earn.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Final
+from typing import Any, Final
 from unittest import mock
 
 import numpy as np
@@ -20,8 +21,8 @@ from benchmarks.idiomatic_kernels import whole_groups
 from kquota.pipeline.dataset.tables import USAGE
 from kquota.pipeline.simulation import cell_frames
 from kquota.pipeline.spark.group_by_meter import Cells
+from kquota.pipeline.spark.lazy_values import LazyValue, map_in_arrow
 from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
-from kquota.pipeline.spark.workers import drop_zip_importers
 from kquota.pipeline.utilisation import meter_series
 
 __all__ = ["shuffled_as_rows"]
@@ -42,31 +43,36 @@ def _group_by_meter(
     spark: SparkSession,
     usage: ArrowSource,
     columns: Sequence[str],
-    to_cells: Callable[[pa.RecordBatch], Cells],
-    transform: Callable[[Cells], pa.Table],
+    meters: LazyValue[Any],
+    to_cells: Callable[[pa.RecordBatch, Any], Cells],
+    transform: Callable[[Cells, Any], pa.Table],
     schema: pa.Schema,
 ) -> DataFrame:
     del spark
-    layout = _layout(columns, to_cells)
+    layout = _layout(columns, lambda batch: to_cells(batch, _collected(meters)))
     names = layout.names or ()
     fields = pa.schema([(name, pa.from_numpy_dtype(layout[name])) for name in names])
 
-    def to_columns(batches: Batches) -> Iterator[pa.RecordBatch]:
-        drop_zip_importers()
+    def to_columns(known: Any, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            cells = to_cells(batch)
+            cells = to_cells(batch, known)
             yield pa.record_batch([np.ascontiguousarray(cells[name]) for name in names], schema=fields)
 
-    def work(batches: Batches) -> Iterator[pa.RecordBatch]:
-        drop_zip_importers()
+    def work(known: Any, batches: Batches) -> Iterator[pa.RecordBatch]:
         for rows in whole_groups(batches, _GROUP):
             cells = np.empty(rows.num_rows, layout)
             for name in names:
                 cells[name] = rows[name].to_numpy()
-            yield from transform(cells).cast(schema).to_batches()
+            yield from transform(cells, known).cast(schema).to_batches()
 
-    rows = usage.select(*columns).mapInArrow(to_columns, from_arrow_schema(fields))
-    return rows.repartition(*_GROUP).sortWithinPartitions(*_GROUP).mapInArrow(work, from_arrow_schema(schema))
+    rows = map_in_arrow(usage.select(*columns), meters, to_columns, from_arrow_schema(fields))
+    in_order = rows.repartition(*_GROUP).sortWithinPartitions(*_GROUP)
+    return map_in_arrow(in_order, meters, work, from_arrow_schema(schema))
+
+
+def _collected(meters: LazyValue[Any]) -> Any:
+    values = [pickle.loads(one) for one in meters.frame.collect()[0][0]]
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def _layout(usage_columns: Sequence[str], to_cells: Callable[[pa.RecordBatch], Cells]) -> np.dtype[np.void]:

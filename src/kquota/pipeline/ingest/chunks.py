@@ -16,7 +16,6 @@ from msgspec import Struct, field
 
 from kquota.pipeline.dataset.manifest import DataFile
 from kquota.pipeline.dataset.tables import REQUESTS
-from kquota.pipeline.dataset.writing import TableWriter
 from kquota.pipeline.ingest.counts import LineCounts
 from kquota.pipeline.ingest.request_log.clock import LogTimes
 
@@ -25,6 +24,7 @@ __all__ = [
     "MUTATIONS_SCHEMA",
     "REJECTED_SCHEMA",
     "ChunkManifest",
+    "RowWriter",
     "files_by_kind",
     "to_table",
     "write_usage",
@@ -54,6 +54,13 @@ REJECTED_SCHEMA: Final = pa.schema(
     [("split", pa.int64()), ("line", pa.int64()), ("reason", pa.string()), ("sample", pa.string())]
 )
 """One row per rejected line; `line` counts from 1 within its split (its index among all splits)."""
+
+
+class RowWriter(Protocol):
+    """Where rows of one kind go."""
+
+    def write(self, rows: pa.Table) -> list[DataFile]:
+        """Take rows; returns the files that have them."""
 
 
 class ChunkManifest(Struct, frozen=True):
@@ -101,7 +108,7 @@ def to_table(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
     return pa.table(arrays, schema=schema)
 
 
-def write_usage(writer: TableWriter, usage: pa.Table) -> list[DataFile]:
+def write_usage(writer: RowWriter, usage: pa.Table) -> list[DataFile]:
     """Write rows of the `usage` table that lack only its column `date` (``USAGE_SCHEMA``)."""
     days = pa.array(usage["cell_start_ms"].to_numpy() // _DAY_MS, pa.int32()).cast(pa.date32())
     return writer.write(usage.append_column("date", days))

@@ -11,10 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
@@ -29,9 +26,11 @@ from kquota.pipeline.ingest.chunks import (
     write_usage,
 )
 from kquota.pipeline.ingest.counts import total
-from kquota.pipeline.ingest.request_log.cells import CELL_MS, EDGE_SCHEMA, USAGE_SCHEMA
+from kquota.pipeline.ingest.request_log.cells import EDGE_SCHEMA, USAGE_SCHEMA, Ints
 from kquota.pipeline.ingest.request_log.log_files import InputSplit
 from kquota.pipeline.ingest.request_log.usage_rows import (
+    by_second,
+    by_text,
     charge_mutations,
     connection_usage,
     merge_cells,
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
 
 __all__ = ["merge_usage", "number_rejected"]
 
-_Ints = npt.NDArray[np.int64]
 _FILE_ROWS: Final = 262_144
 
 
@@ -109,13 +107,13 @@ def _merge(
     buckets = bucket_count(run.spark)
     usage, requests = run.writer("usage"), run.writer("requests")
     sources = [
-        ("edges", EDGE_SCHEMA, _by_second, "cell_start_ms"),
-        ("usage", USAGE_SCHEMA, _by_second, "cell_start_ms"),
-        ("connections", CONNECTIONS_SCHEMA, _by_text, "ip"),
-        ("mutations", MUTATIONS_SCHEMA, _by_text, "topic"),
+        ("edges", EDGE_SCHEMA, by_second, "cell_start_ms"),
+        ("usage", USAGE_SCHEMA, by_second, "cell_start_ms"),
+        ("connections", CONNECTIONS_SCHEMA, by_text, "ip"),
+        ("mutations", MUTATIONS_SCHEMA, by_text, "topic"),
     ]
 
-    def blocks_of(kind: str, schema: pa.Schema, number: Callable[[pa.ChunkedArray], _Ints], column: str) -> DataFrame:
+    def blocks_of(kind: str, schema: pa.Schema, number: Callable[[pa.ChunkedArray], Ints], column: str) -> DataFrame:
         def to_block_batches(batches: Batches) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 rows = decode_dictionaries(batch)
@@ -126,7 +124,7 @@ def _merge(
 
     def cost(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
         costs = mutation_costs(from_blocks(blocks), topics)
-        yield to_blocks(with_kind(costs, "costs"), _by_second(costs["record_ms"]) % buckets)
+        yield to_blocks(with_kind(costs, "costs"), by_second(costs["record_ms"]) % buckets)
 
     def merge(blocks: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
         rows, merged, tables = from_blocks_by_kind(blocks), _Merged(), []
@@ -224,17 +222,3 @@ def _lines_before(chunks: Iterable[ChunkManifest], splits: Sequence[InputSplit])
         follows = index > 0 and splits[index - 1].file == split.file
         before.append(before[index - 1] + lines[index - 1] if follows else 0)
     return before
-
-
-def _by_second(times_ms: pa.ChunkedArray) -> _Ints:
-    """Numbers that are the same within a second."""
-    seconds: _Ints = np.floor(times_ms.to_numpy() / CELL_MS).astype(np.int64)
-    return seconds
-
-
-def _by_text(column: pa.ChunkedArray) -> _Ints:
-    """Numbers that are the same for the same text, whichever worker asks."""
-    encoded = column.combine_chunks().dictionary_encode()
-    numbers = np.array([*(crc32(text.encode()) for text in encoded.dictionary.to_pylist()), 0], np.int64)
-    indices: _Ints = encoded.indices.fill_null(len(numbers) - 1).to_numpy(zero_copy_only=False)
-    return numbers[indices]

@@ -69,8 +69,10 @@ class LazyValue(Generic[_T]):
 
         def work(batches: Batches) -> Iterator[pa.RecordBatch]:
             drop_zip_importers()
-            table = pa.Table.from_batches(batches, schema).sort_by([(name, "ascending") for name in schema.names])
-            pickled = pickle.dumps(build(table), protocol=pickle.HIGHEST_PROTOCOL)
+            found = list(batches)
+            table = pa.Table.from_batches(found) if found else schema.empty_table()
+            in_order = table.sort_by([(name, "ascending") for name in schema.names])
+            pickled = pickle.dumps(build(in_order), protocol=pickle.HIGHEST_PROTOCOL)
             yield pa.RecordBatch.from_pydict({_VALUE: [[pickled]]})
 
         return cls(rows.repartition(1).mapInArrow(work, f"{_VALUE} array<binary>"))

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from kquota.pipeline.dataset.manifest import DataFile
-from kquota.pipeline.dataset.writing import TableWriter
 from kquota.pipeline.ingest.chunks import (
     CONNECTIONS_SCHEMA,
     MUTATIONS_SCHEMA,
     REJECTED_SCHEMA,
     ChunkManifest,
+    RowWriter,
     to_table,
     write_usage,
 )
@@ -61,8 +61,8 @@ _KEY: Final = COLUMNS.index("key")
 class ReadOptions:
     """What every worker needs. `timezone` is an IANA name; `default_partitions` is the brokers' ``num.partitions``."""
 
-    writers: Mapping[str, TableWriter]
-    """By kind of file: `usage`, `requests`, `edges`, `mutations`, `connections`, `rejected`."""
+    writers: Mapping[str, RowWriter]
+    """By kind of rows: `usage`, `requests`, `edges`, `mutations`, `connections`, `rejected`. Others are not wanted."""
     cluster: str
     timezone: str
     keep_requests: bool
@@ -238,11 +238,13 @@ class SplitReader:
 
     def _write(self, rows: Rows, seen: FirstSeconds, watermarked: WatermarkedCharges) -> dict[str, list[DataFile]]:
         writers, cluster, broker = self._options.writers, self._options.cluster, self._broker_id
-        names = self._origins.names
-        usage = to_cells(watermarked.final).usage(names, cluster=cluster, broker_id=broker)
-        files = {"usage": write_usage(writers["usage"], usage)}
+        names, files = self._origins.names, dict[str, list[DataFile]]()
+        if "usage" in writers:
+            usage = to_cells(watermarked.final).usage(names, cluster=cluster, broker_id=broker)
+            files["usage"] = write_usage(writers["usage"], usage)
         for kind, table in self._tables(rows, seen, watermarked, names):
-            files[kind] = writers[kind].write(table)
+            if kind in writers:
+                files[kind] = writers[kind].write(table)
         return files
 
     def _tables(
@@ -250,7 +252,7 @@ class SplitReader:
     ) -> Iterator[tuple[str, pa.Table]]:
         """All other rows to be written, by kind of file."""
         cluster, broker = self._options.cluster, self._broker_id
-        if len(watermarked.open):
+        if len(watermarked.open) and "edges" in self._options.writers:
             edges = to_cells(watermarked.open, by_connection=True)
             yield "edges", edges.edges(names, cluster=cluster, broker_id=broker)
         if self._options.keep_requests:

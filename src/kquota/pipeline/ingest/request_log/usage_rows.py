@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -14,18 +15,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kquota.pipeline.dataset.tables import REQUESTS
-from kquota.pipeline.ingest.request_log.cells import CELL_MS, EDGE_SCHEMA, GRAIN, SOURCE, USAGE_SCHEMA
+from kquota.pipeline.ingest.request_log.cells import CELL_MS, EDGE_SCHEMA, GRAIN, SOURCE, USAGE_SCHEMA, Ints
 from kquota.pipeline.spark.shuffle import group_starts
 from kquota.quotas import CONNECTION_CREATION_RATE, CONTROLLER_MUTATION_RATE
 
 __all__ = [
     "CELL_SCHEMA",
     "REQUEST_COST_SCHEMA",
+    "by_second",
+    "by_text",
     "charge_mutations",
     "connection_usage",
     "merge_cells",
     "mutation_costs",
     "mutation_usage",
+    "opened_connections",
     "to_mergeable",
 ]
 
@@ -80,8 +84,7 @@ def connection_usage(connections: pa.Table, *, cluster: str) -> pa.Table:
     :param connections: ``CONNECTIONS_SCHEMA``: one row per connection and chunk.
     :returns: ``USAGE_SCHEMA`` on connection_creation_rate, one row per broker, second and ip; user and client_id null.
     """
-    known = connections.filter(connections["ip"].is_valid())
-    first = _grouped(known, ("broker_id", "connection", "ip"), [("second", "min")])
+    first = opened_connections(connections)
     counted = _grouped(first, ("broker_id", "second", "ip"), [("connection", "count")])
     count = counted.num_rows
     opened = counted["connection"]
@@ -99,6 +102,12 @@ def connection_usage(connections: pa.Table, *, cluster: str) -> pa.Table:
         **{name: pa.repeat(0, count) for name in _COUNTED_AS_NONE},
     }
     return _usage(pa.table(columns), grain="meter", connections=opened)
+
+
+def opened_connections(connections: pa.Table) -> pa.Table:
+    """The same columns, one row per connection with a known ip: when it was first seen."""
+    known = connections.filter(connections["ip"].is_valid())
+    return _grouped(known, ("broker_id", "connection", "ip"), [("second", "min")])
 
 
 def mutation_costs(mutations: pa.Table, topics: Mapping[str, int]) -> pa.Table:
@@ -177,6 +186,20 @@ def mutation_usage(requests: pa.Table) -> pa.Table:
     )
     counted = _grouped(rows, _CELL, (*_SUMS, ("connection", "count_distinct")))
     return _usage(counted, grain=GRAIN, connections=counted["connection"])
+
+
+def by_second(times_ms: pa.ChunkedArray) -> Ints:
+    """Numbers that are the same within a second."""
+    seconds: Ints = np.floor(times_ms.to_numpy() / CELL_MS).astype(np.int64)
+    return seconds
+
+
+def by_text(column: pa.ChunkedArray) -> Ints:
+    """Numbers that are the same for the same text, whichever worker asks."""
+    encoded = column.combine_chunks().dictionary_encode()
+    numbers = np.array([*(crc32(text.encode()) for text in encoded.dictionary.to_pylist()), 0], np.int64)
+    indices: Ints = encoded.indices.fill_null(len(numbers) - 1).to_numpy(zero_copy_only=False)
+    return numbers[indices]
 
 
 def _grouped(rows: pa.Table, keys: Sequence[str], sums: Sequence[tuple[str, str]]) -> pa.Table:
