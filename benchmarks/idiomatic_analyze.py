@@ -28,8 +28,8 @@ from kquota.pipeline.dataset.run import Run
 from kquota.pipeline.ingest.request_log.log_files import find_log_files
 from kquota.pipeline.jobs import JobOptions, LogSettings, RejectLimit
 from kquota.pipeline.limits import step as limits
+from kquota.pipeline.meters import step as utilisation
 from kquota.pipeline.spark.session import start_session
-from kquota.pipeline.utilisation import step as utilisation
 
 __all__ = ["FORMS", "SPECIAL", "TABLES", "analyze", "idiomatic_steps"]
 

@@ -2,7 +2,7 @@
 
 The rows come out of ``sortWithinPartitions`` as plain columns, in order: meter (a number), broker, time. Sums of cells
 are sums from one change of these columns to the next; without map-side combining they are made here, with it each cell
-is one row already. The figures are those of :mod:`kquota.pipeline.utilisation.rates` and the compiled replay of
+is one row already. The figures are those of :mod:`kquota.pipeline.meters.rates` and the compiled replay of
 :mod:`kquota.pipeline.simulation.cells`.
 """
 
@@ -21,12 +21,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from kquota.config import BrokerConfig
 from kquota.pipeline.dataset.tables import UTILISATION
 from kquota.pipeline.limits.periods import LimitPeriods, MeterTimelines
+from kquota.pipeline.meters.meter_series import Meters, Series, known_sums
+from kquota.pipeline.meters.rates import _figures, _limited, _named
 from kquota.pipeline.simulation.arrivals import Outcome
 from kquota.pipeline.simulation.cell_frames import _requests
 from kquota.pipeline.simulation.recording import SIMULATED, Replay, Span
 from kquota.pipeline.spark.shuffle import group_starts
-from kquota.pipeline.utilisation.meter_series import Meters, Series, known_sums
-from kquota.pipeline.utilisation.rates import _figures, _limited, _named
 
 __all__ = ["HELD", "PLACE", "KnownMeters", "columns_of", "replayed", "utilisation_figures", "whole_groups"]
 

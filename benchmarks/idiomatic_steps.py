@@ -33,11 +33,11 @@ from kquota.pipeline.limits.clients import with_limits
 from kquota.pipeline.limits.identities import identities
 from kquota.pipeline.limits.step import resolved
 from kquota.pipeline.limits.totals import to_client_totals
+from kquota.pipeline.meters.rates import to_utilisation
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
 from kquota.pipeline.simulation.recording import Recording, recording_spans
 from kquota.pipeline.spark.session import SHUFFLE_PARTITIONS, start_session
-from kquota.pipeline.utilisation.rates import to_utilisation
 from kquota.quotas import QuotaSnapshot
 
 if TYPE_CHECKING:

@@ -35,13 +35,13 @@ from kquota.config import BrokerConfig
 from kquota.pipeline.dataset.tables import THROTTLED, USAGE, UTILISATION
 from kquota.pipeline.limits.counting import CONTROLLER, counting_broker
 from kquota.pipeline.limits.identities import IDENTITY, METER
+from kquota.pipeline.meters.episodes import _COLUMNS as THROTTLE_COLUMNS
+from kquota.pipeline.meters.episodes import _COUNTS as THROTTLE_COUNTS
+from kquota.pipeline.meters.episodes import _SCHEMA as THROTTLED_SCHEMA
+from kquota.pipeline.meters.episodes import _attribute, _episodes, _may_throttle, _ThrottleCandidates
+from kquota.pipeline.meters.meter_series import SAMPLED_SOURCES
 from kquota.pipeline.simulation.candidate_limits import QuotaColumns
 from kquota.pipeline.simulation.recording import Recording, spans_by_place
-from kquota.pipeline.utilisation.episodes import _COLUMNS as THROTTLE_COLUMNS
-from kquota.pipeline.utilisation.episodes import _COUNTS as THROTTLE_COUNTS
-from kquota.pipeline.utilisation.episodes import _SCHEMA as THROTTLED_SCHEMA
-from kquota.pipeline.utilisation.episodes import _attribute, _episodes, _may_throttle, _ThrottleCandidates
-from kquota.pipeline.utilisation.meter_series import SAMPLED_SOURCES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -19,11 +19,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from benchmarks.idiomatic_kernels import whole_groups
 from kquota.pipeline.dataset.tables import USAGE
+from kquota.pipeline.meters import meter_series
 from kquota.pipeline.simulation import cell_frames
 from kquota.pipeline.spark.group_by_meter import Cells
 from kquota.pipeline.spark.lazy_values import LazyValue, map_in_arrow
 from kquota.pipeline.spark.parquet_source import ArrowSource, Batches
-from kquota.pipeline.utilisation import meter_series
 
 __all__ = ["shuffled_as_rows"]
 

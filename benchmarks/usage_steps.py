@@ -31,12 +31,12 @@ from kquota.pipeline.dataset.tables import CLIENTS, UTILISATION
 from kquota.pipeline.limits.clients import with_limits
 from kquota.pipeline.limits.identities import identities
 from kquota.pipeline.limits.step import resolve
+from kquota.pipeline.meters.rates import to_utilisation
 from kquota.pipeline.progress import Progress
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
 from kquota.pipeline.simulation.recording import Candidates, Recording, own_limit_only, recording_spans
 from kquota.pipeline.spark.session import start_session
-from kquota.pipeline.utilisation.rates import to_utilisation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,8 @@ import msgspec
 from pyspark.sql import Row
 
 from kquota.pipeline.dataset.summary import CurveRun, GrainDifference, Input, RecommendRun, Summary, WhatIfRun
+from kquota.pipeline.meters.episodes import AMBIGUOUS, UNEXPLAINED
 from kquota.pipeline.report.contents import BrokerSeries, Listed, Report, Span, Timeline
-from kquota.pipeline.utilisation.episodes import AMBIGUOUS, UNEXPLAINED
 
 START_MS = 1_767_323_045_000  # 2026-01-02T03:04:05Z
 RANGE = Span(START_MS, START_MS + 120_000)

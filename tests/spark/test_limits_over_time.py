@@ -16,9 +16,9 @@ from kquota.pipeline.calibration.replayed_throttles import to_calibration, to_re
 from kquota.pipeline.limits.clients import CLIENT_TEXT, KAFKA_METER, Period, with_limits, with_limits_over_time
 from kquota.pipeline.limits.periods import IS_LATEST, VALID_FROM_MS, VALID_TO_MS
 from kquota.pipeline.limits.totals import to_client_totals
-from kquota.pipeline.utilisation.episodes import AMBIGUOUS, UNEXPLAINED, to_throttled
-from kquota.pipeline.utilisation.rates import enforced_rates, to_utilisation
-from kquota.pipeline.utilisation.worst_meters import worst_meters
+from kquota.pipeline.meters.episodes import AMBIGUOUS, UNEXPLAINED, to_throttled
+from kquota.pipeline.meters.rates import enforced_rates, to_utilisation
+from kquota.pipeline.meters.worst_meters import worst_meters
 from kquota.quotas import (
     CLIENT_ID,
     CONTROLLER_MUTATION_RATE,

@@ -14,11 +14,11 @@ from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.errors import MissingTableError
 from kquota.pipeline.dataset.run import Run
 from kquota.pipeline.dataset.steps import REPORT_STEP
+from kquota.pipeline.meters.rates import enforced_rates
 from kquota.pipeline.report.contents import Bounds, LimitSpan, Report
 from kquota.pipeline.report.page import render_page, render_report
 from kquota.pipeline.report.queries import build_report
 from kquota.pipeline.report.timeline import enforced_rate_steps
-from kquota.pipeline.utilisation.rates import enforced_rates
 from tests.kit.analysis_directory import START_MS, AnalysisDirectory
 
 GENERATED = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)

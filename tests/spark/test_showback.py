@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kquota.pipeline.limits.clients import Period, with_limits, with_limits_over_time
 from kquota.pipeline.limits.totals import to_client_totals
-from kquota.pipeline.showback.by_owner import (
+from kquota.pipeline.owners.by_owner import (
     OWNER,
     local_date,
     to_client_days,

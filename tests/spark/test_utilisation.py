@@ -9,8 +9,8 @@ from kquota.config import BrokerConfig
 from kquota.pipeline.dataset.tables import USAGE, SchemaMismatchError
 from kquota.pipeline.limits.clients import with_limits
 from kquota.pipeline.limits.totals import to_client_totals
-from kquota.pipeline.utilisation.episodes import AMBIGUOUS, MAX_CLIENTS, UNEXPLAINED, to_throttled
-from kquota.pipeline.utilisation.rates import enforced_rates, to_utilisation
+from kquota.pipeline.meters.episodes import AMBIGUOUS, MAX_CLIENTS, UNEXPLAINED, to_throttled
+from kquota.pipeline.meters.rates import enforced_rates, to_utilisation
 from kquota.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,

@@ -27,10 +27,10 @@ from kquota.pipeline.ingest.step import ingest as ingest_step
 from kquota.pipeline.ingest.time_zone import check_time_zone
 from kquota.pipeline.limits.step import resolve as resolve_step
 from kquota.pipeline.limits.step import resolved_clients
+from kquota.pipeline.meters.step import utilisation as utilisation_step
+from kquota.pipeline.meters.worst_meters import unexplained_throttles, worst_meters
 from kquota.pipeline.report.charts import check_extra
 from kquota.pipeline.report.page import render_report
-from kquota.pipeline.utilisation.step import utilisation as utilisation_step
-from kquota.pipeline.utilisation.worst_meters import unexplained_throttles, worst_meters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -56,9 +56,9 @@ class Analysis:
 
     dataset: Dataset
     meters: Sequence[Row] = ()
-    """As :func:`~kquota.pipeline.utilisation.worst_meters.worst_meters` gives them."""
+    """As :func:`~kquota.pipeline.meters.worst_meters.worst_meters` gives them."""
     unexplained: Sequence[Row] = ()
-    """As :func:`~kquota.pipeline.utilisation.worst_meters.unexplained_throttles` gives them."""
+    """As :func:`~kquota.pipeline.meters.worst_meters.unexplained_throttles` gives them."""
     removed: tuple[str, ...] = ()
     """Tables that were made with other quotas, and are there no more."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from kquota.cli import run
 from kquota.cli.pipeline.showback import _remarks, _text, _write_unowned
-from kquota.pipeline.showback import job
+from kquota.pipeline.owners import job
 from kquota.policy import read_owner_rules
 
 GIB = 2**30

@@ -131,19 +131,19 @@ def recommend(
     file = own_quotas(dataset, candidates_of.quotas)
     owner_map = OwnerMap(read_owners(owners), file)
     check_owners(wanted_owners, owner_map)
-    from kquota.pipeline.advice import sweep_job
+    from kquota.pipeline.advice import recommended_limits, sweep_job
     from kquota.pipeline.advice.curve import Grid
 
     found = sweep_job.recommend(
         dataset,
         file,
         spark.job(dataset, config),
-        goal=sweep_job.RecommendationGoal(
+        goal=recommended_limits.RecommendationGoal(
             objectives=() if percentile is not None else wanted_objectives,
             percentile=None if percentile is None else int(percentile),
             headroom=headroom,
             capacity=capacity,
-            keys=keys or sweep_job.RECOMMENDED_KEYS,
+            keys=keys or recommended_limits.RECOMMENDED_KEYS,
             owners=wanted_owners,
         ),
         owners=owner_map,

@@ -21,7 +21,7 @@ from kquota.figures import amount_figure, rate_figure, share
 from kquota.quotas import format_number
 
 if TYPE_CHECKING:
-    from kquota.pipeline.showback.job import Showback
+    from kquota.pipeline.owners.job import Showback
 
 __all__ = ["showback"]
 
@@ -81,7 +81,7 @@ def showback(
     """Usage by owner and day, with its share of the cluster's and what the owners may use."""
     rules = read_owners(owners)
     check_writable(unowned, "--unowned")
-    from kquota.pipeline.showback import job
+    from kquota.pipeline.owners import job
 
     found = job.showback(rules, timezone, spark.job(dataset))
     write_records(found.rows, format, Layout(_fields, _COLUMNS, lambda row: [_cells(row)], _text))

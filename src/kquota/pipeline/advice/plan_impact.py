@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kquota.pipeline.advice.what_if_job import simulate_both
+from kquota.pipeline.advice.what_if_job import simulated_in
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.spark_run import spark_run
 from kquota.pipeline.dataset.steps import WHATIF_STEP
@@ -39,7 +39,7 @@ def plan_impact(
     """
     after = apply_changes(current, plan.changes)
     with spark_run(options, WHATIF_STEP, dataset, is_read_only=True) as run:
-        simulated = simulate_both(run, current, after, arrivals, is_recorded=False, only_changed=True)
+        simulated = simulated_in(run, current, after, arrivals, is_recorded=False, only_changed=True)
         with run.stage("impact of each change"):
             places = [(one.entity.to_text(), one.key) for one in plan.changes]
             rows = to_impacts(simulated.what_if, simulated.bindings, places).collect()

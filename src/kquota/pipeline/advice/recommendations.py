@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from kquota.pipeline.dataset.tables import RECOMMENDATIONS
+from kquota.pipeline.dataset.tables import RECOMMENDATIONS, USAGE
 from kquota.pipeline.limits.counting import counting_broker
 from kquota.pipeline.limits.identities import IDENTITY
-from kquota.pipeline.showback.by_owner import OWNER, add_owner
+from kquota.pipeline.owners.by_owner import OWNER, add_owner
+from kquota.pipeline.spark.partial_sums import partial_sums
 from kquota.policy import UNOWNED, OwnerMap
 from kquota.quotas import KAFKA, STATIC, ClientQuotaEntity, ValueType
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from kquota.pipeline.spark.parquet_source import ArrowSource
     from kquota.policy import Objective
 
 __all__ = [
@@ -136,7 +139,7 @@ def _step(value: Column, digits: int) -> Column:
     )
 
 
-def unchanged_limits(usage: DataFrame, meters: DataFrame) -> DataFrame:
+def unchanged_limits(usage: ArrowSource, meters: DataFrame) -> DataFrame:
     """What meters may use together that keep their limits: one row per broker and key.
 
     Columns: cluster, broker_id, key, kept.
@@ -144,7 +147,10 @@ def unchanged_limits(usage: DataFrame, meters: DataFrame) -> DataFrame:
     :param usage: rows of the `usage` table: a meter is on the brokers that its clients use.
     :param meters: as :func:`with_rules` gives it. One without a limit adds nothing.
     """
-    seen = usage.select(*IDENTITY, counting_broker().alias("broker_id")).distinct().alias("seen")
+    columns = (*IDENTITY, "broker_id")
+    schema = StructType([USAGE.schema[name] for name in columns])
+    places = partial_sums(usage.select(*columns), columns, {}, schema)
+    seen = places.select(*IDENTITY, counting_broker().alias("broker_id")).distinct().alias("seen")
     same = [F.col(f"seen.{name}").eqNullSafe(F.col(f"kept.{name}")) for name in IDENTITY]
     return (
         seen.join(meters.alias("kept"), same)

@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING
 from kquota.errors import InputError
 from kquota.files import QuotaFile
 from kquota.pipeline.advice.what_if import (
-    NEW,
-    OLD,
-    changed,
     grain_difference,
-    to_bindings,
     to_totals,
-    to_what_if,
-    with_old_limits,
     worst_rows,
 )
+from kquota.pipeline.advice.what_if_frames import WhatIfFrames, simulate_both
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.spark_run import JobOptions, spark_run
 from kquota.pipeline.dataset.steps import QUOTAS, WHATIF_STEP
@@ -26,14 +21,7 @@ from kquota.pipeline.dataset.summary import WhatIfRun
 from kquota.pipeline.dataset.tables import CLIENTS, REQUESTS, USAGE, WHATIF
 from kquota.pipeline.limits.totals import to_client_totals
 from kquota.pipeline.simulation.arrivals import Arrivals
-from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
-from kquota.pipeline.simulation.recording import Recording, recording_spans
-from kquota.pipeline.simulation.request_frames import (
-    callback_bindings,
-    simulate_callback_frames,
-    simulate_request_frames,
-)
-from kquota.pipeline.spark.persisted_frames import persist
+from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
 from kquota.pipeline.storage.opening import open_storage
 from kquota.quotas import QuotaSnapshot
 
@@ -88,7 +76,7 @@ def what_if(
     arrivals = arrivals or Arrivals()
     old = baseline.snapshot() if baseline is not None else recorded_quotas(dataset)
     with spark_run(options, WHATIF_STEP, dataset, into=into) as run:
-        simulated = simulate_both(
+        simulated = simulated_in(
             run,
             old,
             new.snapshot(),
@@ -131,22 +119,7 @@ def recorded_quotas(dataset: Dataset) -> QuotaSnapshot:
     return {} if quotas is None or quotas.last is None else quotas.last.snapshot()
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIfFrames:
-    """A recording under the current limits and under the candidates."""
-
-    what_if: DataFrame
-    """The table `whatif`, persisted."""
-    candidate: DataFrame
-    """Columns of :data:`~kquota.pipeline.simulation.recording.SIMULATED`, under the candidates."""
-    bindings: DataFrame
-    """As :func:`~kquota.pipeline.advice.what_if.to_bindings` gives them."""
-    recording: Recording
-    grain: str
-    """What was simulated one by one, ``request`` or ``cell``."""
-
-
-def simulate_both(
+def simulated_in(
     run: Run,
     old: QuotaSnapshot,
     new: QuotaSnapshot,
@@ -156,33 +129,21 @@ def simulate_both(
     only_changed: bool,
     callback: CallbackSetup | None = None,
 ) -> WhatIfFrames:
-    """Simulate `usage`, or `requests` where all were kept, under the quotas `old`, and under `new` or a callback.
-
-    :param is_recorded: whether `old` were in force during the recording.
-    :param only_changed: leave out meters that nothing changes for.
-    """
-    usage = run.source(USAGE.name)
-    with run.stage("resolve both quotas"):
-        bindings = persist(to_bindings(recorded_clients(run), old, new, static_defaults=run.broker.static_defaults))
-        if only_changed:
-            bindings = persist(changed(bindings))
-        recording = Recording(arrivals, run.broker, persist(recording_spans(usage)))
+    """What :func:`~kquota.pipeline.advice.what_if_frames.simulate_both` gives of a dataset; its table is ready then."""
     # Where a part of the usage is from metrics, only cells have all of it.
     has_all_requests = run.has(REQUESTS.name) and run.summary.metrics is None
-    grain = "request" if has_all_requests or callback is not None else "cell"
     with run.stage("simulate both quota sets"):
-        if grain == "cell":
-            current, candidate = simulate_cell_frames_by_quota_set(usage, bindings, (OLD, NEW), recording)
-        else:
-            requests = run.frame(REQUESTS.name)
-            current = simulate_request_frames(requests, with_old_limits(bindings), recording)
-            if callback is None:
-                candidate = persist(simulate_request_frames(requests, bindings, recording))
-            else:
-                by_callback = persist(simulate_callback_frames(requests, callback, recording))
-                candidate = by_callback.drop("members")
-                bindings = persist(callback_bindings(by_callback, bindings))
-        table = to_what_if(bindings, candidate, current, model=arrivals.model, grain=grain, is_recorded=is_recorded)
-        table = persist(table)
-        table.count()
-    return WhatIfFrames(table, candidate, bindings, recording, grain)
+        frames = simulate_both(
+            run.source(USAGE.name),
+            recorded_clients(run),
+            old,
+            new,
+            requests=run.frame(REQUESTS.name) if has_all_requests or callback is not None else None,
+            arrivals=arrivals,
+            broker_config=run.broker,
+            is_recorded=is_recorded,
+            only_changed=only_changed,
+            callback=callback,
+        )
+        frames.what_if.count()
+    return frames

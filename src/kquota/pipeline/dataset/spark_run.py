@@ -85,7 +85,7 @@ def _session(options: JobOptions, run: Run, log_bytes: int) -> Iterator[SparkSes
             table_bytes=0 if run.step.begins_anew else run.dataset.nbytes(*_RECORDED),
         )
     try:
-        with unpersisting() if joined else nullcontext():
+        with unpersisting():
             yield run.session
     finally:
         if joined is None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kquota import figures
 from kquota.pipeline.advice.what_if import UNKNOWNS
+from kquota.pipeline.meters.episodes import AMBIGUOUS, UNEXPLAINED
 from kquota.pipeline.report import calibration_chart, charts, curve_chart, wording
 from kquota.pipeline.report import summary as summaries
 from kquota.pipeline.report.contents import Bounds, Report, Span
 from kquota.pipeline.report.queries import build_report
 from kquota.pipeline.report.rejection_hints import rejection_hint
-from kquota.pipeline.utilisation.episodes import AMBIGUOUS, UNEXPLAINED
 from kquota.quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
 
 if TYPE_CHECKING:

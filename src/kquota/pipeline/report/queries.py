@@ -15,13 +15,13 @@ from pyspark.sql.window import Window
 
 from kquota.pipeline.dataset import tables
 from kquota.pipeline.limits.identities import METER
+from kquota.pipeline.meters.episodes import AMBIGUOUS, UNEXPLAINED
 from kquota.pipeline.report import advice
 from kquota.pipeline.report.clients import limited_clients, to_use, total_throttling, unlimited_clients
 from kquota.pipeline.report.contents import Bounds, Listed, Report, Span, Timeline
 from kquota.pipeline.report.summary import rate_window
 from kquota.pipeline.report.timeline import ChartedMeter, limit_spans, meter_steps, spans_of, throttled_by_meter
 from kquota.pipeline.spark.arrow import decode_dictionaries
-from kquota.pipeline.utilisation.episodes import AMBIGUOUS, UNEXPLAINED
 from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:

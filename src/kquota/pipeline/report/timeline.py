@@ -22,10 +22,10 @@ from kquota.pipeline.limits.periods import (
     LimitPeriods,
     has_periods,
 )
+from kquota.pipeline.meters.episodes import AMBIGUOUS
+from kquota.pipeline.meters.meter_series import is_sampled
 from kquota.pipeline.report.contents import Bounds, BrokerSeries, LimitSpan, Span
 from kquota.pipeline.report.summary import RateWindow
-from kquota.pipeline.utilisation.episodes import AMBIGUOUS
-from kquota.pipeline.utilisation.meter_series import is_sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

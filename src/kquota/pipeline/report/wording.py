@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kquota import figures
-from kquota.pipeline.utilisation import episodes
+from kquota.pipeline.meters import episodes
 from kquota.quotas import REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from kquota.metering.statistics import Windows
 from kquota.pipeline.limits.counting import CONTROLLER
 from kquota.pipeline.limits.identities import IDENTITY
+from kquota.pipeline.meters.rates import window_rates
 from kquota.pipeline.simulation.arrivals import ArrivalModel, Outcome
 from kquota.pipeline.simulation.candidate_limits import CandidateMeters, QuotaColumns
 from kquota.pipeline.simulation.recording import (
@@ -30,7 +31,6 @@ from kquota.pipeline.spark.group_by_meter import Cells, Floats, Ints, group_by_m
 from kquota.pipeline.spark.lazy_values import LazyValue
 from kquota.pipeline.spark.persisted_frames import persist
 from kquota.pipeline.spark.shuffle import group_starts, sort_order
-from kquota.pipeline.utilisation.rates import window_rates
 
 if TYPE_CHECKING:
     from kquota.pipeline.spark.parquet_source import ArrowSource

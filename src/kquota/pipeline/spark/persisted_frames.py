@@ -1,4 +1,7 @@
-"""DataFrames that a job persists while it runs, and no longer: the session may be its caller's."""
+"""DataFrames that a job persists while it runs, and no longer: the session may be its caller's.
+
+Outside a job, in a plan of the caller's own, nothing is persisted: when to let go of it, only they know.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ _PERSISTED: Final[ContextVar[list[DataFrame]]] = ContextVar("persisted frames")
 
 
 def persist(frame: DataFrame) -> DataFrame:
-    """Persist a frame, within :func:`unpersisting` until that ends."""
-    frame = frame.persist()
-    _PERSISTED.get([]).append(frame)
+    """Persist a frame until the end of :func:`unpersisting`; elsewhere it stays as it is."""
+    persisted = _PERSISTED.get(None)
+    if persisted is not None:
+        persisted.append(frame.persist())
     return frame
 
 

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 import pytest
 from pyspark.sql import Row
 
+from kquota.pipeline.meters.episodes import AMBIGUOUS, UNEXPLAINED
 from kquota.pipeline.report import charts
 from kquota.pipeline.report.contents import Report
 from kquota.pipeline.report.page import render_page
-from kquota.pipeline.utilisation.episodes import AMBIGUOUS, UNEXPLAINED
 from tests.kit import example_report as example
 
 GENERATED = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)

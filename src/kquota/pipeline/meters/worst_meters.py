@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from kquota.pipeline.limits.periods import VALID_FROM_MS, has_periods
-from kquota.pipeline.utilisation.episodes import AMBIGUOUS
+from kquota.pipeline.meters.episodes import AMBIGUOUS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

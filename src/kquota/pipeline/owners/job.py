@@ -13,7 +13,7 @@ from kquota.pipeline.dataset.steps import SHOWBACK_STEP
 from kquota.pipeline.dataset.summary import ShowbackRun
 from kquota.pipeline.dataset.tables import CLIENTS, LIMITS, SHOWBACK, USAGE
 from kquota.pipeline.ingest.time_zone import check_time_zone
-from kquota.pipeline.showback.by_owner import to_client_days, to_showback, to_unowned, with_owners
+from kquota.pipeline.owners.by_owner import to_client_days, to_showback, to_unowned, with_owners
 from kquota.pipeline.spark.persisted_frames import persist
 from kquota.policy import UNOWNED, OwnerMap, OwnerRule
 

@@ -18,11 +18,11 @@ from kquota.pipeline.dataset.tables import THROTTLED
 from kquota.pipeline.limits.clients import CLIENT_TEXT
 from kquota.pipeline.limits.identities import IDENTITY, Identity, IdentityIds
 from kquota.pipeline.limits.periods import VALIDITY, LimitPeriods, has_periods
+from kquota.pipeline.meters.meter_series import is_sampled, known_sums, to_counts
+from kquota.pipeline.meters.rates import window_seconds
 from kquota.pipeline.spark.group_by_meter import Cells, Ints, group_by_meter
 from kquota.pipeline.spark.lazy_values import LazyValue
 from kquota.pipeline.spark.shuffle import group_starts
-from kquota.pipeline.utilisation.meter_series import is_sampled, known_sums, to_counts
-from kquota.pipeline.utilisation.rates import window_seconds
 from kquota.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from kquota.config import BrokerConfig
 from kquota.pipeline.dataset.tables import UTILISATION
+from kquota.pipeline.meters.meter_series import Meters, Series, known_sums, series_by_meter, to_counts
 from kquota.pipeline.spark.group_by_meter import Bools, Floats, Ints
 from kquota.pipeline.spark.shuffle import group_starts
-from kquota.pipeline.utilisation.meter_series import Meters, Series, known_sums, series_by_meter, to_counts
 from kquota.quotas import CONTROLLER_MUTATION_RATE
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kquota.pipeline.showback.by_owner import local_date, local_dates
+from kquota.pipeline.owners.by_owner import local_date, local_dates
 
 ZONES = [
     "UTC",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from kquota.pipeline.dataset.tables import THROTTLED, UTILISATION
-from kquota.pipeline.utilisation.episodes import to_throttled
-from kquota.pipeline.utilisation.rates import to_utilisation
+from kquota.pipeline.meters.episodes import to_throttled
+from kquota.pipeline.meters.rates import to_utilisation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
