@@ -92,7 +92,9 @@ def showback(
 
 
 def _fields(row: Mapping[str, Any]) -> dict[str, object]:
-    return {name: row[name].isoformat() if name == "date" else row[name] for name in _COLUMNS}
+    """Values of the columns. Sums depend on the order of the rows in their last digits, which are left out."""
+    values = {name: float(f"{row[name]:.12g}") if isinstance(row[name], float) else row[name] for name in _COLUMNS}
+    return values | {"date": row["date"].isoformat()}
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
