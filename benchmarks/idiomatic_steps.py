@@ -37,6 +37,7 @@ from kquota.pipeline.meters.rates import to_utilisation
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames, simulate_cell_frames_by_quota_set
 from kquota.pipeline.simulation.recording import Recording, recording_spans
+from kquota.pipeline.spark.persisted_frames import unpersisting
 from kquota.pipeline.spark.session import SHUFFLE_PARTITIONS, start_session
 from kquota.quotas import QuotaSnapshot
 
@@ -103,6 +104,7 @@ def run_step(spark: SparkSession, step: str, form: Form, usage: Path, out: Path)
     write = {TOTALS: _totals, UTILISATION_STEP: _utilisation, WHAT_IF: _what_if, BOTH: _both_quotas}[step]
     with (
         shuffled_as_rows() if form.shuffles_rows else nullcontext(),
+        unpersisting(),
         Dataset.open(usage).run(_STEP, spark=spark, into=target) as run,
     ):
         write(run, form)

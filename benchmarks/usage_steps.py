@@ -36,6 +36,7 @@ from kquota.pipeline.progress import Progress
 from kquota.pipeline.simulation.arrivals import Arrivals
 from kquota.pipeline.simulation.cell_frames import simulate_cell_frames
 from kquota.pipeline.simulation.recording import Candidates, Recording, own_limit_only, recording_spans
+from kquota.pipeline.spark.persisted_frames import unpersisting
 from kquota.pipeline.spark.session import start_session
 
 if TYPE_CHECKING:
@@ -111,10 +112,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with progress.stage("start Spark"):
         spark = start_session(master=MASTER, table_bytes=Dataset.open(options.usage).nbytes("usage"))
     try:
-        if options.step == "utilisation":
-            utilisation(spark, options.usage, options.out, progress)
-        else:
-            held(spark, options.usage, options.out, progress, candidates(options.grid, options.candidates))
+        with unpersisting():
+            if options.step == "utilisation":
+                utilisation(spark, options.usage, options.out, progress)
+            else:
+                held(spark, options.usage, options.out, progress, candidates(options.grid, options.candidates))
     finally:
         spark.stop()
     seconds = progress.seconds | {"all": time.perf_counter() - started}
