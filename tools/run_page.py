@@ -196,7 +196,9 @@ def run_page(text: str, shell: Shell) -> str:
                 return match[0]
             lines = [line for one, printed in commands for line in (f"$ {one.text}", *printed)]
             return "```console\n" + "".join(f"{line}\n" for line in lines) + match[0][match[0].index("```\n", 3) :]
-        printed = run(Command(f"python - <<'END_OF_PROGRAM'\n{body}END_OF_PROGRAM", (output or "").splitlines()))
+        # Spark says on standard error what it does; it is of interest where the program fails.
+        program = f"python - 2> errors.txt <<'END_OF_PROGRAM' || {{ cat errors.txt; false; }}\n{body}END_OF_PROGRAM"
+        printed = run(Command(program, (output or "").splitlines()))
         if output is None:
             return match[0]
         return f"```python\n{body}```\n\n```text\n" + "".join(f"{line}\n" for line in printed) + "```\n"

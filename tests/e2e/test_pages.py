@@ -19,6 +19,7 @@ ALONE = (
     "metering",
     "metrics",
     "plans",
+    "python",
     "quota-feed",
     "quota-files",
 )
