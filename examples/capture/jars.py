@@ -1,4 +1,4 @@
-"""Kafka's published jars, fetched once per version into a cache folder.
+"""Published jars, Kafka's above all, fetched once per version into a cache folder.
 
 Maven fetches them where ``mvn`` is installed; otherwise the Ivy that pyspark brings does, one file after another
 and therefore slower. A folder counts as fetched only once it carries its final name.
@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +33,9 @@ _POM_DEPENDENCY: Final = (
     "    <dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
 )
 
+Jar = tuple[str, str, str]
+"""Group, name and version."""
+
 _IVY: Final = """\
 <ivy-module version="2.0">
   <info organisation="local" module="kafka-jars"/>
@@ -42,7 +45,7 @@ _IVY: Final = """\
   </dependencies>
 </ivy-module>
 """
-_IVY_DEPENDENCY: Final = '    <dependency org="{group}" name="{name}" rev="{version}"/>'
+_IVY_DEPENDENCY: Final = '    <dependency org="{group}" name="{name}" rev="{version}" transitive="{transitive}"/>'
 # Without this file Ivy also looks for the sources and the javadoc of each jar.
 _IVY_SETTINGS: Final = """\
 <ivysettings>
@@ -87,7 +90,7 @@ def kafka_jars(version: str) -> Path:
     The folder is ``kafka-<version>`` in ``$KQUOTA_CACHE`` or else in ``~/.cache/kquota``.
     Raises KafkaUnavailable where they cannot be fetched.
     """
-    return _fetched("kafka", f"kafka_{SCALA}", version)
+    return fetched_jars(f"kafka-{version}", _of_kafka(f"kafka_{SCALA}", version))
 
 
 def kafka_tools(version: str) -> Path:
@@ -95,22 +98,26 @@ def kafka_tools(version: str) -> Path:
 
     The folder is ``kafka-tools-<version>`` beside the other. Raises KafkaUnavailable where they cannot be fetched.
     """
-    return _fetched("kafka-tools", "kafka-tools", version)
+    return fetched_jars(f"kafka-tools-{version}", _of_kafka("kafka-tools", version))
 
 
-def _fetched(name: str, artifact: str, version: str) -> Path:
+def fetched_jars(name: str, jars: Sequence[Jar], *, with_dependencies: bool = True) -> Path:
+    """A folder with jars and all that they depend on, or with these alone, fetched first where it is not there yet.
+
+    :param name: of the folder, in the cache.
+    :raises KafkaUnavailable: they cannot be fetched.
+    """
     cache = Path(os.environ.get("KQUOTA_CACHE") or Path.home() / ".cache" / "kquota")
-    folder = cache / f"{name}-{version}"
+    folder = cache / name
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".fetching-") as work:
-        if shutil.which("mvn"):
-            fetched = _fetch_with_maven(artifact, version, Path(work))
-        else:
-            fetched = _fetch_with_ivy(artifact, version, Path(work))
+        fetch = _fetch_with_maven if shutil.which("mvn") else _fetch_with_ivy
+        fetched = fetch(jars, Path(work), with_dependencies)
+        _, artifact, version = jars[0]
         if not any(fetched.glob(f"{artifact}-{version}.jar")):
-            raise KafkaUnavailable(f"the jars of Kafka {version} were fetched without {artifact}-{version}.jar")
+            raise KafkaUnavailable(f"the jars of {name} were fetched without {artifact}-{version}.jar")
         try:
             fetched.rename(folder)
         except OSError:  # another process was quicker: its folder is as good
@@ -119,37 +126,35 @@ def _fetched(name: str, artifact: str, version: str) -> Path:
     return folder
 
 
-def _dependencies(artifact: str, version: str, template: str) -> str:
+def _of_kafka(artifact: str, version: str) -> list[Jar]:
     """The artifact of Kafka and a logging back end for its slf4j: log4j2 since 4.0, log4j 1 (now reload4j) before."""
     if int(version.split(".", maxsplit=1)[0]) >= 4:
         logging = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3")
     else:
         logging = ("org.slf4j", "slf4j-reload4j", "1.7.36")
-    return "\n".join(
-        template.format(group=group, name=name, version=wanted)
-        for group, name, wanted in (("org.apache.kafka", artifact, version), logging)
-    )
+    return [("org.apache.kafka", artifact, version), logging]
 
 
-def _fetch_with_maven(artifact: str, version: str, work: Path) -> Path:
-    (work / "pom.xml").write_text(
-        _POM.format(dependencies=_dependencies(artifact, version, _POM_DEPENDENCY)), encoding="utf-8"
-    )
+def _filled(template: str, jars: Sequence[Jar], **more: str) -> str:
+    return "\n".join(template.format(group=group, name=name, version=wanted, **more) for group, name, wanted in jars)
+
+
+def _fetch_with_maven(jars: Sequence[Jar], work: Path, with_dependencies: bool) -> Path:
+    (work / "pom.xml").write_text(_POM.format(dependencies=_filled(_POM_DEPENDENCY, jars)), encoding="utf-8")
     libs = work / "libs"
-    _fetch(["mvn", "-q", "-B", "-f", work / "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={libs}"])
+    which = [] if with_dependencies else ["-DexcludeTransitive"]
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={libs}", *which]
+    _fetch(["mvn", "-q", "-B", "-f", work / "pom.xml", *goal])
     return libs
 
 
-def _fetch_with_ivy(artifact: str, version: str, work: Path) -> Path:
+def _fetch_with_ivy(jars: Sequence[Jar], work: Path, with_dependencies: bool) -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise KafkaUnavailable(
-            "Kafka's jars cannot be fetched: neither mvn nor pyspark (which brings Ivy) is installed"
-        )
+        raise KafkaUnavailable("jars cannot be fetched: neither mvn nor pyspark (which brings Ivy) is installed")
     ivy = next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
-    (work / "ivy.xml").write_text(
-        _IVY.format(dependencies=_dependencies(artifact, version, _IVY_DEPENDENCY)), encoding="utf-8"
-    )
+    dependencies = _filled(_IVY_DEPENDENCY, jars, transitive="true" if with_dependencies else "false")
+    (work / "ivy.xml").write_text(_IVY.format(dependencies=dependencies), encoding="utf-8")
     (work / "settings.xml").write_text(_IVY_SETTINGS, encoding="utf-8")
     libs = work / "libs"
     # fmt: off
@@ -166,4 +171,4 @@ def _fetch(command: list[str | Path]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=UTF8_ENVIRONMENT, check=False)
     if done.returncode != 0:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
-        raise KafkaUnavailable(f"Kafka's jars cannot be fetched with {Path(command[0]).name}:\n{last}")
+        raise KafkaUnavailable(f"jars cannot be fetched with {Path(command[0]).name}:\n{last}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from hdfs_native import Client
 
 __all__ = ["HdfsStorage"]
+
+_CONNECT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +104,8 @@ class HdfsStorage:
         for path in paths:
             self._remove(path)
             for folder in PurePosixPath(path).parents:
-                with self._errors(str(folder)):
-                    if next(iter(self._client.list_status(self._at(str(folder)))), None) is not None:
-                        break
+                if not self._is_empty(str(folder)):
+                    break
                 with suppress(StorageFailedError):  # another has put a file there in this moment
                     self._remove(str(folder))
 
@@ -122,6 +124,14 @@ class HdfsStorage:
         root = urlsplit(self.url).path
         return f"{root}/{path}" if path not in ("", ".") else root or "/"
 
+    def _is_empty(self, folder: str) -> bool:
+        """Whether a folder is there, and has nothing in it."""
+        try:
+            with self._errors(folder):
+                return next(iter(self._client.list_status(self._at(folder))), None) is None
+        except FileNotFoundError:
+            return False
+
     def _walk(self, prefix: str = "") -> Iterator[tuple[str, int, int]]:
         """All files, also those that are being written: path, size, and when it was changed (epoch ms)."""
         root = self._at(prefix.rstrip("/"))
@@ -138,7 +148,7 @@ class HdfsStorage:
         try:
             with self._errors(path):
                 with self._client.create(self._at(hidden)) as file:
-                    file.write(memoryview(content))
+                    file.write(memoryview(content).cast("B"))
                 self._client.rename(self._at(hidden), self._at(path), overwrite=overwrite)
         except BaseException:
             with suppress(Exception):
@@ -177,6 +187,13 @@ def _client(url: str) -> Client:
     """One for each process."""
     from hdfs_native import Client
 
+    address = urlsplit(url)
+    if address.port is not None:  # otherwise it is the name of several
+        # The client would try for three minutes.
+        try:
+            socket.create_connection((address.hostname or "", address.port), _CONNECT_S).close()
+        except OSError as error:
+            raise StorageFailedError(url, f"the name node does not answer: {error}") from None
     return Client(url)
 
 
