@@ -6,13 +6,14 @@ in each third pair one lives. Meanwhile this process opens the dataset and reads
 rows of both tables are always whole and of one run, a run that came to its end has committed, and when all is cleaned,
 nothing is left that is not of the newest commit. Otherwise the check ends with 1.
 
-Usage: ``python -m benchmarks.check_dataset_commits [--kills N] [--seed N] [--results DIR]``; a minute or two.
+Usage: ``python -m benchmarks.check_dataset_commits [--kills N] [--url URL] [--results DIR]``; a minute or two.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from typing import Any
 
 from benchmarks.measure import machine
 from benchmarks.results_page import RESULTS, write_readme
-from tests.kit.killed_runs import Trial, trial
+from tests.kit.killed_runs import Place, Trial, trial
 
 
 def report(found: Trial) -> dict[str, Any]:
@@ -56,12 +57,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=18, help="of the order of points")
+    parser.add_argument(
+        "--url", help="of a dataset that is not there yet, such as s3://bucket/trial; results are not kept"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR")
     options = parser.parse_args(arguments)
     before = machine()
     with TemporaryDirectory() as folder:
-        rows = report(trial(Path(folder) / "data", options.kills, seed=options.seed))
+        place = Place(options.url or f"{folder}/data", Path(folder), dict(os.environ))
+        rows = report(trial(place, options.kills, seed=options.seed))
     print(to_text(rows))
+    if options.url:
+        return 1 if rows["problems"] else 0
     found = {
         "command": f"python -m benchmarks.check_dataset_commits --kills {options.kills} --seed {options.seed}",
         "machine": before,

@@ -31,6 +31,7 @@ from kquota.pipeline.storage.object_store import _client
 from kquota.pipeline.storage.opening import open_storage
 from kquota.pipeline.storage.port import FileInfo, Storage
 from tests.kit.datasets import add_rows, analysed, left_over
+from tests.kit.killed_runs import Place, trial
 from tests.kit.s3 import BUCKET, KEY, SECRET, S3Server
 from tests.kit.storage_contract import StorageContract
 
@@ -247,3 +248,13 @@ def failing_store(endpoint: str, failures: int) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
+
+
+def test_readers_see_whole_tables_while_two_write_and_are_killed(url: str, s3_server: S3Server, tmp_path: Path) -> None:
+    """Ten times; `python -m benchmarks.check_dataset_commits --url` does it more often."""
+    found = trial(Place(url, tmp_path, s3_server.environment), 10)
+    assert found.problems == []
+    assert found.kills.total() == 10
+    assert 0 < found.committed.total() < 10
+    assert found.survived > 0
+    assert found.reads > 0

@@ -12,7 +12,7 @@ import pytest
 from kquota.pipeline.dataset.dataset import Dataset
 from kquota.pipeline.dataset.steps import SWEEP_STEP
 from tests.kit.datasets import analysed, left_over, quotas_of
-from tests.kit.killed_runs import KILLED, clean, in_process, replace_analysis, trial
+from tests.kit.killed_runs import KILLED, Place, clean, in_process, replace_analysis, trial
 
 OLD, NEW = 1, 2
 
@@ -95,7 +95,7 @@ def test_a_clean_that_is_killed_at_any_point_is_made_good_by_the_next(tmp_path: 
 
 def test_readers_see_whole_tables_while_two_write_and_are_killed(tmp_path: Path) -> None:
     """Ten times, at points that are spread over all of a run; `benchmarks.check_dataset_commits` does it more often."""
-    found = trial(tmp_path / "data", 10)
+    found = trial(Place(str(tmp_path / "data"), tmp_path), 10)
     assert found.problems == []
     assert found.kills.total() == 10
     assert 0 < found.committed.total() < 10
