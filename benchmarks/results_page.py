@@ -37,6 +37,7 @@ def write_readme(results: Path) -> None:
         "gateway-limits.json": _gateway_limits,
         "gateway-lossless.json": _gateway_lossless,
         "dataset-commits.json": _dataset_commits,
+        "object-store.json": _object_store,
     }
     sections += [section(_load(results / name)) for name, section in of_file.items() if (results / name).exists()]
     what_ifs = sorted((_load(path) for path in results.glob("what-if-*.json")), key=lambda one: int(one["rows"]))
@@ -122,6 +123,24 @@ def _resolve(result: dict[str, Any]) -> str:
     ]
     rows += ["", *(f"- {name}: {value:,.2f}" for name, value in result["ratios"].items())]
     rows += ["", f"`{result['command']}`: {_where(result)}", ""]
+    return "\n".join(rows)
+
+
+def _object_store(result: dict[str, Any]) -> str:
+    what = f"{result['lines']:,} lines, {result['log_bytes'] / 1e9:.1f} GB, in turn, {result['rounds']} rounds"
+    rows = [
+        "## A log in an object store beside the same on the disk",
+        "",
+        f"`kquota pipeline ingest` of {what}, start included, to the same tables. The store is on the same machine.",
+        "",
+        "| log | wall s | CPU s |",
+        "|---|---:|---:|",
+    ]
+    for place, found in result["places"].items():
+        rows.append(f"| {place} | {found['wall_s']['median']:.1f} | {found['cpu_s']['median']:.1f} |")
+    beside = result["object_store_beside_disk"]
+    rows += ["", f"The store takes {beside['wall']:.2f} x the time, and {beside['cpu']:.2f} x the CPU.", ""]
+    rows += [f"`{result['command']}` on {_where(result)}", ""]
     return "\n".join(rows)
 
 
