@@ -353,7 +353,7 @@ def _what_if(results: list[dict[str, Any]]) -> str:
         rows.append(f"| {name} | {' | '.join(ratios)} |")
     rows.append("")
     for result in results:
-        plain = result["plain"]
+        plain = result.get("plain")
         looked_at = (
             f" The plain program looked at one user of {plain['parts']}: {plain['rows']:,} rows, "
             f"{plain['meters']:,} meters."

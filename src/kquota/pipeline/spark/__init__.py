@@ -7,5 +7,8 @@ Rows of usage take three paths that are not plain Spark; docs/adr/0020 says what
   :func:`~kquota.pipeline.spark.group_by_meter.group_by_meter` is the door to it for the cells of meters;
 - :mod:`~kquota.pipeline.spark.partial_sums`: workers sum what they read before a ``groupBy``.
 
+What their functions need beside rows, such as the meters of clients, is part of the plan, too:
+:mod:`~kquota.pipeline.spark.lazy_values` (docs/adr/0022).
+
 All else is DataFrames, ``groupBy``, joins, and ``mapInArrow``.
 """
