@@ -67,7 +67,7 @@ _DEATH: Final = _Death()
 
 
 class _Mortal:
-    """Of a storage: changes that kill the process."""
+    """Of a storage, which it stands before as a base class (hence the ignored types): changes that kill the process."""
 
     def put(self, path: str, content: bytes | pa.Buffer, *, durable: bool = False) -> None:
         _DEATH.change("before writing", path)

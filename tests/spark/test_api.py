@@ -192,7 +192,7 @@ def test_no_function_runs_a_job_or_leaves_anything_behind(spark: "SparkSession",
         pipeline.rejected(spark, logs)
         assert context.statusTracker().getJobIdsForGroup("planning") == []
     finally:
-        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type] # None takes it back
     assert dict(spark.conf.getAll) == before
     assert len(context._jsc.getPersistentRDDs()) == persisted
 
@@ -211,7 +211,7 @@ def test_failing_at_the_first_line_that_cannot_be_read(spark: "SparkSession", lo
     with pytest.raises(Exception, match=r"\d\.log.*: a line cannot be read, .*: "):
         requests.count()
     with pytest.raises(InputError, match="`mode`: there is no strict; there are permissive and failfast"):
-        pipeline.read_request_log(spark, logs, mode="strict")  # type: ignore[arg-type]
+        pipeline.read_request_log(spark, logs, mode="strict")  # type: ignore[arg-type] # on purpose
 
 
 def test_a_log_that_is_not_there(spark: "SparkSession", tmp_path: Path) -> None:

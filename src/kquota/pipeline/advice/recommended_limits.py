@@ -54,7 +54,7 @@ class RecommendationGoal:
     """Find limits only for the rules of these owners, or for all rules where there are none; other rules stay."""
 
     def reason(self) -> str:
-        """How values are found."""
+        """What a value has to meet, for the column `reason`: ``the lowest with throttled_share<=0.01``."""
         if self.percentile is not None:
             return f"p{self.percentile} of the rate x {self.headroom:g}"
         return f"the lowest with {' and '.join(map(str, self.objectives))}"

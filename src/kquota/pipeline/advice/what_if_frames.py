@@ -32,7 +32,7 @@ class WhatIfFrames:
     """A recording under the current limits and under the candidates."""
 
     what_if: DataFrame
-    """The table `whatif`."""
+    """The table `whatif`: one row per broker, meter and key."""
     candidate: DataFrame
     """Columns of :data:`~kquota.pipeline.simulation.recording.SIMULATED`, under the candidates."""
     bindings: DataFrame

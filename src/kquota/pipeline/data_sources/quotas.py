@@ -71,7 +71,10 @@ class QuotasDataSource(DataSource):
         return "kquota"
 
     def schema(self) -> StructType:
-        """That of the table."""
+        """The columns of the table that is asked for.
+
+        :raises InputError: there is no such table, or an option cannot be used.
+        """
         return from_arrow_schema(self._table()[0])
 
     def reader(self, schema: StructType) -> _Reader:
@@ -109,7 +112,10 @@ class _Reader(DataSourceReader):
         self._options, self._schema, self._rows = options, schema, rows
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """All rows."""
+        """All rows of the table, as one Arrow batch.
+
+        :raises InputError: the place is not there, or cannot say this.
+        """
         del partition
         rows = list(self._rows(self._options))
         columns = zip(*rows, strict=True) if rows else [()] * len(self._schema)

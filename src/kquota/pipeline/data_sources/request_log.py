@@ -38,7 +38,7 @@ class RequestLogDataSource(DataSource):
         return "kafka-request-log"
 
     def schema(self) -> StructType:
-        """That of `requests`."""
+        """The columns of the table `requests`."""
         return REQUESTS.schema
 
     def reader(self, schema: StructType) -> _Reader:
@@ -80,7 +80,7 @@ class _Reader(DataSourceReader):
         self._splits, self._log = splits, log
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each split."""
+        """A task for each split: some megabytes of a plain log, or a whole compressed one."""
         return [_Part(index, split) for index, split in enumerate(self._splits)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
